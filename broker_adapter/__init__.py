@@ -1,0 +1,6 @@
+"""Overload protection for somebody else's broker; empty so far.
+
+This room will hold a proxy that stands in front of any MQTT broker, small embeddings for hosts that
+have their own event loop, and a kit that checks how a broker behaves under overload. All of them
+use the windows, gates and meters of `flowguard.flow`; none brings rules of its own.
+"""

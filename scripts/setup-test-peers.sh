@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Other people's MQTT programs, which the tests marked `peers` speak with: Mosquitto and its clients
+# (system packages), MQTT.js (npm, into .peers). Repeatable, and quick when all are there. Installs
+# system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
+# cannot be had is named, together with what is skipped for it; that is never an error.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+mqtt_js=5.16.0
+PATH=$PATH:/usr/sbin:/sbin  # Debian's mosquitto lives there, outside of a user's PATH
+
+say() { printf '%s\n' "$@" >&2; }
+have() { command -v "$1" >/dev/null 2>&1; }
+node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16)' 2>/dev/null; }
+mqtt_js_is_there() { grep -qs "\"version\": *\"$mqtt_js\"" .peers/node_modules/mqtt/package.json; }
+
+packages=()
+have mosquitto || packages+=(mosquitto)
+have mosquitto_pub || packages+=(mosquitto-clients)
+if ! mqtt_js_is_there || ! have node; then
+    have node || packages+=(nodejs)
+    have npm || packages+=(npm)
+fi
+
+# The package of Mosquitto starts a broker on port 1883, now and at every boot; here it is only
+# wanted as a program.
+forbid_services() {
+    [ -e /usr/sbin/policy-rc.d ] && return
+    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+    as_root chmod 755 /usr/sbin/policy-rc.d
+    forbidden=yes
+}
+allow_services() {
+    [ -z "$forbidden" ] || as_root rm -f /usr/sbin/policy-rc.d
+    forbidden=""
+}
+
+install_packages() {
+    as_root apt-get -qq -o DPkg::Lock::Timeout=60 update
+    forbidden=""
+    trap allow_services EXIT
+    forbid_services
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 \
+        install --no-install-recommends "${packages[@]}" >/dev/null
+    allow_services
+    if [[ " ${packages[*]} " == *" mosquitto "* ]] && [ -d /run/systemd/system ]; then
+        as_root systemctl --quiet disable mosquitto
+    fi
+}
+
+if [ ${#packages[@]} -gt 0 ] && have apt-get && [ -z "${FLOWGUARD_NO_APT:-}" ]; then
+    if [ "$(id -u)" -eq 0 ]; then
+        as_root() { "$@"; }
+    else
+        as_root() { sudo -n "$@"; }
+    fi
+    if as_root true 2>/dev/null; then
+        say "installing for the tests with apt-get: ${packages[*]} (FLOWGUARD_NO_APT=1 prevents it) ..."
+        install_packages
+    fi
+fi
+
+if ! mqtt_js_is_there && have npm && node_is_new_enough; then
+    say "installing for the tests with npm: MQTT.js $mqtt_js, into .peers ..."
+    mkdir -p .peers
+    npm install --prefix .peers --silent --no-audit --no-fund --no-save --fetch-retries=1 \
+        "mqtt@$mqtt_js" >/dev/null || say "npm could not install MQTT.js."
+fi
+
+missing=()
+have mosquitto || missing+=("mosquitto (apt-get install mosquitto): tests against its broker")
+have mosquitto_pub && have mosquitto_sub \
+    || missing+=("mosquitto_pub, mosquitto_sub (apt-get install mosquitto-clients): tests with them")
+if ! have node; then
+    missing+=("node (apt-get install nodejs npm): tests with MQTT.js")
+elif ! node_is_new_enough; then
+    missing+=("node 16 or newer (here: $(node --version)): tests with MQTT.js")
+elif ! mqtt_js_is_there; then
+    missing+=("MQTT.js $mqtt_js (npm install --prefix .peers mqtt@$mqtt_js): tests with MQTT.js")
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+    say "Missing here, and what is skipped for it:" "${missing[@]/#/  }"
+fi
+exit 0

@@ -1,0 +1,158 @@
+"""The house rules, as tests.
+
+Each failure names the file, the line and the rule. The answer is to tidy up; where that must wait,
+LONG_FUNCTIONS is the one place to say so, and its numbers only ever go down.
+"""
+
+import ast
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SRC = ROOT / "src" / "flowguard"
+PACKAGES = ["src/flowguard", "broker_adapter", "simulations", "spark_analysis"]
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+# "src/flowguard/room/file.py:Class.function": lines it may have until it has been split.
+LONG_FUNCTIONS: dict[str, int] = {}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def report(findings: list[str]) -> None:
+    assert not findings, "\n".join(["", *findings])
+
+
+def functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, int]]:
+    """Every function below node, with its class: qualified name and lines."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert child.end_lineno is not None
+            yield f"{prefix}{child.name}", child.end_lineno - child.lineno + 1
+            yield from functions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.ClassDef):
+            yield from functions(child, f"{prefix}{child.name}.")
+        else:
+            yield from functions(child, prefix)
+
+
+def tracked_files() -> list[Path]:
+    """The text files under version control."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git work tree")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()]
+
+
+def test_no_source_file_is_too_long() -> None:
+    findings = []
+    for path in python_files("src"):
+        lines = len(path.read_text().splitlines())
+        if lines > FILE_LINES_MAX:
+            findings.append(f"{name_of(path)}: {lines} lines, at most {FILE_LINES_MAX}: split it")
+    report(findings)
+
+
+def test_no_function_is_too_long() -> None:
+    findings = []
+    waiting = dict(LONG_FUNCTIONS)
+    for path in python_files(*PACKAGES):
+        for function, lines in functions(ast.parse(path.read_text()), f"{name_of(path)}:"):
+            allowed = waiting.pop(function, FUNCTION_LINES_MAX)
+            if lines > allowed:
+                findings.append(f"{function}: {lines} lines, at most {allowed}")
+            elif FUNCTION_LINES_MAX < allowed != lines:
+                findings.append(f"{function}: only {lines} lines now: lower LONG_FUNCTIONS")
+            elif allowed < FUNCTION_LINES_MAX:
+                findings.append(f"{function}: needs no entry in LONG_FUNCTIONS")
+    findings += [f"{function}: is in LONG_FUNCTIONS and nowhere else" for function in waiting]
+    report(findings)
+
+
+def test_nothing_prints() -> None:
+    findings = []
+    for path in python_files(*PACKAGES):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "print"
+            ):
+                findings.append(f"{name_of(path)}:{node.lineno}: print; use a console, or the log")
+    report(findings)
+
+
+def test_every_open_end_has_an_issue() -> None:
+    open_end = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
+    findings = []
+    for path in python_files(*PACKAGES, "benchmarks", "tests"):
+        if path == Path(__file__).resolve():
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if open_end.search(line):
+                findings.append(f"{name_of(path)}:{number}: write it as TODO(#issue), or do it")
+    report(findings)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "statements"), [("", "mqtt5.toml"), ("v3 ", "mqtt311.toml")], ids=["5.0", "3.1.1"]
+)
+def test_every_cited_statement_exists(prefix: str, statements: str) -> None:
+    """`[MQTT-1.2.3-4]` cites MQTT 5.0, `[v3 MQTT-1.2.3-4]` MQTT 3.1.1."""
+    path = ROOT / "tests" / "spec" / statements
+    if not path.exists():
+        pytest.skip(f"there is no {name_of(path)}")
+    known = set(re.findall(r"MQTT-\d[\d.]*-\d+", path.read_text()))
+    # One pair of brackets may hold several statements: `[MQTT-3.3.4-9, MQTT-4.9.0-1]`.
+    citation = re.compile(rf"\[{prefix}(MQTT-[^\]]*)\]")
+    findings = []
+    for source in python_files("src"):
+        for number, line in enumerate(source.read_text().splitlines(), start=1):
+            for cited in citation.findall(line):
+                for statement in cited.split(","):
+                    if statement.strip().removeprefix(prefix) not in known:
+                        findings.append(f"{name_of(source)}:{number}: no {prefix}{statement}")
+    report(findings)
+
+
+def test_the_wheel_holds_the_four_packages_and_nothing_else() -> None:
+    pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert pyproject["tool"]["hatch"]["build"]["targets"] == {"wheel": {"packages": PACKAGES}}
+    for package in PACKAGES:
+        assert ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
+
+
+def test_no_python_file_lies_in_the_root() -> None:
+    """An editable install puts the root on the path: anybody could import it by accident."""
+    report([name_of(path) for path in ROOT.glob("*.py")])
+
+
+def test_no_file_knows_one_machine() -> None:
+    """No folder of somebody's machine, no package registry: make is told by its environment."""
+    folder = re.compile(r"(?<![\w.$+#{}~-])/(home|Users|root|work)/\w")
+    registries = ["pypi" + ".org", "pythonhosted" + ".org", "npmjs" + ".org", "npmjs" + ".com"]
+    findings = []
+    for path in tracked_files():
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            if folder.search(line):
+                findings.append(f"{name_of(path)}:{number}: a folder of one machine")
+            findings += [f"{name_of(path)}:{number}: {host}" for host in registries if host in line]
+    report(findings)
