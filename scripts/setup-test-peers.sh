@@ -11,7 +11,7 @@ PATH=$PATH:/usr/sbin:/sbin  # Debian's mosquitto lives there, outside of a user'
 
 say() { printf '%s\n' "$@" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
-node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16)' 2>/dev/null; }
+node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null; }
 mqtt_js_is_there() { grep -qs "\"version\": *\"$mqtt_js\"" .peers/node_modules/mqtt/package.json; }
 
 packages=()

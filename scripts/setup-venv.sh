@@ -80,16 +80,22 @@ install() {
     say "installing $project with pip ..."
     # Variables, not options: they hold for the build of flowguard itself too (two names: old and
     # new pip).
-    PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 2 -e "$project"
+    PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_RETRIES=2 \
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -e "$project" \
+        2>&1 | tee .venv/install.log >&2
 }
+
+unreachable='NewConnectionError|ConnectTimeout|ReadTimeout|ConnectionReset|ProxyError|SSLError'
+unreachable+='|Connection refused|name resolution|No matching distribution'
 
 make_venv
 if ! install; then
-    say "" "The packages could not be installed; the reason stands above. If it speaks of connections," \
-        "name resolution, certificates or 'no matching distribution', then this machine does not" \
-        "reach its package registry: look at the network, at HTTPS_PROXY, or name a mirror in" \
-        "PIP_INDEX_URL, then run make again."
+    if grep -qE "$unreachable" .venv/install.log; then
+        say "" "pip does not reach its package registry from here (its own words are above). Look at the" \
+            "network, at HTTPS_PROXY, or name a mirror in PIP_INDEX_URL; then run make again."
+    else
+        say "" "The packages could not be installed; pip says above why."
+    fi
     exit 1
 fi
 touch .venv/.ready-run
