@@ -1,0 +1,112 @@
+"""Frozen settings; every field has a unit and a default, impossible relations are refused when built.
+
+Unknown keys are errors. Nothing here means "unlimited" by being zero: what may be absent is None.
+"""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+KIB = 1024
+MIB = 1024 * KIB
+PACKET_SIZE_MAX = 268_435_460
+"""The largest control packet MQTT can express: 5 bytes of fixed header and 2**28 - 1 more."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class FlowSettings(_Settings):
+    """Windows and the CONNECT gate (design/overload.md, section 6)."""
+
+    window_max: int = Field(100, ge=1, le=65_535)
+    """PUBLISH, SUBSCRIBE and UNSUBSCRIBE of one client in process when the node is calm, packets."""
+    connects_in_process_max: int = Field(256, ge=1)
+    """CONNECTs worked on at once, packets."""
+    connect_buffer_max: int = Field(10_000, ge=0)
+    """CONNECTs waiting for a place, packets."""
+    connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
+    """The same, bytes."""
+    connect_patience_s: float = Field(8.0, gt=0)
+    """A CONNECT that waited longer is refused: its client has given up, seconds."""
+    connect_timeout_s: float = Field(10.0, gt=0)
+    """From accept to a complete CONNECT, seconds."""
+    journal_ops_max: int = Field(65_536, ge=1)
+    """Store operations waiting for a commit before all sockets pause, operations."""
+    journal_bytes_max: int = Field(64 * MIB, ge=1)
+    """The same, bytes."""
+    memory_max_bytes: int | None = Field(None, ge=64 * MIB)
+    """Resident memory that counts as full; None: what the machine or container allows, bytes."""
+
+
+class SessionSettings(_Settings):
+    """What one client may ask for, and what the server announces in CONNACK."""
+
+    packet_size_max: int = Field(MIB, ge=KIB, le=PACKET_SIZE_MAX)
+    """Largest packet accepted from a client, bytes."""
+    receive_maximum: int = Field(100, ge=1, le=65_535)
+    """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, packets."""
+    topic_alias_maximum: int = Field(64, ge=0, le=65_535)
+    """Topic aliases a client may set, and we use at most towards a client, aliases."""
+    session_expiry_max_s: int = Field(0xFFFF_FFFF, ge=0, le=0xFFFF_FFFF)
+    """Longest session expiry granted; 4294967295: for ever, seconds."""
+    keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
+    """Longest keep-alive; a client that asks for more (or none) is told this one, seconds."""
+    inflight_max: int = Field(1_000, ge=1, le=32_000)
+    """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
+    queue_messages_max: int = Field(10_000, ge=1)
+    """QoS 1 and 2 messages waiting for a client, messages."""
+    queue_bytes_max: int = Field(16 * MIB, ge=KIB)
+    """The same, bytes."""
+    outbox_bytes_max: int = Field(MIB, ge=16 * KIB)
+    """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
+    subscriptions_max: int = Field(10_000, ge=1)
+    """Subscriptions of one client, filters."""
+    topic_levels_max: int = Field(200, ge=1, le=32_768)
+    """Levels of a topic or filter, levels."""
+
+
+class NodeSettings(_Settings):
+    """Totals of the whole node."""
+
+    connections_max: int = Field(1_000_000, ge=1)
+    """Open connections; beyond it CONNACK 0x97, connections."""
+    sessions_max: int = Field(1_000_000, ge=1)
+    """Sessions, connected or not; beyond it CONNACK 0x97, sessions."""
+    subscriptions_max: int = Field(10_000_000, ge=1)
+    """Subscriptions of all clients; beyond it SUBACK 0x97, filters."""
+    queue_bytes_max: int = Field(512 * MIB, ge=MIB)
+    """QoS 1 and 2 messages waiting in all queues, bytes."""
+    outbox_bytes_max: int = Field(256 * MIB, ge=MIB)
+    """Encoded bytes waiting for sockets that do not take them, bytes."""
+    retained_messages_max: int = Field(100_000, ge=0)
+    """Retained messages, messages."""
+    retained_bytes_max: int = Field(256 * MIB, ge=0)
+    """The same, bytes."""
+    sys_interval_s: float = Field(10.0, gt=0)
+    """Between two rounds of $SYS topics, seconds."""
+    drain_s: float = Field(5.0, gt=0)
+    """Time that work in process gets to finish after SIGTERM, seconds."""
+
+
+class Settings(_Settings):
+    """All of a node's settings."""
+
+    flow: FlowSettings = FlowSettings()
+    session: SessionSettings = SessionSettings()
+    node: NodeSettings = NodeSettings()
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        if self.session.queue_bytes_max > self.node.queue_bytes_max:
+            raise ValueError(
+                "session.queue_bytes_max is above node.queue_bytes_max: "
+                "one client could never use its queue; raise the node's or lower the session's"
+            )
+        if self.session.outbox_bytes_max > self.node.outbox_bytes_max:
+            raise ValueError(
+                "session.outbox_bytes_max is above node.outbox_bytes_max; "
+                "raise the node's or lower the session's"
+            )
+        return self

@@ -1,0 +1,198 @@
+"""What travels to the store and back, as plain records.
+
+Instants (`*_at_s`) are seconds since the Unix epoch, so that they survive a restart. Positions
+(`pos`) count the QoS 1 and 2 messages of one client from 1, in the order of acceptance; the packet
+identifier follows from the position, so that a resumed session repeats it (design/storage.md 8.1).
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from flowguard.types import Publish, SubscriptionOptions
+
+NEVER_S: Final = float("inf")
+
+QOS_1_IDS: Final = 32_767
+QOS_2_IDS: Final = 32_768
+
+
+def packet_id_of(pos: int, qos: int) -> int:
+    """QoS 1: 1 to 32767; QoS 2: 32768 to 65535."""
+    return 1 + pos % QOS_1_IDS if qos == 1 else QOS_2_IDS + pos % QOS_2_IDS
+
+
+def pos_of(packet_id: int, next_pos: int) -> int:
+    """The newest position before `next_pos` that has this packet identifier."""
+    period, residue = (
+        (QOS_1_IDS, packet_id - 1) if packet_id <= QOS_1_IDS else (QOS_2_IDS, packet_id - QOS_2_IDS)
+    )
+    return next_pos - 1 - (next_pos - 1 - residue) % period
+
+
+class Durability(IntEnum):
+    """What "committed" means (design/storage.md 8.3)."""
+
+    MEMORY = 0
+    OS = 1
+    FSYNC = 2
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """One message as some subscribers get it; shared by all of them.
+
+    `frame_v4` and `frame_v5` are (head, tail) of the encoded PUBLISH, filled at the first send.
+    `expires_at_s` is NEVER_S without a message expiry interval.
+    """
+
+    message: Publish
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    expires_at_s: float
+    size_bytes: int
+    frame_v4: tuple[bytes, bytes] | None = None
+    frame_v5: tuple[bytes, bytes] | None = None
+
+
+@dataclass(slots=True)
+class WillRecord:
+    """A will that is owed: published when the delay has passed or the session ends."""
+
+    message: Publish
+    delay_s: int
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """A session as it survives: everything but its queue, which `Store.fetch` pages."""
+
+    client_id: str
+    expiry_interval_s: int
+    ends_at_s: float | None = None
+    """None: was connected."""
+    subscriptions: dict[str, SubscriptionOptions] = field(default_factory=dict)
+    inbound_ids: set[int] = field(default_factory=set)
+    will: WillRecord | None = None
+    next_pos: int = 1
+    sent_pos: int = 0
+    """Positions up to here may have been sent before."""
+
+
+@dataclass(slots=True)
+class QueueEntry:
+    """One unsettled position of a client; `delivery` None: PUBREC received, PUBREL owed."""
+
+    pos: int
+    packet_id: int
+    delivery: Delivery | None
+
+
+@dataclass(slots=True)
+class PutSession:
+    client_id: str
+    expiry_interval_s: int
+    ends_at_s: float | None
+
+
+@dataclass(slots=True)
+class DropSession:
+    """The session and all that belongs to it."""
+
+    client_id: str
+
+
+@dataclass(slots=True)
+class PutWill:
+    client_id: str
+    will: WillRecord | None
+
+
+@dataclass(slots=True)
+class PutSubscription:
+    client_id: str
+    filter: str
+    options: SubscriptionOptions
+
+
+@dataclass(slots=True)
+class DropSubscription:
+    client_id: str
+    filter: str
+
+
+@dataclass(slots=True)
+class Append:
+    """A message enters the queue of a client at `pos`."""
+
+    client_id: str
+    pos: int
+    delivery: Delivery
+
+
+@dataclass(slots=True)
+class Sent:
+    """Positions up to `pos` were handed to the socket (nobody waits for this one)."""
+
+    client_id: str
+    pos: int
+
+
+@dataclass(slots=True)
+class Release:
+    """PUBREC received: the message is the client's, PUBREL is owed."""
+
+    client_id: str
+    pos: int
+    packet_id: int
+
+
+@dataclass(slots=True)
+class Settle:
+    """Acknowledged, expired or dropped: the position is done."""
+
+    client_id: str
+    pos: int
+
+
+@dataclass(slots=True)
+class PutInbound:
+    """An inbound QoS 2 packet identifier is in use."""
+
+    client_id: str
+    packet_id: int
+
+
+@dataclass(slots=True)
+class DropInbound:
+    client_id: str
+    packet_id: int
+
+
+@dataclass(slots=True)
+class PutRetained:
+    message: Publish
+    expires_at_s: float
+
+
+@dataclass(slots=True)
+class DropRetained:
+    topic: str
+
+
+StoreOp = (
+    PutSession
+    | DropSession
+    | PutWill
+    | PutSubscription
+    | DropSubscription
+    | Append
+    | Sent
+    | Release
+    | Settle
+    | PutInbound
+    | DropInbound
+    | PutRetained
+    | DropRetained
+)

@@ -1,0 +1,133 @@
+"""The words everything else uses: reason codes, protocol levels, quality of service, properties.
+
+Values are MQTT's own. MQTT 5.0 is the model and 3.1.1 the subset; what 3.1.1 cannot say is
+translated where it meets the wire (`flowguard.codec`), not here.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+MQTT_31: Final = 3
+MQTT_311: Final = 4
+MQTT_5: Final = 5
+
+PACKET_ID_MAX: Final = 65_535
+SESSION_NEVER_EXPIRES: Final = 0xFFFF_FFFF
+"""Session Expiry Interval that means "keep for ever" ([MQTT 5.0, 3.1.2.11.2])."""
+
+
+class ReasonCode(IntEnum):
+    """Reason codes of MQTT 5.0, section 2.4; 0 reads Success, Normal disconnection or Granted QoS 0."""
+
+    SUCCESS = 0x00
+    GRANTED_QOS_1 = 0x01
+    GRANTED_QOS_2 = 0x02
+    DISCONNECT_WITH_WILL = 0x04
+    NO_MATCHING_SUBSCRIBERS = 0x10
+    NO_SUBSCRIPTION_EXISTED = 0x11
+    CONTINUE_AUTHENTICATION = 0x18
+    RE_AUTHENTICATE = 0x19
+    UNSPECIFIED_ERROR = 0x80
+    MALFORMED_PACKET = 0x81
+    PROTOCOL_ERROR = 0x82
+    IMPLEMENTATION_SPECIFIC_ERROR = 0x83
+    UNSUPPORTED_PROTOCOL_VERSION = 0x84
+    CLIENT_IDENTIFIER_NOT_VALID = 0x85
+    BAD_USER_NAME_OR_PASSWORD = 0x86
+    NOT_AUTHORIZED = 0x87
+    SERVER_UNAVAILABLE = 0x88
+    SERVER_BUSY = 0x89
+    BANNED = 0x8A
+    SERVER_SHUTTING_DOWN = 0x8B
+    BAD_AUTHENTICATION_METHOD = 0x8C
+    KEEP_ALIVE_TIMEOUT = 0x8D
+    SESSION_TAKEN_OVER = 0x8E
+    TOPIC_FILTER_INVALID = 0x8F
+    TOPIC_NAME_INVALID = 0x90
+    PACKET_IDENTIFIER_IN_USE = 0x91
+    PACKET_IDENTIFIER_NOT_FOUND = 0x92
+    RECEIVE_MAXIMUM_EXCEEDED = 0x93
+    TOPIC_ALIAS_INVALID = 0x94
+    PACKET_TOO_LARGE = 0x95
+    MESSAGE_RATE_TOO_HIGH = 0x96
+    QUOTA_EXCEEDED = 0x97
+    ADMINISTRATIVE_ACTION = 0x98
+    PAYLOAD_FORMAT_INVALID = 0x99
+    RETAIN_NOT_SUPPORTED = 0x9A
+    QOS_NOT_SUPPORTED = 0x9B
+    USE_ANOTHER_SERVER = 0x9C
+    SERVER_MOVED = 0x9D
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED = 0x9E
+    CONNECTION_RATE_EXCEEDED = 0x9F
+    MAXIMUM_CONNECT_TIME = 0xA0
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = 0xA1
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
+
+
+@dataclass(slots=True)
+class Properties:
+    """The properties of one MQTT 5.0 packet; None or empty: absent ([MQTT 5.0, 2.2.2.2]).
+
+    Units are the standard's: intervals in seconds, sizes in bytes. Immutable by house rule.
+    """
+
+    payload_format_indicator: int | None = None
+    message_expiry_interval: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation_data: bytes | None = None
+    subscription_identifiers: tuple[int, ...] = ()
+    session_expiry_interval: int | None = None
+    assigned_client_identifier: str | None = None
+    server_keep_alive: int | None = None
+    authentication_method: str | None = None
+    authentication_data: bytes | None = None
+    request_problem_information: int | None = None
+    will_delay_interval: int | None = None
+    request_response_information: int | None = None
+    response_information: str | None = None
+    server_reference: str | None = None
+    reason_string: str | None = None
+    receive_maximum: int | None = None
+    topic_alias_maximum: int | None = None
+    topic_alias: int | None = None
+    maximum_qos: int | None = None
+    retain_available: int | None = None
+    user_properties: tuple[tuple[str, str], ...] = ()
+    maximum_packet_size: int | None = None
+    wildcard_subscription_available: int | None = None
+    subscription_identifier_available: int | None = None
+    shared_subscription_available: int | None = None
+
+
+NO_PROPERTIES: Final = Properties()
+"""Shared by every packet without properties, so that `is NO_PROPERTIES` is the cheap test."""
+
+
+@dataclass(slots=True)
+class SubscriptionOptions:
+    """What a SUBSCRIBE asks for one filter ([MQTT 5.0, 3.8.3.1]); identifier 0: none."""
+
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+    identifier: int = 0
+
+
+@dataclass(slots=True)
+class Publish:
+    """A PUBLISH packet, and the application message it carries: one record all the way.
+
+    `packet_id` is 0 for QoS 0. `topic` may be empty only between decoder and alias resolution.
+    Immutable by house rule: queues, retained store and inflight windows share it.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_id: int = 0
+    properties: Properties = field(default=NO_PROPERTIES)
