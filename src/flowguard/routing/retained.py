@@ -1,0 +1,283 @@
+"""The last retained message of each topic, bounded in number and in bytes.
+
+Theory of operation. Entries are found by topic in a dict; a trie by level answers filters with
+wildcards, so that `a/+/b` walks one branch and an exact filter none. `RetainedWalk` does the
+walking in slices of bounded work, because a wildcard over a million topics must not stop the loop.
+A walk sees the store as it is when it gets there: what is put meanwhile at a place it has passed is
+missed, which is right, since the subscriber already gets that message as a live one.
+
+Time is an argument; nothing is removed for its age except by `expire`, but what is too old is never
+shown. Expiry order is a heap with lazy deletion, rebuilt when half of it is stale.
+
+Limits are memory: an entry counts what it really costs here, levels of its topic included, so that
+a topic of thirty thousand empty levels is as expensive in the books as it is in the process.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from heapq import heapify, heappop, heappush
+from typing import Final, final
+
+from flowguard.routing.few import Few, few_get, few_put, few_values, few_without
+from flowguard.routing.filters import has_wildcard, levels_count
+from flowguard.types import NO_PROPERTIES, Properties, Publish
+
+ENTRY_COST_BYTES: Final = 400
+"""Objects around one entry, without the text; rounded up from measuring CPython 3.11."""
+
+LEVEL_COST_BYTES: Final = 200
+"""One level of the trie: node, its place in the parent, its text's header."""
+
+WALK_SLICE: Final = 1_000
+"""Nodes per step of `match`."""
+
+
+class RetainOutcome(StrEnum):
+    """What became of a message given to `put`."""
+
+    KEPT = "kept"
+    REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
+    TOPICS_FULL = "topics_full"  # refused: no room for another topic
+    BYTES_FULL = "bytes_full"  # refused: too large; an older message of the topic stays
+
+    @property
+    def is_refusal(self) -> bool:
+        return self in (RetainOutcome.TOPICS_FULL, RetainOutcome.BYTES_FULL)
+
+
+@dataclass(slots=True)
+class RetainedMessage:
+    """A message as it was published; `expires_at_s` None: never. Immutable by house rule."""
+
+    publish: Publish
+    expires_at_s: float | None
+    size_bytes: int
+
+    def is_alive(self, now_s: float) -> bool:
+        return self.expires_at_s is None or now_s < self.expires_at_s
+
+
+@final
+class TopicNode:
+    """One level of the topics with a retained message."""
+
+    __slots__ = ("children", "entry")
+
+    def __init__(self) -> None:
+        self.entry: RetainedMessage | None = None
+        self.children: Few[str, TopicNode] = None
+
+    def grow(self, level: str) -> "TopicNode":
+        node = few_get(self.children, level)
+        if node is None:
+            node = TopicNode()
+            self.children = few_put(self.children, level, node)
+        return node
+
+    def cut(self, level: str) -> None:
+        self.children = few_without(self.children, level)
+
+    def hold(self, entry: RetainedMessage | None) -> None:
+        self.entry = entry
+
+    def is_empty(self) -> bool:
+        return self.entry is None and self.children is None
+
+
+@final
+class RetainedWalk:
+    """The entries that match one filter with wildcards, a slice at a time.
+
+    A stack of (nodes still to visit, levels of the filter that lead to them).
+    """
+
+    __slots__ = ("_levels", "_stack")
+
+    def __init__(self, root: TopicNode, filter: str) -> None:
+        self._levels = filter.split("/")
+        self._stack: list[tuple[Iterator[TopicNode], int]] = []
+        self._enter(root, 0)
+
+    def is_done(self) -> bool:
+        return not self._stack
+
+    def take(self, now_s: float, visits_max: int) -> list[RetainedMessage]:
+        """What the next `visits_max` nodes hold; empty does not mean done."""
+        found: list[RetainedMessage] = []
+        for _ in range(visits_max):
+            if not self._stack:
+                break
+            nodes, depth = self._stack[-1]
+            node = next(nodes, None)
+            if node is None:
+                self._stack.pop()
+            elif self._enter(node, depth):
+                entry = node.entry
+                if entry is not None and entry.is_alive(now_s):
+                    found.append(entry)
+        return found
+
+    def _enter(self, node: TopicNode, depth: int) -> bool:
+        """Whether `node`, reached by `depth` levels of the filter, matches; queues its children."""
+        if depth == len(self._levels):
+            return True
+        level = self._levels[depth]
+        if level == "#":  # this node is the parent that `#` matches too, or below it
+            if node.children is not None:
+                self._stack.append((iter(few_values(node.children)), depth))
+            return True
+        if level == "+":
+            self._stack.append((iter(few_values(node.children)), depth + 1))
+            return False
+        child = few_get(node.children, level)
+        if child is not None:
+            self._stack.append((iter((child,)), depth + 1))
+        return False
+
+
+@final
+class RetainedMessages:
+    """One message per topic; `topics_max` and `bytes_max` are never exceeded."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_dollar",
+        "_entries",
+        "_expiring",
+        "_heap",
+        "_root",
+        "_topics_max",
+        "size_bytes",
+    )
+
+    def __init__(self, *, topics_max: int, bytes_max: int) -> None:
+        self.size_bytes = 0
+        self._topics_max = topics_max
+        self._bytes_max = bytes_max
+        self._entries: dict[str, RetainedMessage] = {}
+        self._root = TopicNode()
+        self._dollar = TopicNode()  # topics that no leading wildcard sees: [MQTT-4.7.2-1]
+        self._heap: list[tuple[float, str]] = []
+        self._expiring = 0
+
+    def __len__(self) -> int:
+        """Topics, expired ones included until `expire` has met them."""
+        return len(self._entries)
+
+    def put(self, publish: Publish, expires_at_s: float | None) -> RetainOutcome:
+        """Keep the message in place of any older one; an empty payload only removes.
+
+        Replacing by a message that is not larger is never refused. O(levels).
+        """
+        topic = publish.topic
+        old = self._entries.get(topic)
+        if not publish.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
+            if old is not None:
+                self._remove(old)
+            return RetainOutcome.REMOVED
+        entry = RetainedMessage(publish, expires_at_s, retained_size_bytes(publish))
+        growth = entry.size_bytes - (0 if old is None else old.size_bytes)
+        if old is None and len(self._entries) >= self._topics_max:
+            return RetainOutcome.TOPICS_FULL
+        if growth > 0 and self.size_bytes + growth > self._bytes_max:
+            return RetainOutcome.BYTES_FULL
+        self._entries[topic] = entry
+        node = self._root_of(topic)
+        for level in topic.split("/"):
+            node = node.grow(level)
+        node.hold(entry)
+        self.size_bytes += growth
+        if old is not None and old.expires_at_s is not None:
+            self._expiring -= 1
+        if expires_at_s is not None:
+            self._expiring += 1
+            heappush(self._heap, (expires_at_s, topic))
+        self._sweep_heap()
+        return RetainOutcome.KEPT
+
+    def walk(self, filter: str) -> RetainedWalk:
+        """For a filter with wildcards, where the caller bounds the work itself."""
+        assert has_wildcard(filter), filter
+        return RetainedWalk(self._root_of(filter), filter)
+
+    def match(self, filter: str, now_s: float) -> Iterator[RetainedMessage]:
+        """Living messages of every topic that matches; valid while the store changes (see above).
+
+        O(levels) for an exact filter; else O(nodes of the branches that match).
+        """
+        if not has_wildcard(filter):
+            entry = self._entries.get(filter)
+            if entry is not None and entry.is_alive(now_s):
+                yield entry
+            return
+        walk = self.walk(filter)
+        while not walk.is_done():
+            yield from walk.take(now_s, WALK_SLICE)
+
+    def expire(self, now_s: float, limit: int) -> list[str]:
+        """Remove up to `limit` entries that are too old; their topics, oldest first."""
+        topics: list[str] = []
+        while self._heap and self._heap[0][0] <= now_s and len(topics) < limit:
+            at_s, topic = heappop(self._heap)
+            entry = self._entries.get(topic)
+            if entry is not None and entry.expires_at_s == at_s:
+                self._remove(entry)
+                topics.append(topic)
+        return topics
+
+    def _remove(self, entry: RetainedMessage) -> None:
+        topic = entry.publish.topic
+        del self._entries[topic]
+        self.size_bytes -= entry.size_bytes
+        if entry.expires_at_s is not None:
+            self._expiring -= 1
+        levels = topic.split("/")
+        path = [self._root_of(topic)]
+        for level in levels:
+            path.append(path[-1].grow(level))
+        path[-1].hold(None)
+        while len(path) > 1 and path.pop().is_empty():
+            path[-1].cut(levels[len(path) - 1])
+        self._sweep_heap()
+
+    def _sweep_heap(self) -> None:
+        """Stale pairs are at most as many as living ones, and some: O(1) amortised."""
+        if len(self._heap) <= 2 * self._expiring + 64:
+            return
+        living = {
+            (at_s, topic)
+            for at_s, topic in self._heap
+            if (entry := self._entries.get(topic)) is not None and entry.expires_at_s == at_s
+        }
+        self._heap = list(living)
+        heapify(self._heap)
+
+    def _root_of(self, name: str) -> TopicNode:
+        return self._dollar if name.startswith("$") else self._root
+
+
+def retained_size_bytes(publish: Publish) -> int:
+    """What an entry costs in memory, estimated from above; text counts as UTF-8."""
+    topic = publish.topic
+    size_bytes = ENTRY_COST_BYTES + LEVEL_COST_BYTES * levels_count(topic)
+    size_bytes += 2 * _text_bytes(topic) + len(publish.payload)  # the text, and its levels
+    if publish.properties is not NO_PROPERTIES:
+        size_bytes += _properties_bytes(publish.properties)
+    return size_bytes
+
+
+def _properties_bytes(properties: Properties) -> int:
+    size_bytes = ENTRY_COST_BYTES
+    for text in (properties.content_type, properties.response_topic):
+        if text is not None:
+            size_bytes += _text_bytes(text)
+    if properties.correlation_data is not None:
+        size_bytes += len(properties.correlation_data)
+    for name, value in properties.user_properties:
+        size_bytes += LEVEL_COST_BYTES + _text_bytes(name) + _text_bytes(value)
+    return size_bytes
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,99 @@
+"""All subscriptions of a node, plain and shared, behind one `match`.
+
+A node keeps one table. `match(topic)` gives the plain subscribers, each with the options of its
+subscription, and beside them the shared groups that match; for each group the node then calls
+`group.pick(ready)` *per message*, and gets one member with its options:
+
+    routes = table.match(topic)             # may be kept per topic while table.version stands
+    for session, options in routes.plain:
+        ...
+    for group in routes.groups:
+        chosen = group.pick(session_rank)   # never kept: the turn moves on
+
+Members that join or leave a group which stays do not change `version`, because routes hold the
+group itself. Groups live in an index of their own: plain fan-out pays nothing for them.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar, final
+
+from flowguard.routing.filters import parse_shared
+from flowguard.routing.index import TopicIndex
+from flowguard.routing.shared import SharedGroup
+
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class Routes(Generic[S, V]):
+    """Where messages of one topic go. Immutable by house rule.
+
+    `plain` has a row per matching filter: a subscriber with overlapping filters appears more than
+    once, and the caller merges its rows or not ([MQTT-3.3.4-2]).
+    """
+
+    plain: list[tuple[S, V]]
+    groups: list[SharedGroup[S, V]]
+
+
+@final
+class SubscriptionTable(Generic[S, V]):
+    """Filters come as clients send them: valid, `$share/{name}/{filter}` or not."""
+
+    __slots__ = ("_groups", "_members_count", "_plain", "_shared")
+
+    def __init__(self) -> None:
+        self._plain: TopicIndex[S, V] = TopicIndex()
+        self._shared: TopicIndex[SharedGroup[S, V], None] = TopicIndex()
+        self._groups: dict[tuple[str, str], SharedGroup[S, V]] = {}
+        self._members_count = 0
+
+    @property
+    def version(self) -> int:
+        """Grows whenever the result of a `match` may have changed."""
+        return self._plain.version + self._shared.version
+
+    def __len__(self) -> int:
+        """Subscriptions: pairs of filter and subscriber, shared ones included."""
+        return len(self._plain) + self._members_count
+
+    def subscribe(self, filter: str, subscriber: S, options: V) -> bool:
+        """True: a new subscription; False: `options` replaced old ones.
+
+        Raises ValueError for an invalid shared filter (`filters.parse_shared`).
+        """
+        key = parse_shared(filter)
+        if key is None:
+            return self._plain.subscribe(filter, subscriber, options)
+        group = self._groups.get(key)
+        if group is None:
+            group = SharedGroup(key[0], key[1])
+            self._groups[key] = group
+            self._shared.subscribe(group.filter, group, None)
+        is_new = group.add(subscriber, options)
+        self._members_count += is_new
+        return is_new
+
+    def unsubscribe(self, filter: str, subscriber: S) -> bool:
+        """False: there was no such subscription. Raises ValueError like `subscribe`."""
+        key = parse_shared(filter)
+        if key is None:
+            return self._plain.unsubscribe(filter, subscriber)
+        group = self._groups.get(key)
+        if group is None or not group.remove(subscriber):
+            return False
+        self._members_count -= 1
+        if not len(group):
+            del self._groups[key]
+            self._shared.unsubscribe(group.filter, group)
+        return True
+
+    def match(self, topic: str) -> Routes[S, V]:
+        """Cost: as `TopicIndex.match`; groups count as one subscriber each."""
+        groups = [group for group, _ in self._shared.match(topic)]
+        return Routes(self._plain.match(topic), groups)
+
+    def group(self, name: str, filter: str) -> SharedGroup[S, V] | None:
+        """To `wake` a member that has connected."""
+        return self._groups.get((name, filter))
