@@ -24,7 +24,7 @@ V = TypeVar("V")
 class FilterNode(Generic[S, V]):
     """One level of the wildcard filters."""
 
-    __slots__ = ("below", "children", "here", "plus")
+    __slots__ = ("here", "below", "plus", "children")
 
     def __init__(self) -> None:
         self.here: Few[S, V] = None
@@ -80,7 +80,7 @@ class FilterNode(Generic[S, V]):
 class TopicIndex(Generic[S, V]):
     """Subscribers (hashable) with one value per filter, found by topic."""
 
-    __slots__ = ("_count", "_dollar", "_exact", "_root", "version")
+    __slots__ = ("version", "_exact", "_root", "_dollar", "_count")
 
     def __init__(self) -> None:
         self.version = 0

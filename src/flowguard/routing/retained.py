@@ -19,6 +19,7 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final, final
 
+from flowguard.records import NEVER_S
 from flowguard.routing.few import Few, few_get, few_put, few_values, few_without
 from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Properties, Publish
@@ -29,6 +30,9 @@ ENTRY_COST_BYTES: Final = 400
 LEVEL_COST_BYTES: Final = 200
 """One level of the trie: node, its place in the parent, its text's header."""
 
+PAIR_COST_BYTES: Final = 64
+"""A user property, without its text."""
+
 WALK_SLICE: Final = 1_000
 """Nodes per step of `match`."""
 
@@ -38,24 +42,24 @@ class RetainOutcome(StrEnum):
 
     KEPT = "kept"
     REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
-    TOPICS_FULL = "topics_full"  # refused: no room for another topic
+    COUNT_FULL = "count_full"  # refused: no room for another topic
     BYTES_FULL = "bytes_full"  # refused: too large; an older message of the topic stays
 
     @property
     def is_refusal(self) -> bool:
-        return self in (RetainOutcome.TOPICS_FULL, RetainOutcome.BYTES_FULL)
+        return self in (RetainOutcome.COUNT_FULL, RetainOutcome.BYTES_FULL)
 
 
 @dataclass(slots=True)
 class RetainedMessage:
-    """A message as it was published; `expires_at_s` None: never. Immutable by house rule."""
+    """A message as it was published; `expires_at_s` may be NEVER_S. Immutable by house rule."""
 
     publish: Publish
-    expires_at_s: float | None
+    expires_at_s: float
     size_bytes: int
 
     def is_alive(self, now_s: float) -> bool:
-        return self.expires_at_s is None or now_s < self.expires_at_s
+        return now_s < self.expires_at_s
 
 
 @final
@@ -138,22 +142,22 @@ class RetainedWalk:
 
 @final
 class RetainedMessages:
-    """One message per topic; `topics_max` and `bytes_max` are never exceeded."""
+    """One message per topic; `messages_max` and `bytes_max` are never exceeded."""
 
     __slots__ = (
-        "_bytes_max",
-        "_dollar",
-        "_entries",
-        "_expiring",
-        "_heap",
-        "_root",
-        "_topics_max",
         "size_bytes",
+        "_messages_max",
+        "_bytes_max",
+        "_entries",
+        "_root",
+        "_dollar",
+        "_heap",
+        "_expiring",
     )
 
-    def __init__(self, *, topics_max: int, bytes_max: int) -> None:
+    def __init__(self, *, messages_max: int, bytes_max: int) -> None:
         self.size_bytes = 0
-        self._topics_max = topics_max
+        self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._entries: dict[str, RetainedMessage] = {}
         self._root = TopicNode()
@@ -165,21 +169,21 @@ class RetainedMessages:
         """Topics, expired ones included until `expire` has met them."""
         return len(self._entries)
 
-    def put(self, publish: Publish, expires_at_s: float | None) -> RetainOutcome:
+    def put(self, publish: Publish, expires_at_s: float) -> RetainOutcome:
         """Keep the message in place of any older one; an empty payload only removes.
 
-        Replacing by a message that is not larger is never refused. O(levels).
+        Replacing by a message that is not larger is never refused. A refusal changes nothing: the
+        caller answers 0x97, or calls `discard` where the publisher cannot be told. O(levels).
         """
         topic = publish.topic
-        old = self._entries.get(topic)
         if not publish.payload:  # [MQTT-3.3.1-6], [MQTT-3.3.1-7]
-            if old is not None:
-                self._remove(old)
+            self.discard(topic)
             return RetainOutcome.REMOVED
+        old = self._entries.get(topic)
         entry = RetainedMessage(publish, expires_at_s, retained_size_bytes(publish))
         growth = entry.size_bytes - (0 if old is None else old.size_bytes)
-        if old is None and len(self._entries) >= self._topics_max:
-            return RetainOutcome.TOPICS_FULL
+        if old is None and len(self._entries) >= self._messages_max:
+            return RetainOutcome.COUNT_FULL
         if growth > 0 and self.size_bytes + growth > self._bytes_max:
             return RetainOutcome.BYTES_FULL
         self._entries[topic] = entry
@@ -188,13 +192,21 @@ class RetainedMessages:
             node = node.grow(level)
         node.hold(entry)
         self.size_bytes += growth
-        if old is not None and old.expires_at_s is not None:
+        if old is not None and old.expires_at_s < NEVER_S:
             self._expiring -= 1
-        if expires_at_s is not None:
+        if expires_at_s < NEVER_S:
             self._expiring += 1
             heappush(self._heap, (expires_at_s, topic))
         self._sweep_heap()
         return RetainOutcome.KEPT
+
+    def discard(self, topic: str) -> bool:
+        """Remove what is retained for the topic, if anything. O(levels), amortised."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return False
+        self._remove(entry)
+        return True
 
     def walk(self, filter: str) -> RetainedWalk:
         """For a filter with wildcards, where the caller bounds the work itself."""
@@ -230,7 +242,7 @@ class RetainedMessages:
         topic = entry.publish.topic
         del self._entries[topic]
         self.size_bytes -= entry.size_bytes
-        if entry.expires_at_s is not None:
+        if entry.expires_at_s < NEVER_S:
             self._expiring -= 1
         levels = topic.split("/")
         path = [self._root_of(topic)]
@@ -258,10 +270,10 @@ class RetainedMessages:
 
 
 def retained_size_bytes(publish: Publish) -> int:
-    """What an entry costs in memory, estimated from above; text counts as UTF-8."""
+    """What an entry costs in memory, estimated from above."""
     topic = publish.topic
     size_bytes = ENTRY_COST_BYTES + LEVEL_COST_BYTES * levels_count(topic)
-    size_bytes += 2 * _text_bytes(topic) + len(publish.payload)  # the text, and its levels
+    size_bytes += 2 * topic.__sizeof__() + len(publish.payload)  # the topic, and its levels
     if publish.properties is not NO_PROPERTIES:
         size_bytes += _properties_bytes(publish.properties)
     return size_bytes
@@ -271,13 +283,9 @@ def _properties_bytes(properties: Properties) -> int:
     size_bytes = ENTRY_COST_BYTES
     for text in (properties.content_type, properties.response_topic):
         if text is not None:
-            size_bytes += _text_bytes(text)
+            size_bytes += text.__sizeof__()
     if properties.correlation_data is not None:
         size_bytes += len(properties.correlation_data)
     for name, value in properties.user_properties:
-        size_bytes += LEVEL_COST_BYTES + _text_bytes(name) + _text_bytes(value)
+        size_bytes += PAIR_COST_BYTES + name.__sizeof__() + value.__sizeof__()
     return size_bytes
-
-
-def _text_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

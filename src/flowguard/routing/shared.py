@@ -35,7 +35,7 @@ PROBES_BESIDE: Final = 2
 class SharedGroup(Generic[S, V]):
     """The members of `$share/{name}/{filter}`, each with the options of its own subscription."""
 
-    __slots__ = ("_hopeful", "_parked", "filter", "name")
+    __slots__ = ("name", "filter", "_hopeful", "_parked")
 
     def __init__(self, name: str, filter: str) -> None:
         self.name = name

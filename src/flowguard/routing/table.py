@@ -41,7 +41,7 @@ class Routes(Generic[S, V]):
 class SubscriptionTable(Generic[S, V]):
     """Filters come as clients send them: valid, `$share/{name}/{filter}` or not."""
 
-    __slots__ = ("_groups", "_members_count", "_plain", "_shared")
+    __slots__ = ("_plain", "_shared", "_groups", "_members_count")
 
     def __init__(self) -> None:
         self._plain: TopicIndex[S, V] = TopicIndex()
