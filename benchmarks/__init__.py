@@ -1,0 +1,17 @@
+"""Side by side: flowguard, Mosquitto and amqtt under the same load, in one run on one machine.
+
+`python -m benchmarks` (or `make bench`) does all of it. Broker and load generator each have a core
+of their own; the unit is messages in and out per second of *broker CPU time* (user and system, all
+threads), which survives other processes better than a rate by the clock does.
+
+- `loadgen.c`   the clients, one thread of C, so that the generator does not decide the result:
+  `clients.h` speaks MQTT, `measure.h` reads clocks, `wire.h` is shared with the sink
+- `sink.c`      a relay that does nothing else: what the generator itself can reach, row by row
+- `build`       compiles both when they changed
+- `machine`     cores, pinning, memory of a process, the line that says where figures come from
+- `brokers`     how a server is started, found ready and ended; `peers`: the four that are known
+- `scenarios`   what is measured, and the goals
+- `runner`      one broker, one scenario, one sample; refuses data that cannot be right
+- `results`     medians, ratios, verdicts
+- `report`      the tables: in the terminal and as Markdown
+"""

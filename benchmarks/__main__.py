@@ -1,0 +1,196 @@
+"""`python -m benchmarks`: run, show, and with --write put the table into docs/benchmarks.md."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import machine, report
+from .brokers import Broker
+from .build import Unavailable, build, work_folder
+from .peers import BROKERS
+from .results import OURS, Results, Verdict
+from .runner import Bench, Sample
+from .scenarios import SCENARIOS, Scenario, find
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+FULL_SECONDS, FULL_REPEAT = 4.0, 3
+QUICK_SECONDS, QUICK_REPEAT = 1.5, 1
+DETAILS_COLUMNS = 140  # a narrower terminal gets the details from .bench/last.json
+console = Console(width=None if sys.stdout.isatty() else 180)
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="A subset, once, 1.5 s each.")] = False,
+    only: Annotated[str, typer.Option(help="Scenarios, by comma; a prefix will do.")] = "",
+    brokers: Annotated[str, typer.Option(help="Brokers, by comma.")] = ",".join(BROKERS),
+    seconds: Annotated[
+        float | None, typer.Option(min=0.5, max=600, help="Measured, each run.")
+    ] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, max=100, help="Runs of each.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write the table into the page.")] = False,
+    page: Annotated[Path, typer.Option(help="The page for --write.")] = PAGE,
+    strict: Annotated[bool, typer.Option("--strict", help="Missed goals fail, too.")] = False,
+) -> None:
+    """Measures flowguard beside Mosquitto and amqtt, on this machine, in one run.
+
+    Exit status 1: flowguard could not be measured, or gave data that cannot be right (with
+    --strict: or missed a goal).
+    """
+    seconds = seconds or (QUICK_SECONDS if quick else FULL_SECONDS)
+    repeat = repeat or (QUICK_REPEAT if quick else FULL_REPEAT)
+    chosen = choose_scenarios(only, quick=quick)
+    names = choose_brokers(brokers)
+    machine.raise_descriptor_limit()
+    cores = machine.choose_cores()
+    try:
+        bench = Bench(build("loadgen"), cores, seconds)
+    except Unavailable as error:
+        console.print(f"[red]{escape(str(error))}[/]")
+        raise typer.Exit(1) from error
+    versions, missing = prepare(names)
+    with machine.pinned(cores.generator if cores else None):  # keep off the broker's core
+        samples = run_all(bench, [BROKERS[name] for name in versions], chosen, repeat)
+    results = Results(chosen, samples)
+    origin = report.Origin(
+        command=" ".join(["python -m benchmarks", *without_page(sys.argv[1:])]),
+        date=datetime.now(UTC).date().isoformat(),
+        machine=machine.describe(),
+        pinned=cores is not None,
+        seconds=seconds,
+        repeat=repeat,
+        versions=versions,
+        missing=missing,
+    )
+    show(results, origin)
+    keep(samples, origin)
+    if write:
+        report.write(page, report.markdown(results, origin))
+        console.print(f"written: {page}")
+    missed = strict and any(judged.verdict is not Verdict.PASS for _, judged in results.judged())
+    if results.ours_failed() or OURS in missing or missed:
+        raise typer.Exit(1)
+
+
+def choose_scenarios(only: str, *, quick: bool) -> tuple[Scenario, ...]:
+    if only:
+        try:
+            return find(split(only))
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    return tuple(s for s in SCENARIOS if s.quick or not quick)
+
+
+def choose_brokers(brokers: str) -> list[str]:
+    names = split(brokers)
+    if unknown := [name for name in names if name not in BROKERS] or not names:
+        raise typer.BadParameter(f"unknown brokers {unknown}; there are {', '.join(BROKERS)}")
+    return [name for name in BROKERS if name in names]
+
+
+def without_page(arguments: list[str]) -> list[str]:
+    """The command as the page shows it: where the page lies is of no interest there."""
+    at = next((i for i, word in enumerate(arguments) if word.startswith("--page")), None)
+    if at is None:
+        return arguments
+    return arguments[:at] + arguments[at + (1 if "=" in arguments[at] else 2) :]
+
+
+def split(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def prepare(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Versions of the brokers that can run, and why the others cannot."""
+    versions, missing = {}, {}
+    for name in names:
+        with console.status(f"preparing {name} ..."):
+            try:
+                versions[name] = BROKERS[name].prepare()
+            except Unavailable as error:
+                missing[name] = str(error)
+                console.print(f"[red]{name} cannot run: {escape(str(error))}[/]")
+    return versions, missing
+
+
+def plan(
+    brokers: list[Broker], scenarios: tuple[Scenario, ...], repeat: int
+) -> Iterator[tuple[Scenario, Broker]]:
+    """Interleaved, A B C A B C, so that a disturbance meets all brokers alike."""
+    for scenario in scenarios:
+        for number in range(repeat):
+            for broker in brokers:
+                if scenario.runs(broker.name, number):
+                    yield scenario, broker
+
+
+def run_all(
+    bench: Bench, brokers: list[Broker], scenarios: tuple[Scenario, ...], repeat: int
+) -> list[Sample]:
+    """Every sample of the plan, with live progress."""
+    steps = list(plan(brokers, scenarios, repeat))
+    samples: list[Sample] = []
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        task = progress.add_task("", total=len(steps))
+        for scenario, broker in steps:
+            progress.update(task, description=f"{scenario.title}: {broker.name}")
+            sample = bench.sample(broker, scenario)
+            samples.append(sample)
+            progress.advance(task)
+            progress.console.print(line_of(sample, scenario))
+    return samples
+
+
+def line_of(sample: Sample, scenario: Scenario) -> str:
+    """One sample as it comes in."""
+    head = f"{scenario.key:14} {sample.broker:10} "
+    if sample.failure:
+        return head + f"[red]failed: {escape(sample.failure)}[/]"
+    text = report.figure(scenario, Results([scenario], [sample]).cell(scenario, sample.broker))
+    cores = [
+        f"{who} {sample.figures[key]:.2f}"
+        for who, key in (("broker", "broker_cores"), ("generator", "generator_cores"))
+        if key in sample.figures
+    ]
+    return head + f"{text:24} " + (f"[dim]cores: {', '.join(cores)}[/]" if cores else "")
+
+
+def show(results: Results, origin: report.Origin) -> None:
+    main_table, details = report.rich_tables(results, origin)
+    console.print(main_table)
+    if console.width >= DETAILS_COLUMNS:
+        console.print(details)
+    for line in report.footnotes(origin):
+        console.print(f"[dim]{escape(line)}[/]")
+    for text in report.warnings(results, origin):
+        console.print(f"[yellow]{escape(text)}[/]")
+    verdicts = [judged.verdict for _, judged in results.judged()]
+    counted = ", ".join(
+        f"[{report.COLOURS[v]}]{verdicts.count(v)} {v.value}[/]" for v in Verdict if v in verdicts
+    )
+    if counted:
+        console.print(f"goals: {counted}")
+
+
+def keep(samples: list[Sample], origin: report.Origin) -> None:
+    """The raw samples of the last run, for whoever wants to look again."""
+    data = {"origin": asdict(origin), "samples": [asdict(sample) for sample in samples]}
+    (work_folder() / "last.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

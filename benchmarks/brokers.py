@@ -1,0 +1,125 @@
+"""Starting a server, knowing that it is ready, ending it. Every one binds 127.0.0.1 only."""
+
+import re
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from . import machine
+
+HOST = "127.0.0.1"
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 10.0
+LISTENING = re.compile(rf"^listening on {re.escape(HOST)}:(\d+)\s*$", re.MULTILINE)
+# 3.1.1, clean session, keep-alive 60 s, client id "ready"; and the CONNACK that must answer it.
+CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05ready"
+CONNACK = b"\x20\x02\x00\x00"
+DISCONNECT = b"\xe0\x00"
+
+
+class BrokerFailed(Exception):
+    """A server did not start, or ended by itself; the message holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that has answered a CONNECT."""
+
+    pid: int
+    port: int
+
+
+class Broker(ABC):
+    """One kind of server. Each sample gets a fresh process."""
+
+    name: str
+    reports_port = False  # True: given port 0, it prints `listening on HOST:PORT`
+    remark = ""  # how its settings differ from its defaults, for the page
+
+    @abstractmethod
+    def prepare(self) -> str:
+        """Installs or builds what is missing; returns the version. Raises `Unavailable`."""
+
+    @abstractmethod
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        """The command that serves on `port` and keeps its files in `folder`."""
+
+    @contextmanager
+    def running(self, core: int | None, scenario: str) -> Iterator[Running]:
+        """A fresh server on its core, ready to answer, ended by its pid on the way out."""
+        with TemporaryDirectory(prefix="flowguard-bench-") as name:
+            folder = Path(name)
+            folder.chmod(0o755)  # a server that drops its privileges must still find its files
+            log = folder / "log"
+            port = 0 if self.reports_port else free_port()
+            command = self.command(port, folder, scenario)
+            with log.open("wb") as output, machine.pinned(core):
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
+                )
+            try:
+                running = Running(process.pid, wait_until_ready(process, log, port))
+                try:
+                    yield running
+                finally:  # whatever else went wrong, a dead server is the reason
+                    if process.poll() is not None:
+                        status = f"status {process.returncode}"
+                        raise BrokerFailed(f"ended by itself, {status}: {tail(log)}")
+            finally:
+                end(process)
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], log: Path, port: int) -> int:
+    """Waits for the first CONNACK and returns the port; a port of 0 is looked up in the log."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise BrokerFailed(f"did not start, status {process.returncode}: {tail(log)}")
+        if not port and (line := LISTENING.search(log.read_text(errors="replace"))):
+            port = int(line[1])
+        if port and answers_connect(port):
+            return port
+        time.sleep(0.05)
+    raise BrokerFailed(f"not ready after {START_LIMIT_S:.0f} s: {tail(log)}")
+
+
+def answers_connect(port: int) -> bool:
+    """Whether a CONNECT is answered by an accepting CONNACK."""
+    try:
+        with socket.create_connection((HOST, port), timeout=2) as client:
+            client.sendall(CONNECT)
+            answer = client.recv(4, socket.MSG_WAITALL)
+            client.sendall(DISCONNECT)
+    except OSError:
+        return False
+    return answer == CONNACK
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and SIGKILL if that does not help in time."""
+    process.terminate()
+    try:
+        process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tail(log: Path, characters: int = 200) -> str:
+    """The last line of a log, without the folders of this machine: it goes into a public table."""
+    lines = log.read_text(errors="replace").strip().splitlines() or ["no output"]
+    return re.sub(r"/(?:[\w.@+-]+/)+", "", lines[-1].strip())[:characters]

@@ -1,0 +1,43 @@
+"""Compiles the two C programs on demand, into `.bench/bin`, named after their sources' digest."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+WORK = HERE.parent / ".bench"
+HEADERS = ("wire.h", "measure.h", "clients.h")
+FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
+
+
+class Unavailable(Exception):
+    """Something that a benchmark needs is not on this machine; the message says what to do."""
+
+
+def work_folder() -> Path:
+    """`.bench/`, which ignores itself in git."""
+    WORK.mkdir(exist_ok=True)
+    (WORK / ".gitignore").write_text("*\n")
+    return WORK
+
+
+def build(name: str) -> Path:
+    """Path of the program built from `name`.c, compiled now unless it has been already."""
+    compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    if compiler is None:
+        raise Unavailable(
+            "no C compiler (cc, gcc, clang) on PATH; Debian: apt-get install gcc libc6-dev"
+        )
+    sources = [HERE / f"{name}.c", *(HERE / header for header in HEADERS)]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    program = work_folder() / "bin" / f"{name}-{digest}"
+    if not program.exists():
+        program.parent.mkdir(exist_ok=True)
+        fresh = program.with_suffix(".new")
+        command = [compiler, *FLAGS, "-o", str(fresh), str(sources[0])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"{compiler} could not build {name}.c:\n{done.stderr}")
+        fresh.rename(program)
+    return program

@@ -1,0 +1,92 @@
+"""The machine: cores and pinning, descriptor limit, memory of a process, its description."""
+
+import os
+import platform
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The core of the broker and the core of the generator."""
+
+    broker: int
+    generator: int
+
+
+def choose_cores() -> Cores | None:
+    """The first two cores we may use; None on a machine that has only one."""
+    usable = sorted(os.sched_getaffinity(0))
+    return Cores(usable[0], usable[1]) if len(usable) > 1 else None
+
+
+@contextmanager
+def pinned(core: int | None) -> Iterator[None]:
+    """Processes started inside inherit that core, from their first instruction on."""
+    before = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def raise_descriptor_limit() -> int:
+    """Raises the soft limit of open files to the hard one; children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process now, in KiB (without kernel memory such as socket buffers)."""
+    return _kib_line(Path(f"/proc/{pid}/smaps_rollup"), "Rss:")
+
+
+def peak_resident_kib(pid: int) -> int:
+    """The most resident memory a process has had, in KiB."""
+    return _kib_line(Path(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _kib_line(path: Path, key: str) -> int:
+    for line in path.read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1])
+    raise ValueError(f"no {key} in {path}")
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def describe() -> str:
+    """One line: cores, CPU, memory, kernel, Python."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{os.cpu_count()} cores of {cpu_model()}, {memory_gib:.0f} GiB, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    )
+
+
+def commit() -> str:
+    """Short id of the checkout, `+` when files differ from it; empty where there is no git."""
+    here = Path(__file__).resolve().parent.parent
+    git = ["git", "-C", str(here)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return head.stdout.strip() + ("+" if changes.stdout else "")

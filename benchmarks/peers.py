@@ -1,0 +1,130 @@
+"""The servers: flowguard, its peers, and the sink that shows what the generator can do."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from . import machine
+from .brokers import HOST, Broker
+from .build import Unavailable, build, work_folder
+
+AMQTT_VERSION = "0.12.1"
+AMQTT_INSTALL_LIMIT_S = 300
+
+
+class Flowguard(Broker):
+    name = "flowguard"
+    reports_port = True
+
+    def prepare(self) -> str:
+        if importlib.util.find_spec("flowguard") is None:
+            raise Unavailable("flowguard is not installed in this environment: make venv")
+        commit = machine.commit()
+        return importlib.metadata.version("flowguard") + (f" ({commit})" if commit else "")
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        address, data = f"{HOST}:{port}", str(folder / "data")
+        return [sys.executable, "-m", "flowguard", "serve", "--listen", address, "--data", data]
+
+
+class Mosquitto(Broker):
+    name = "mosquitto"
+    remark = (
+        "logs only warnings and errors; in fan-in `max_queued_messages 0`, because 2.0.11 drops "
+        "QoS 1 messages there with the default of 1000, even when fewer than 20 are on their way"
+    )
+
+    def prepare(self) -> str:
+        shown = subprocess.run([self._program(), "-h"], capture_output=True, text=True, check=False)
+        first = shown.stdout.partition("\n")[0]
+        return first.removeprefix("mosquitto version ").strip()
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        lines = [
+            f"listener {port} {HOST}",
+            "allow_anonymous true",
+            "log_type error",
+            "log_type warning",
+        ]
+        if scenario.startswith("fanin"):
+            lines.append("max_queued_messages 0")
+        config = folder / "mosquitto.conf"
+        config.write_text("\n".join(lines) + "\n")
+        return [self._program(), "-c", str(config)]
+
+    def _program(self) -> str:
+        path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+        program = shutil.which("mosquitto", path=path)
+        if program is None:
+            raise Unavailable("mosquitto is not installed; Debian: apt-get install mosquitto")
+        return program
+
+
+class Amqtt(Broker):
+    name = "amqtt"
+    remark = "anonymous access; no logging plugins and no `$SYS`; n = 1 where a run is very long"
+
+    def prepare(self) -> str:
+        program = self._program()
+        if not program.exists():
+            folder = work_folder() / "amqtt"
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+            try:
+                for step in (
+                    [sys.executable, "-m", "venv", "--clear", str(folder)],
+                    [*pip, f"amqtt=={AMQTT_VERSION}"],
+                ):
+                    subprocess.run(
+                        step,
+                        capture_output=True,
+                        text=True,
+                        check=True,
+                        timeout=AMQTT_INSTALL_LIMIT_S,
+                    )
+            except subprocess.CalledProcessError as error:
+                reason = (error.stderr or error.stdout).strip().splitlines()[-1:] or [
+                    "no reason given"
+                ]
+                raise Unavailable(f"amqtt could not be installed: {reason[0]}") from error
+            except subprocess.TimeoutExpired as error:
+                raise Unavailable(
+                    f"amqtt: no end after {AMQTT_INSTALL_LIMIT_S} s of installing"
+                ) from error
+        shown = subprocess.run(
+            [str(program), "--version"], capture_output=True, text=True, check=True
+        )
+        return shown.stdout.strip().removeprefix("amqtt").strip() or AMQTT_VERSION
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        config = folder / "amqtt.yaml"
+        config.write_text(
+            f"listeners:\n  default:\n    type: tcp\n    bind: {HOST}:{port}\n"
+            "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n"
+            "    allow_anonymous: true\n"
+        )
+        return [str(self._program()), "-c", str(config)]
+
+    def _program(self) -> Path:
+        return work_folder() / "amqtt" / "bin" / "amqtt"
+
+
+class Sink(Broker):
+    name = "sink"
+    reports_port = True
+    remark = "not a broker: relays and acknowledges at once; shows what the generator can do"
+
+    def prepare(self) -> str:
+        build("sink")
+        return "C relay"
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        return [str(build("sink"))]
+
+
+BROKERS: dict[str, Broker] = {
+    broker.name: broker for broker in (Flowguard(), Mosquitto(), Amqtt(), Sink())
+}

@@ -1,0 +1,103 @@
+"""Medians over the repetitions, ratios between brokers, verdicts on the goals."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+
+from .runner import Sample
+from .scenarios import Goal, Scenario
+
+OURS = "flowguard"
+
+
+class Verdict(Enum):
+    PASS = "pass"
+    MISS = "miss"
+    OPEN = "not measured"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All samples of one broker in one scenario."""
+
+    samples: tuple[Sample, ...]
+
+    @property
+    def good(self) -> tuple[Sample, ...]:
+        return tuple(s for s in self.samples if not s.failure)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        return tuple(s.failure for s in self.samples if s.failure)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stands beside the figure, once each; failed repetitions among them."""
+        notes = list(dict.fromkeys(note for s in self.samples for note in s.notes))
+        if self.good and self.failures:
+            notes.append(
+                f"{len(self.failures)} of {len(self.samples)} runs failed: {self.failures[0]}"
+            )
+        return tuple(notes)
+
+    def median(self, key: str = "value") -> float | None:
+        values = self.values(key)
+        return median(values) if values else None
+
+    def values(self, key: str = "value") -> list[float]:
+        return [s.figures[key] for s in self.good if key in s.figures]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A goal, what was reached, and whether that is enough."""
+
+    goal: Goal
+    reached: float | None
+    verdict: Verdict
+
+
+class Results:
+    """Every sample of a run, by scenario and broker."""
+
+    def __init__(self, scenarios: Iterable[Scenario], samples: Iterable[Sample]) -> None:
+        self.scenarios = tuple(scenarios)
+        self.samples = tuple(samples)
+
+    def cell(self, scenario: Scenario, broker: str) -> Cell:
+        return Cell(
+            tuple(s for s in self.samples if s.scenario == scenario.key and s.broker == broker)
+        )
+
+    def ratio(self, scenario: Scenario, peer: str) -> float | None:
+        """Median of flowguard over median of `peer`; None unless both have one."""
+        ours = self.cell(scenario, OURS).median()
+        theirs = self.cell(scenario, peer).median()
+        return ours / theirs if ours is not None and theirs else None
+
+    def judge(self, scenario: Scenario, goal: Goal) -> Judged:
+        """A failed or lossy repetition of flowguard is a miss, whatever the others reached."""
+        cell = self.cell(scenario, OURS)
+        reached = self.ratio(scenario, goal.peer) if goal.peer else self._worst(cell, goal)
+        if cell.failures or any(cell.values("lost")):
+            return Judged(goal, reached, Verdict.MISS)
+        if reached is None or (goal.peer and any(self.cell(scenario, goal.peer).values("lost"))):
+            return Judged(goal, reached, Verdict.OPEN)
+        enough = reached <= goal.bound if goal.at_most else reached >= goal.bound
+        return Judged(goal, reached, Verdict.PASS if enough else Verdict.MISS)
+
+    @staticmethod
+    def _worst(cell: Cell, goal: Goal) -> float | None:
+        """Failures count in every repetition; other figures by their median."""
+        values = cell.values(goal.key)
+        if goal.key == "failures":
+            return max(values, default=None)
+        return median(values) if values else None
+
+    def judged(self) -> list[tuple[Scenario, Judged]]:
+        return [(s, self.judge(s, goal)) for s in self.scenarios for goal in s.goals]
+
+    def ours_failed(self) -> bool:
+        """Whether a sample of flowguard is missing or cannot be right."""
+        return any(s.failure for s in self.samples if s.broker == OURS)
