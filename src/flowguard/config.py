@@ -1,4 +1,4 @@
-"""Frozen settings; every field has a unit and a default, impossible relations are refused when built.
+"""Frozen settings: every field has a unit and a default, impossible relations are refused.
 
 Unknown keys are errors. Nothing here means "unlimited" by being zero: what may be absent is None.
 """
@@ -21,7 +21,7 @@ class FlowSettings(_Settings):
     """Windows and the CONNECT gate (design/overload.md, section 6)."""
 
     window_max: int = Field(100, ge=1, le=65_535)
-    """PUBLISH, SUBSCRIBE and UNSUBSCRIBE of one client in process when the node is calm, packets."""
+    """PUBLISH, SUBSCRIBE, UNSUBSCRIBE of a client in process when the node is calm, packets."""
     connects_in_process_max: int = Field(256, ge=1)
     """CONNECTs worked on at once, packets."""
     connect_buffer_max: int = Field(10_000, ge=0)
@@ -63,6 +63,10 @@ class SessionSettings(_Settings):
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
     """Subscriptions of one client, filters."""
+    maximum_qos: int = Field(2, ge=0, le=2)
+    """Highest QoS a client may publish with, and is granted."""
+    retain_available: bool = True
+    """Whether retained messages are kept at all."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
     """Levels of a topic or filter, levels."""
 

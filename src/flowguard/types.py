@@ -18,7 +18,7 @@ SESSION_NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
 
 class ReasonCode(IntEnum):
-    """Reason codes of MQTT 5.0, section 2.4; 0 reads Success, Normal disconnection or Granted QoS 0."""
+    """Reason codes (2.4); 0 reads Success, Normal disconnection or Granted QoS 0."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01

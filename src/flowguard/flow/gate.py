@@ -53,8 +53,9 @@ class ConnectGate(Generic[K]):
         return len(self._buffer)
 
     def offer(self, key: K, size_bytes: int, now_s: float) -> Verdict:
-        """A CONNECT of `size_bytes` arrived: ADMIT (settle it later), DELAY (buffered) or REJECT."""
-        assert key not in self._in_process and key not in self._buffer
+        """A CONNECT of `size_bytes` arrived: ADMIT (settle it later), DELAY or REJECT."""
+        assert key not in self._in_process
+        assert key not in self._buffer
         if len(self._in_process) < self.limit and not self._buffer:
             self._in_process.add(key)
             return Verdict.ADMIT
@@ -87,6 +88,15 @@ class ConnectGate(Generic[K]):
             return key, self._refuse(Reason.GATE_DEADLINE)
         self._in_process.add(key)
         return key, Verdict.ADMIT
+
+    def abandon_next(self) -> K | None:
+        """The oldest waiting CONNECT, taken out to be refused because the node drains."""
+        if not self._buffer:
+            return None
+        key, (_, size_bytes) = self._buffer.popitem(last=False)
+        self.buffered_bytes -= size_bytes
+        self._refuse(Reason.DRAINING)
+        return key
 
     def _refuse(self, reason: Reason) -> Verdict:
         self.refused[reason] = self.refused.get(reason, 0) + 1

@@ -16,12 +16,14 @@ WINDOW_MIN = 1
 class NodeWindow:
     """The window every client of this node has right now: `limit` packets, 1 to `limit_max`."""
 
-    __slots__ = ("limit", "limit_max")
+    __slots__ = ("closed", "limit", "limit_max")
 
     def __init__(self, limit_max: int = WINDOW_MAX) -> None:
         assert limit_max >= WINDOW_MIN
         self.limit_max = limit_max
         self.limit = limit_max
+        self.closed = False
+        """True while the node admits nothing at all: its journal is full."""
 
     def resize(self, limit: int) -> None:
         """Move the limit, clamped to [1, `limit_max`]."""
@@ -40,8 +42,9 @@ class InflightWindow:
 
     def room(self) -> int:
         """How many packets may still be admitted now; never negative."""
-        room = self._node.limit - self.in_process
-        return room if room > 0 else 0
+        node = self._node
+        room = node.limit - self.in_process
+        return room if room > 0 and not node.closed else 0
 
     def admit(self) -> None:
         """Count one packet. The caller asked `room()` in the same synchronous stretch."""

@@ -58,6 +58,11 @@ class SubscriptionTable(Generic[S, V]):
         """Subscriptions: pairs of filter and subscriber, shared ones included."""
         return len(self._plain) + self._members_count
 
+    @property
+    def shared_count(self) -> int:
+        """Shared subscriptions among them."""
+        return self._members_count
+
     def subscribe(self, filter: str, subscriber: S, options: V) -> bool:
         """True: a new subscription; False: `options` replaced old ones.
 

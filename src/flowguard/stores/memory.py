@@ -108,4 +108,3 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing to release: the content stays for whoever opens this object again."""
-

@@ -1,0 +1,59 @@
+"""The 100 ms tick: deadlines, load signals, `$SYS`."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+
+from flowguard.broker.reactor import Reactor
+from flowguard.flow import Signal
+from flowguard.flow.meter import TICK_S
+from flowguard.node.node import Node
+from flowguard.node.sys_topics import SysTopics
+
+MEMORY_SHARE = 0.75
+"""Of what the machine or container has, unless configured: the rest is the kernel's sockets."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def memory_limit_bytes() -> int:
+    """The tightest of physical memory and the container's limit."""
+    limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
+    for path in CGROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limit = min(limit, int(text))
+    return limit
+
+
+def resident_bytes() -> int:
+    """Resident set of this process."""
+    with Path("/proc/self/statm").open() as statm:
+        return int(statm.read().split()[1]) * PAGE_BYTES
+
+
+async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
+    """Tick until cancelled."""
+    limit_bytes = node.settings.flow.memory_max_bytes or int(memory_limit_bytes() * MEMORY_SHARE)
+    sys_topics = SysTopics(node, clock())
+    sys_due_s = clock()
+    while True:
+        now_s = clock()
+        node.meter.observe(Signal.MEMORY, resident_bytes() / limit_bytes)
+        node.tick(now_s)
+        reactor.sweep(now_s)
+        if now_s >= sys_due_s:
+            sys_topics.publish(now_s)
+            sys_due_s = now_s + node.settings.node.sys_interval_s
+        reactor.settle(now_s)
+        if node.runnable:
+            reactor.wake()
+        await trio.sleep(TICK_S)

@@ -1,0 +1,20 @@
+"""A socket and the conversation it carries."""
+
+from socket import socket
+from typing import final
+
+from flowguard.session.connection import ServerConnection
+
+
+@final
+class Link:
+    """What the reactor knows of one connection."""
+
+    __slots__ = ("connection", "fd", "interest", "peer_closed", "sock")
+
+    def __init__(self, sock: socket, interest: int) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.interest = interest
+        self.peer_closed = False
+        self.connection: ServerConnection

@@ -1,0 +1,326 @@
+"""Reactor: one trio task over one epoll set; connections are objects, not tasks.
+
+A turn polls once, without waiting, serves what is ready in slices, and ends each slice the same
+way: work that waited is run, the journal is committed, and every connection with something to say
+gets one non-blocking send. Work per slice is bounded (connections, bytes, a window of packets per
+client), and between slices other trio tasks get their chance. Only reading ever pauses: a socket
+whose conversation does not want bytes leaves the read set.
+"""
+
+import errno
+import select
+from collections import deque
+from collections.abc import Callable
+from os import close as close_fd
+from os import eventfd, eventfd_read, eventfd_write
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, socket
+from typing import Final, final
+
+import trio
+
+from flowguard.broker.link import Link
+from flowguard.flow import Signal
+from flowguard.node.node import Node
+from flowguard.session.connection import ServerConnection, State
+from flowguard.stores import Store
+
+READ_BYTES: Final = 64 * 1024
+EVENTS_MAX: Final = 1_024
+SLICE_CONNECTIONS: Final = 64
+SLICE_BYTES: Final = 256 * 1024
+SLICE_S: Final = 0.005
+ACCEPTS_MAX: Final = 128
+"""Per turn and listener, so that accepting never starves those already in."""
+LINGER_S: Final = 2.0
+"""How long we wait for a peer to close after our last word, so that no reset destroys it."""
+LINGERING_MAX: Final = 10_000
+SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
+
+
+@final
+class Reactor:
+    """Moves bytes between sockets and the conversations of a node."""
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        clock: Callable[[], float],
+        on_work: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._clock = clock
+        self._on_work = on_work
+        self._epoll = select.epoll()
+        self._wakeup = eventfd(0)
+        self._epoll.register(self._wakeup, READ)
+        self._links: dict[int, Link] = {}
+        self._listeners: dict[int, socket] = {}
+        self._lingering: deque[tuple[float, Link]] = deque()
+        self._resting: list[int] = []
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await trio.lowlevel.checkpoint()
+        yielded_s = self._clock()
+        while True:
+            started_s = self._clock()
+            worked = self._turn(started_s)
+            ended_s = self._clock()
+            if not worked:
+                await trio.lowlevel.wait_readable(self._epoll)
+                yielded_s = self._clock()
+                continue
+            self._node.meter.observe(Signal.LOOP, ended_s - started_s)
+            if ended_s - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock()
+
+    def wake(self) -> None:
+        """There is work that no socket announces."""
+        eventfd_write(self._wakeup, 1)
+
+    def _turn(self, now_s: float) -> bool:
+        """One pass over what is ready; False when there was nothing to do."""
+        events = self._epoll.poll(0, EVENTS_MAX)
+        served = 0
+        size_bytes = 0
+        for fd, event in events:
+            link = self._links.get(fd)
+            if link is None:
+                self._on_other(fd, now_s)
+                continue
+            if event & WRITE:
+                self._flush(link, now_s)
+            if event & ~WRITE:
+                size_bytes += self._on_readable(link, event, now_s)
+            served += 1
+            if served >= SLICE_CONNECTIONS or size_bytes >= SLICE_BYTES:
+                self.settle(now_s)
+                served = size_bytes = 0
+                now_s = self._clock()
+        runnable = self._node.runnable
+        if runnable:
+            self._node.runnable = []
+            now_s = self._run_slices(runnable, now_s)
+        self.settle(now_s)
+        return bool(events or runnable or self._node.runnable)
+
+    def _run_slices(self, runnable: list[ServerConnection], now_s: float) -> float:
+        """Conversations that had more than their window of packets, or waited for room."""
+        for position, connection in enumerate(runnable, 1):
+            connection.queued = False
+            if connection.ended:
+                continue
+            connection.run(now_s)
+            self._update_interest(connection.transport)
+            if position % SLICE_CONNECTIONS == 0:
+                self.settle(now_s)
+                now_s = self._clock()
+        return now_s
+
+    def settle(self, now_s: float) -> None:
+        """End a slice: admit, commit, send."""
+        node = self._node
+        node.turn(now_s)
+        if not node.journal.is_empty:
+            if self._store.immediate:
+                while (batch := node.journal.take()) is not None:
+                    self._store.commit(batch.ops)
+                    node.journal.complete(batch, now_s)
+            else:
+                self._on_work()
+        dirty = node.dirty
+        if dirty:
+            node.dirty = []
+            for connection in dirty:
+                link = connection.transport
+                assert isinstance(link, Link)
+                if not connection.outbound.blocked:
+                    self._flush(link, now_s)
+                elif connection.ended:
+                    self._linger(link, now_s)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _on_readable(self, link: Link, event: int, now_s: float) -> int:
+        """Read once and let the conversation work; the number of bytes read."""
+        connection = link.connection
+        if connection.queued and not event & BROKEN:
+            return 0  # It has enough to do; its bytes wait in the socket.
+        try:
+            data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            data = b""
+        if data:
+            connection.receive_data(data, now_s)
+            if not connection.wants_read:
+                self._update_interest(link)
+            return len(data)
+        link.peer_closed = True
+        self._set_interest(link, link.interest & ~READ)
+        if connection.ended:
+            self._close(link)
+        else:
+            connection.receive_eof(now_s)
+        return 0
+
+    def _update_interest(self, link: object) -> None:
+        assert isinstance(link, Link)
+        connection = link.connection
+        if connection.ended:
+            return
+        wanted = READ if connection.wants_read else 0
+        self._set_interest(link, (link.interest & WRITE) | wanted)
+
+    def _set_interest(self, link: Link, interest: int) -> None:
+        if interest == link.interest or link.fd < 0:
+            return
+        # A socket without interest leaves the set: epoll would report its hang-up for ever.
+        if not interest:
+            self._epoll.unregister(link.fd)
+        elif not link.interest:
+            self._epoll.register(link.fd, interest)
+        else:
+            self._epoll.modify(link.fd, interest)
+        link.interest = interest
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def _flush(self, link: Link, now_s: float) -> None:
+        """Send everything there is, once; what the socket does not take waits for it."""
+        outbound = link.connection.outbound
+        if link.fd < 0:
+            return
+        if outbound.outbox:
+            data = outbound.take_outbox()
+            try:
+                size_bytes = link.sock.send(data, SEND_FLAGS)
+            except BlockingIOError:
+                size_bytes = 0
+            except OSError:
+                link.connection.end(None, now_s)
+                self._close(link)
+                return
+            if size_bytes < len(data):
+                outbound.sent(size_bytes, memoryview(data)[size_bytes:])
+                self._set_interest(link, link.interest | WRITE)
+                return
+            outbound.sent(size_bytes, b"")
+        if link.interest & WRITE:
+            self._set_interest(link, link.interest & ~WRITE)
+            self._update_interest(link)
+        if link.connection.state is State.ENDED:
+            self._say_last(link, now_s)
+        elif outbound.has_more:
+            outbound.pump(now_s)
+
+    def _say_last(self, link: Link, now_s: float) -> None:
+        """Everything is sent and the conversation is over: let the peer read it, then close."""
+        if link.peer_closed:
+            self._close(link)
+            return
+        try:
+            link.sock.shutdown(SHUT_WR)
+        except OSError:
+            self._close(link)
+            return
+        self._set_interest(link, READ)
+        self._linger(link, now_s)
+
+    def _linger(self, link: Link, now_s: float) -> None:
+        self._lingering.append((now_s + LINGER_S, link))
+        if len(self._lingering) > LINGERING_MAX:
+            self._close(self._lingering.popleft()[1])
+
+    def sweep(self, now_s: float) -> None:
+        """Close what has lingered long enough; accept again after running out of descriptors."""
+        while self._lingering and self._lingering[0][0] <= now_s:
+            self._close(self._lingering.popleft()[1])
+        for fd in self._resting:
+            self._epoll.register(fd, READ)
+        self._resting.clear()
+
+    def _close(self, link: Link) -> None:
+        if link.fd < 0:
+            return
+        del self._links[link.fd]
+        link.fd = -1
+        link.interest = 0
+        link.sock.close()
+        self._node.closed()
+
+    # --- listeners ---------------------------------------------------------------------------
+
+    def listen(self, sock: socket) -> None:
+        """Accept on this listening socket from now on."""
+        sock.setblocking(False)
+        self._listeners[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), READ)
+
+    def stop_listening(self) -> None:
+        """Close every listener: new clients are refused by the kernel."""
+        for fd, sock in self._listeners.items():
+            if fd not in self._resting:
+                self._epoll.unregister(fd)
+            sock.close()
+        self._listeners.clear()
+        self._resting.clear()
+
+    def _on_other(self, fd: int, now_s: float) -> None:
+        listener = self._listeners.get(fd)
+        if listener is not None:
+            self._accept(listener, now_s)
+        elif fd == self._wakeup:
+            eventfd_read(fd)
+
+    def _accept(self, listener: socket, now_s: float) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    # Level-triggered: without a rest this would spin until somebody leaves.
+                    self._resting.append(listener.fileno())
+                    self._epoll.unregister(listener.fileno())
+                    return
+                continue  # The peer has left already.
+            link = Link(sock, READ)
+            link.connection = self._node.opened(link, now_s)
+            self._links[link.fd] = link
+            self._epoll.register(link.fd, READ)
+
+    def close(self) -> None:
+        """Close every socket, without a word."""
+        self.stop_listening()
+        for link in list(self._links.values()):
+            self._close(link)
+        self._epoll.close()
+        close_fd(self._wakeup)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing in process: journal empty, nobody runnable, nothing dirty."""
+        node = self._node
+        return node.journal.is_empty and not node.runnable and not node.dirty
+
+    def connections(self) -> list[ServerConnection]:
+        """Every conversation that is not over."""
+        return [link.connection for link in self._links.values() if not link.connection.ended]
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some socket still has to take bytes."""
+        return any(link.connection.outbound.outbox for link in self._links.values())

@@ -1,0 +1,123 @@
+"""A broker process: listeners, the nursery, and the way out."""
+
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from flowguard.broker.committer import Committer
+from flowguard.broker.housekeeping import keep_house
+from flowguard.broker.reactor import Reactor
+from flowguard.config import Settings
+from flowguard.node.authentication import Hooks
+from flowguard.node.node import Node
+from flowguard.stores import Store
+from flowguard.types import ReasonCode
+
+BACKLOG = 4_096
+"""A crowd's SYNs must fit: one that does not comes back a second later (feasibility.md A.3)."""
+QUIET_POLL_S = 0.01
+
+log = structlog.get_logger()
+
+
+def unix_clock() -> Callable[[], float]:
+    """Seconds since the Unix epoch that never go backwards within this process."""
+    offset_s = time.time() - time.monotonic()
+    monotonic = time.monotonic
+    return lambda: monotonic() + offset_s
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; port 0: a free one. Accepted sockets inherit TCP_NODELAY."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+@dataclass(slots=True)
+class Running:
+    """What a started broker shows to whoever embeds it."""
+
+    node: Node
+    address: tuple[str, int]
+    stop: trio.Event
+    """Set it to drain and end."""
+
+
+async def serve(
+    settings: Settings,
+    store: Store,
+    listener: socket.socket,
+    *,
+    hooks: Hooks | None = None,
+    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker on `listener` until `Running.stop` is set; closes both store and listener."""
+    clock = unix_clock()
+    node = Node(settings, clock(), random_id=_random_id, hooks=hooks)
+    committer = Committer(node, store, clock)
+    reactor = Reactor(node, store, clock, committer.notify)
+    try:
+        sessions = node.recover(store, clock())
+        log.info("store opened", sessions=sessions, retained=len(node.router.retained))
+        reactor.listen(listener)
+        host, port = listener.getsockname()[:2]
+        running = Running(node, (host, port), trio.Event())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(committer.run, reactor)
+            nursery.start_soon(keep_house, node, reactor, clock)
+            nursery.start_soon(reactor.run)
+            task_status.started(running)
+            await running.stop.wait()
+            await _drain(node, reactor, clock)
+            nursery.cancel_scope.cancel()
+    finally:
+        reactor.close()
+        store.close()
+
+
+async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
+    """Refuse new work, finish what is in process, tell everybody, leave [MQTT 5.0, 4.13]."""
+    log.info("draining", connected=node.connected_count)
+    reactor.stop_listening()
+    node.drain(clock())
+    with trio.move_on_after(node.settings.node.drain_s):
+        await _until(lambda: reactor.is_quiet)
+        for connection in reactor.connections():
+            connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
+        reactor.settle(clock())
+        await _until(lambda: reactor.is_quiet and not reactor.has_unsent)
+    log.info("drained", dropped=node.counters.publish_dropped)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """Poll: this happens once in a process's life, and an event would sit on the hot path."""
+    while not condition():  # noqa: ASYNC110
+        await trio.sleep(QUIET_POLL_S)
+
+
+def _random_id() -> str:
+    return f"auto-{secrets.token_hex(12)}"
+
+
+async def stop_on_signals(stop: trio.Event) -> None:
+    """SIGTERM or SIGINT drains; a second one ends at once."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if stop.is_set():
+                raise SystemExit(128 + number)
+            stop.set()

@@ -1,0 +1,19 @@
+"""The commands of `flowguard`."""
+
+import typer
+
+from flowguard.cli.serve import serve
+
+app = typer.Typer(
+    name="flowguard",
+    help="An MQTT 5.0 and 3.1.1 broker that survives crowds.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+app.command()(serve)
+
+
+@app.callback()
+def _root() -> None:
+    """An MQTT 5.0 and 3.1.1 broker that survives crowds."""

@@ -1,0 +1,96 @@
+"""`flowguard serve`: a broker in the foreground."""
+
+import gc
+import resource
+import sys
+from pathlib import Path
+from socket import socket
+from typing import Annotated
+
+import structlog
+import trio
+import typer
+from rich.console import Console
+
+from flowguard.broker.server import Running, listen, stop_on_signals
+from flowguard.broker.server import serve as serve_broker
+from flowguard.cli.settings import load_settings
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+from flowguard.stores import MemoryStore
+
+GC_THRESHOLDS = (100_000, 50, 100)
+"""Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
+
+
+def serve(
+    listen_on: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address; port 0: a free one.")
+    ] = "127.0.0.1:1883",
+    data: Annotated[Path, typer.Option(help="Directory for what must survive.")] = Path(
+        "flowguard-data"
+    ),
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    store: Annotated[str, typer.Option(help="Where sessions live: memory.")] = "memory",
+) -> None:
+    """Run the broker until SIGTERM or Ctrl-C, then drain."""
+    errors = Console(stderr=True)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        settings = load_settings(config)
+        host, port = parse_address(listen_on)
+        if store != "memory":
+            raise ConfigError(f"--store {store}: this version has the store 'memory' only")
+    except ConfigError as error:
+        errors.print(f"[red]flowguard cannot start[/red]\n{error}", highlight=False)
+        raise typer.Exit(2) from error
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        errors.print(
+            f"[red]flowguard cannot listen on {listen_on}[/red]: {error.strerror}.\n"
+            "Is another broker running? Choose another address: --listen 127.0.0.1:0",
+            highlight=False,
+        )
+        raise typer.Exit(1) from error
+    data.mkdir(parents=True, exist_ok=True)
+    _use_all_descriptors()
+    gc.set_threshold(*GC_THRESHOLDS)
+    trio.run(_main, settings, listener)
+
+
+async def _main(settings: Settings, listener: socket) -> None:
+    async with trio.open_nursery() as nursery:
+        running: Running = await nursery.start(_serve, settings, listener)
+        host, port = running.address
+        # The one machine-readable line: scripts wait for it.
+        sys.stdout.write(f"listening on {f'[{host}]' if ':' in host else host}:{port}\n")
+        sys.stdout.flush()
+        await stop_on_signals(running.stop)
+
+
+async def _serve(
+    settings: Settings, listener: socket, task_status: trio.TaskStatus[Running]
+) -> None:
+    await serve_broker(settings, MemoryStore(), listener, task_status=task_status)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"--listen {text}: expected HOST:PORT, for example 127.0.0.1:1883")
+    return host.strip("[]"), int(port)
+
+
+def _use_all_descriptors() -> None:
+    """One descriptor per client: raise the soft limit to the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

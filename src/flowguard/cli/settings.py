@@ -1,0 +1,44 @@
+"""Settings from a TOML file and `FLOWGUARD_...` variables, with errors that name the key."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+
+PREFIX = "FLOWGUARD_"
+SEPARATOR = "__"
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Defaults, overridden by the file, overridden by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like.
+
+    Raises ConfigError naming the file or variable, the key, and what is wrong with it.
+    """
+    values: dict[str, object] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for name, text in sorted(environ.items()):
+        section, separator, key = name.removeprefix(PREFIX).lower().partition(SEPARATOR)
+        if name.startswith(PREFIX) and separator:
+            table = values.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{section} in {path} must be a table, because {name} is set")
+            table[key] = text
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
+            for item in error.errors()
+        ]
+        raise ConfigError("\n".join(lines)) from error

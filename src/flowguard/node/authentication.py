@@ -1,0 +1,75 @@
+"""Hook points: who may connect, publish, subscribe. Without hooks, everybody may.
+
+Hooks are synchronous and quick; one that asks a remote service belongs in front of the broker.
+An enhanced authentication ([MQTT 5.0, 4.12]) is an object per exchange, made by the factory that
+is registered under the method's name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flowguard.codec.packets import Connect
+from flowguard.types import ReasonCode
+
+
+class Authenticator(Protocol):
+    """Judges user name and password of a CONNECT."""
+
+    def authenticate(self, connect: Connect) -> ReasonCode:
+        """SUCCESS, or the reason code of the refusing CONNACK (0x86, 0x87, 0x8A ...)."""
+
+
+class Authorizer(Protocol):
+    """Judges single actions of an accepted client."""
+
+    def may_publish(self, client_id: str, topic: str) -> bool:
+        """False: PUBACK/PUBREC 0x87 in 5.0; 3.1.1 gets its acknowledgement, nobody the message."""
+
+    def may_subscribe(self, client_id: str, filter: str) -> bool:
+        """False: 0x87 for this filter in SUBACK (3.1.1: 0x80)."""
+
+
+@dataclass(slots=True)
+class Proceed:
+    """The exchange goes on: AUTH 0x18 with this data."""
+
+    data: bytes | None = None
+
+
+@dataclass(slots=True)
+class Accept:
+    """The client is who it says; `data` goes into CONNACK or the closing AUTH."""
+
+    data: bytes | None = None
+
+
+@dataclass(slots=True)
+class Refuse:
+    """The client is refused with this reason code."""
+
+    reason_code: ReasonCode = ReasonCode.NOT_AUTHORIZED
+
+
+Step = Proceed | Accept | Refuse
+
+
+class Exchange(Protocol):
+    """One run of an authentication method."""
+
+    def step(self, data: bytes | None) -> Step:
+        """Judge the client's authentication data; called for CONNECT and each AUTH."""
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What a node asks its owner; absent hooks allow."""
+
+    authenticator: Authenticator | None = None
+    authorizer: Authorizer | None = None
+    methods: dict[str, Callable[[Connect], Exchange]] | None = None
+
+    def exchange(self, method: str, connect: Connect) -> Exchange | None:
+        """A new exchange of `method`; None: no such method here."""
+        factory = (self.methods or {}).get(method)
+        return None if factory is None else factory(connect)

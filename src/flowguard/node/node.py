@@ -1,0 +1,351 @@
+"""Node: the host of all conversations of one broker process, and of nothing that moves bytes.
+
+Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
+
+1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
+2. commits the journal (`journal.take`, the store, `journal.complete`);
+3. runs what is `runnable`, sends what is `dirty`;
+4. calls `turn` once per turn and `tick` every 100 ms.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
+from flowguard.config import Settings
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import Budget, ConnectGate, LoadMeter, NodeWindow, Signal, Verdict
+from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
+from flowguard.node.journal import Journal
+from flowguard.node.publishing import Router
+from flowguard.node.registry import Registry
+from flowguard.node.subscribing import Subscriber
+from flowguard.node.timers import Timers, Wheel
+from flowguard.records import (
+    DropInbound,
+    DropRetained,
+    DropSession,
+    Release,
+    StoreOp,
+    WillRecord,
+)
+from flowguard.session.connection import ServerConnection, State
+from flowguard.session.counters import Counters
+from flowguard.session.handshake import Answer, connack_properties, grant, will_message
+from flowguard.session.inbound import Inbound
+from flowguard.session.session import Session
+from flowguard.stores import Store
+from flowguard.types import Properties, Publish, ReasonCode
+
+CONNECT_BYTES = 1_000
+"""What a waiting CONNECT counts besides its will and client id, bytes."""
+
+
+@final
+class Node:
+    """One broker node; implements `session.host.Host`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        now_s: float,
+        *,
+        random_id: Callable[[], str],
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        self.hooks = hooks or Hooks()
+        self.started_s = now_s
+        flow = settings.flow
+        self.window = NodeWindow(flow.window_max)
+        self.meter = LoadMeter(self.window)
+        self.gate: ConnectGate[ServerConnection] = ConnectGate(
+            limit=flow.connects_in_process_max,
+            buffer_max=flow.connect_buffer_max,
+            buffer_bytes_max=flow.connect_buffer_bytes_max,
+            patience_s=flow.connect_patience_s,
+        )
+        self.outbox_budget = Budget(settings.node.outbox_bytes_max)
+        self.queue_budget = Budget(settings.node.queue_bytes_max)
+        self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
+        self.runnable: list[ServerConnection] = []
+        self.dirty: list[ServerConnection] = []
+        self.timers = Timers()
+        self.wheel = Wheel(now_s)
+        self.router = Router(self, self.journal, self.hooks)
+        self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
+        self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
+        self.draining = False
+        self.connections_count = 0
+        self.connected_count = 0
+        self._random_id = random_id
+        self._claims: dict[str, ServerConnection] = {}
+        self._exchanges: dict[ServerConnection, Exchange] = {}
+        self._starved: list[ServerConnection] = []
+
+    # --- connections -------------------------------------------------------------------------
+
+    def recover(self, store: Store, now_s: float) -> int:
+        """Take over what the store remembers, before the first connection; count of sessions."""
+        return self.registry.recover(store, now_s)
+
+    def opened(self, transport: object, now_s: float) -> ServerConnection:
+        """A socket was accepted; it has `connect_timeout_s` to become a client."""
+        self.counters.connections_accepted += 1
+        self.connections_count += 1
+        maximum = self.counters.connections_maximum
+        self.counters.connections_maximum = max(maximum, self.connections_count)
+        connection = ServerConnection(self, transport, now_s)
+        self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
+        return connection
+
+    def closed(self) -> None:
+        """A socket was closed, whatever the reason."""
+        self.connections_count -= 1
+
+    def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
+        """Admission: capacity, then the gate; see `Host.connect`."""
+        if self.draining:
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+        elif self.connections_count > self.settings.node.connections_max:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+        else:
+            will_bytes = len(packet.will.payload) if packet.will else 0
+            size_bytes = CONNECT_BYTES + len(packet.client_id) + will_bytes
+            verdict = self.gate.offer(connection, size_bytes, now_s)
+            self._on_verdict(connection, verdict, now_s)
+
+    def _on_verdict(self, connection: ServerConnection, verdict: Verdict, now_s: float) -> None:
+        if verdict is Verdict.ADMIT:
+            self._authenticate(connection, now_s)
+        elif verdict is Verdict.REJECT:
+            connection.refuse(ReasonCode.SERVER_BUSY, now_s)
+
+    def _authenticate(self, connection: ServerConnection, now_s: float) -> None:
+        packet = connection.connect_packet
+        assert packet is not None
+        if self.hooks.authenticator is not None:
+            reason = self.hooks.authenticator.authenticate(packet)
+            if reason is not ReasonCode.SUCCESS:
+                connection.refuse(reason, now_s)
+                return
+        method = packet.properties.authentication_method
+        if method is None:
+            self._claim(connection, now_s)
+            return
+        exchange = self.hooks.exchange(method, packet)
+        if exchange is None:
+            # [MQTT-4.12.0-1]
+            connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
+            return
+        self._exchanges[connection] = exchange
+        self._step(connection, packet.properties.authentication_data, now_s)
+
+    def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
+        exchange = self._exchanges[connection]
+        method = connection.authentication_method
+        step = exchange.step(data)
+        match step:
+            case Proceed():
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
+            case Accept() if connection.state is State.CONNECTED:
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
+                del self._exchanges[connection]
+            case Accept():
+                del self._exchanges[connection]
+                self._claim(connection, now_s, step)
+            case Refuse():
+                del self._exchanges[connection]
+                connection.end(step.reason_code, now_s)
+
+    def authenticating(self, connection: ServerConnection) -> bool:
+        return connection in self._exchanges
+
+    def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
+        """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
+        method = connection.authentication_method
+        if method is None:
+            raise ProtocolViolation("AUTH without an authentication method in CONNECT")
+        if packet.properties.authentication_method != method:
+            # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
+            raise ProtocolViolation("AUTH with another authentication method")
+        if packet.reason_code == ReasonCode.RE_AUTHENTICATE:
+            if connection.state is not State.CONNECTED or connection in self._exchanges:
+                raise ProtocolViolation("re-authentication is not allowed now")
+            assert connection.session is not None
+            connect = Connect(connection.session.client_id, properties=packet.properties)
+            exchange = self.hooks.exchange(method, connect)
+            assert exchange is not None
+            self._exchanges[connection] = exchange
+        elif connection not in self._exchanges:
+            raise ProtocolViolation("AUTH without an exchange under way")
+        self._step(connection, packet.properties.authentication_data, now_s)
+
+    def _claim(
+        self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
+    ) -> None:
+        """Take the client id, ending whoever had it; CONNACK follows the commit."""
+        packet = connection.connect_packet
+        assert packet is not None
+        client_id = packet.client_id
+        assigned = None
+        if not client_id:
+            client_id = assigned = self._random_id()  # [MQTT-3.1.3-6]
+        self._take_over(client_id, now_s)
+        sessions = self.registry.sessions
+        if len(sessions) >= self.settings.node.sessions_max and client_id not in sessions:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        granted = grant(packet, self.settings.session)
+        session, present = self.registry.claim(
+            client_id,
+            clean_start=packet.clean_start,
+            expiry_s=granted.session_expiry_s,
+            now_s=now_s,
+        )
+        if packet.will is not None:
+            delay_s = packet.will.properties.will_delay_interval or 0
+            session.will = WillRecord(will_message(packet.will), delay_s)
+        properties = connack_properties(packet, granted, self.settings.session, assigned)
+        if accepted is not None:
+            properties.authentication_method = packet.properties.authentication_method
+            properties.authentication_data = accepted.data
+        self._claims[client_id] = connection
+        connection.session = session
+        ops = self.registry.claim_ops(session, present=present)
+        answer = Answer(granted, properties, present=present)
+        self.journal.append(ops, partial(self._claimed, connection, session, answer), now_s)
+
+    def _claimed(
+        self,
+        connection: ServerConnection,
+        session: Session,
+        answer: Answer,
+        now_s: float,
+    ) -> None:
+        """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
+        if connection.ended:
+            return
+        del self._claims[session.client_id]
+        self.gate.settle(connection)
+        self.counters.connects_accepted += 1
+        self.connected_count += 1
+        connection.accept(session, answer)
+        if connection.keep_alive_s:
+            self.wheel.watch(connection, now_s + connection.keep_alive_s)
+        connection.outbound.resume(now_s)
+
+    def _take_over(self, client_id: str, now_s: float) -> None:
+        """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
+        claim = self._claims.get(client_id)
+        if claim is not None:
+            claim.end(None, now_s)
+        session = self.registry.sessions.get(client_id)
+        if session is not None and session.outbound is not None:
+            self.counters.takeovers += 1
+            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
+
+    def connection_ended(
+        self, connection: ServerConnection, *, with_will: bool, now_s: float
+    ) -> None:
+        self.connected_count -= 1
+        self._exchanges.pop(connection, None)
+        session = connection.session
+        assert session is not None
+        self.registry.disconnected(session, with_will=with_will, now_s=now_s)
+
+    def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
+        self.gate.settle(connection)
+        self._exchanges.pop(connection, None)
+        session = connection.session
+        if session is not None and self._claims.pop(session.client_id, None) is not None:
+            # It never became the client's: no will, but the session it found goes on.
+            self.registry.disconnected(session, with_will=False, now_s=now_s)
+
+    def expire_after(self, session: Session, expiry_interval_s: int) -> None:
+        limit_s = self.settings.session.session_expiry_max_s
+        was_durable = session.durable
+        self.registry.set_expiry(session, min(expiry_interval_s, limit_s))
+        if was_durable and not session.durable:
+            self.journal.note(DropSession(session.client_id))
+
+    # --- packets -----------------------------------------------------------------------------
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        return self.router.publish(inbound, message, now_s)
+
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> None:
+        self.subscriber.subscribe(inbound, packet, now_s)
+
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
+        self.subscriber.unsubscribe(inbound, packet, now_s)
+
+    def release(self, inbound: Inbound, packet_id: int, now_s: float) -> None:
+        session = inbound.session
+        if session.durable:
+            ops: list[StoreOp] = [DropInbound(session.client_id, packet_id)]
+            self.journal.append(ops, lambda _: inbound.released(packet_id), now_s)
+        else:
+            inbound.released(packet_id)
+
+    def received(self, session: Session, packet_id: int, pos: int, now_s: float) -> None:
+        def done(now_s: float) -> None:
+            if session.outbound is not None:
+                session.outbound.release(packet_id)
+
+        self.journal.append([Release(session.client_id, pos, packet_id)], done, now_s)
+
+    def note(self, op: StoreOp) -> None:
+        self.journal.note(op)
+
+    def paused(self, connection: ServerConnection) -> None:
+        if self.window.closed:
+            self._starved.append(connection)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def turn(self, now_s: float) -> None:
+        """Once per turn: CONNECTs that waited, sockets that a full journal had paused."""
+        while (waiting := self.gate.admit_next(now_s)) is not None:
+            connection, verdict = waiting
+            self._on_verdict(connection, verdict, now_s)
+        self.window.closed = self.journal.is_full
+        if self._starved and not self.window.closed:
+            starved, self._starved = self._starved, []
+            for connection in starved:
+                connection.schedule()
+
+    def tick(self, now_s: float) -> None:
+        """Every 100 ms: deadlines and the window."""
+        self.meter.observe(Signal.QUEUE, self.journal.oldest_s(now_s))
+        self.meter.tick()
+        self.timers.fire(now_s)
+        for connection in self.wheel.due(now_s):
+            self._look_at(connection, now_s)
+        expired = self.router.retained.expire(now_s, 1_000)
+        for topic in expired:
+            self.journal.note(DropRetained(topic))
+
+    def _look_at(self, connection: ServerConnection, now_s: float) -> None:
+        """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
+        if connection.state is State.OPENED or connection in self._exchanges:
+            connection.end(None, now_s)
+        elif connection.state is State.CONNECTED and connection.keep_alive_s:
+            if not connection.wants_read:
+                # We do not read: its silence is ours (overload.md, hard rule).
+                connection.last_received_s = now_s
+            due_s = connection.last_received_s + connection.keep_alive_s
+            if due_s <= now_s:
+                connection.end(ReasonCode.KEEP_ALIVE_TIMEOUT, now_s)
+            else:
+                self.wheel.watch(connection, due_s)
+
+    def drain(self, now_s: float) -> None:
+        """Refuse new clients from now on, also those that wait; what is in process goes on."""
+        self.draining = True
+        while (connection := self.gate.abandon_next()) is not None:
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)

@@ -1,0 +1,110 @@
+"""Plans: which sessions a topic reaches and how, worked out once per topic.
+
+Matching a topic costs microseconds, looking a plan up costs a tenth of one. A plan merges a
+session's overlapping subscriptions into one delivery of the highest QoS with all identifiers
+([MQTT-3.3.4-2], [MQTT-3.3.4-4]) and gathers sessions that get the very same packet in one group,
+so that it is encoded once for all of them. Plans are forgotten when subscriptions change.
+"""
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from flowguard.routing import SharedGroup, SubscriptionTable, levels_count
+from flowguard.session.session import Session
+from flowguard.types import ReasonCode, SubscriptionOptions
+
+PLANS_MAX: Final = 65_536
+
+Table = SubscriptionTable[Session, SubscriptionOptions]
+Shared = SharedGroup[Session, SubscriptionOptions]
+
+
+@dataclass(slots=True)
+class Group:
+    """Sessions that get the same packet; `no_local`: except the publisher itself."""
+
+    qos: int
+    retain_as_published: bool
+    no_local: bool
+    identifiers: tuple[int, ...]
+    sessions: list[Session]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where messages of one topic go; `refused`: nowhere, and this is the answer."""
+
+    groups: list[Group]
+    shared: list[Shared]
+    durable: bool
+    refused: ReasonCode | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.groups and not self.shared
+
+
+@final
+class Plans:
+    """A bounded cache of plans over the node's subscription table."""
+
+    __slots__ = ("_levels_max", "_plans", "_table", "_version")
+
+    def __init__(self, table: Table, *, levels_max: int) -> None:
+        self._table = table
+        self._levels_max = levels_max
+        self._plans: dict[str, Plan] = {}
+        self._version = -1
+
+    def forget(self) -> None:
+        """A session's durability changed, which plans remember."""
+        self._plans.clear()
+
+    def find(self, topic: str) -> Plan:
+        """The plan of `topic`; O(1) while subscriptions stand still."""
+        if self._version != self._table.version or len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+            self._version = self._table.version
+        plan = self._plans.get(topic)
+        if plan is None:
+            plan = self._plans[topic] = self._make(topic)
+        return plan
+
+    def _make(self, topic: str) -> Plan:
+        if topic.startswith("$SYS/") or topic == "$SYS":
+            return Plan([], [], durable=False, refused=ReasonCode.NOT_AUTHORIZED)
+        if levels_count(topic) > self._levels_max:
+            return Plan([], [], durable=False, refused=ReasonCode.TOPIC_NAME_INVALID)
+        return self.make(topic)
+
+    def make(self, topic: str) -> Plan:
+        """A fresh plan, whatever the topic."""
+        routes = self._table.match(topic)
+        merged: dict[Session, SubscriptionOptions] = {}
+        extra: dict[Session, tuple[int, ...]] = {}
+        for session, options in routes.plain:
+            first = merged.get(session)
+            if first is None:
+                merged[session] = options
+                continue
+            extra[session] = (*extra.get(session, _identifiers(first)), *_identifiers(options))
+            merged[session] = SubscriptionOptions(
+                qos=max(first.qos, options.qos),
+                no_local=first.no_local and options.no_local,
+                retain_as_published=first.retain_as_published or options.retain_as_published,
+            )
+        groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
+        durable = bool(routes.groups)
+        for session, options in merged.items():
+            identifiers = extra.get(session, _identifiers(options))
+            key = (options.qos, options.retain_as_published, options.no_local, identifiers)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = Group(*key, sessions=[])
+            group.sessions.append(session)
+            durable = durable or (session.durable and options.qos > 0)
+        return Plan(list(groups.values()), routes.groups, durable)
+
+
+def _identifiers(options: SubscriptionOptions) -> tuple[int, ...]:
+    return (options.identifier,) if options.identifier else ()

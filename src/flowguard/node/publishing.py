@@ -1,0 +1,239 @@
+"""The path of a PUBLISH inside a node: plan, operations, commit, delivery, acknowledgement.
+
+QoS 0 is delivered in the same stretch. QoS 1 and 2 take positions in the queues of their targets,
+and if anything about them must be durable (or is still waiting to be) they go through the journal:
+they enter queues, and their publisher is answered, only after the commit.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import Reason
+from flowguard.node.authentication import Hooks
+from flowguard.node.journal import Journal
+from flowguard.node.plans import Plan, Plans, Shared, Table
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    Delivery,
+    DropRetained,
+    PutInbound,
+    PutRetained,
+    StoreOp,
+)
+from flowguard.routing import RetainedMessages, RetainOutcome
+from flowguard.session.host import IN_PROCESS
+from flowguard.session.inbound import Inbound
+from flowguard.session.session import Session
+from flowguard.types import Publish, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+
+DELIVERY_BYTES: Final = 200
+"""What a queued message counts besides topic and payload, bytes."""
+
+Target = tuple[Session, int, Delivery]
+"""Who gets a message, at which position; position 0: QoS 0, never queued."""
+
+
+@dataclass(slots=True)
+class InProcess:
+    """A QoS 1 or 2 PUBLISH between route and commit; `inbound` None: the node's own message."""
+
+    router: "Router"
+    inbound: Inbound | None
+    message: Publish
+    targets: list[Target]
+    reason_code: int
+
+    def committed(self, now_s: float) -> None:
+        self.router.deliver_to(self.targets, now_s)
+        if self.inbound is not None:
+            self.inbound.published(self.message, self.reason_code)
+
+
+@final
+class Router:
+    """Takes messages in and gives them to the sessions that want them."""
+
+    __slots__ = ("_hooks", "_host", "_journal", "plans", "retained", "table")
+
+    def __init__(self, host: "Host", journal: Journal, hooks: Hooks) -> None:
+        limits = host.settings
+        self._host = host
+        self._journal = journal
+        self._hooks = hooks
+        self.table: Table = Table()
+        self.plans = Plans(self.table, levels_max=limits.session.topic_levels_max)
+        self.retained = RetainedMessages(
+            messages_max=limits.node.retained_messages_max,
+            bytes_max=limits.node.retained_bytes_max,
+        )
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        """A client's PUBLISH; see `Host.publish`."""
+        counters = self._host.counters
+        counters.publish_received += 1
+        counters.publish_bytes_received += len(message.payload)
+        session = inbound.session
+        plan = self.plans.find(message.topic)
+        refused = plan.refused
+        authorizer = self._hooks.authorizer
+        if authorizer is not None and not authorizer.may_publish(session.client_id, message.topic):
+            refused = ReasonCode.NOT_AUTHORIZED
+        if refused is None and message.retain:
+            if not self._host.settings.session.retain_available:
+                # [MQTT-3.2.2-14]
+                raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
+            refused = self._retain(message, now_s)
+        if refused is not None:
+            return refused
+        if message.qos == 0:
+            self._deliver_now(plan, message, session, now_s)
+            return ReasonCode.SUCCESS
+        code = ReasonCode.NO_MATCHING_SUBSCRIBERS if plan.is_empty else ReasonCode.SUCCESS
+        if not (plan.durable or session.durable or message.retain) and self._journal.is_idle:
+            self._deliver_now(plan, message, session, now_s)
+            return code
+        targets = self._targets(plan, message, session, now_s)
+        ops = _appends(targets)
+        if message.qos == 2 and session.durable:
+            ops.append(PutInbound(session.client_id, message.packet_id))
+        if not ops and not message.retain and self._journal.is_idle:
+            self.deliver_to(targets, now_s)
+            return code
+        pending = InProcess(self, inbound, message, targets, code)
+        self._journal.append(ops, pending.committed, now_s)
+        return IN_PROCESS
+
+    def publish_own(self, message: Publish, now_s: float) -> None:
+        """A message of the node itself: a will, or `$SYS`."""
+        if message.retain and self._retain(message, now_s) is not None:
+            self._host.counters.drop(Reason.RETAINED_FULL)
+        system = message.topic.startswith("$SYS/")
+        plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
+        targets = self._targets(plan, message, None, now_s)
+        pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS)
+        self._journal.append(_appends(targets), pending.committed, now_s)
+
+    def _retain(self, message: Publish, now_s: float) -> ReasonCode | None:
+        """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6]."""
+        expires_at_s = _expires_at_s(message, now_s)
+        outcome = self.retained.put(message, expires_at_s)
+        if outcome.is_refusal:
+            self._host.counters.drop(Reason.RETAINED_FULL)
+            return ReasonCode.QUOTA_EXCEEDED
+        if message.topic.startswith("$SYS/"):
+            return None
+        if outcome is RetainOutcome.REMOVED:
+            self._journal.note(DropRetained(message.topic))
+        else:
+            self._journal.note(PutRetained(message, expires_at_s))
+        return None
+
+    # --- delivery ----------------------------------------------------------------------------
+
+    def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
+        """Route and deliver in one stretch, without a list of targets."""
+        host = self._host
+        expires_at_s = _expires_at_s(message, now_s)
+        for group in plan.groups:
+            qos = min(message.qos, group.qos)
+            delivery = Delivery(
+                message,
+                qos,
+                message.retain and group.retain_as_published,
+                group.identifiers,
+                expires_at_s,
+                DELIVERY_BYTES + len(message.topic) + len(message.payload),
+            )
+            for session in group.sessions:
+                if session is origin and group.no_local:
+                    continue
+                if qos:
+                    session.offer(session.reserve(), delivery, host, now_s)
+                else:
+                    outbound = session.outbound
+                    if outbound is not None:
+                        outbound.send_qos_0(delivery, now_s)
+        if plan.shared:
+            self.deliver_to(self._shared_targets(plan.shared, message, now_s), now_s)
+
+    def deliver_to(self, targets: list[Target], now_s: float) -> None:
+        """Give a message to targets whose positions are taken already."""
+        for session, pos, delivery in targets:
+            if pos:
+                session.offer(pos, delivery, self._host, now_s)
+            elif session.outbound is not None:
+                session.outbound.send_qos_0(delivery, now_s)
+
+    def _targets(
+        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
+    ) -> list[Target]:
+        targets: list[Target] = []
+        expires_at_s = _expires_at_s(message, now_s)
+        for group in plan.groups:
+            qos = min(message.qos, group.qos)
+            retain = message.retain and group.retain_as_published
+            delivery = _delivery(message, qos, retain, group.identifiers, expires_at_s)
+            for session in group.sessions:
+                if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
+                    targets.append((session, session.reserve() if qos else 0, delivery))
+        targets += self._shared_targets(plan.shared, message, now_s)
+        return targets
+
+    def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
+        """One member of each shared group [MQTT-4.8.2-4]."""
+        targets: list[Target] = []
+        for group in groups:
+            chosen = group.pick(_rank_qos_0 if message.qos == 0 else _rank)
+            if chosen is None:
+                self._host.counters.drop(Reason.OFFLINE_QOS_0)
+                continue
+            session, options = chosen
+            qos = min(message.qos, options.qos)
+            identifiers = (options.identifier,) if options.identifier else ()
+            retain = message.retain and options.retain_as_published
+            expires_at_s = _expires_at_s(message, now_s)
+            delivery = _delivery(message, qos, retain, identifiers, expires_at_s)
+            targets.append((session, session.reserve() if qos else 0, delivery))
+        return targets
+
+
+def _delivery(
+    message: Publish, qos: int, retain: bool, identifiers: tuple[int, ...], expires_at_s: float
+) -> Delivery:
+    size_bytes = DELIVERY_BYTES + len(message.topic) + len(message.payload)
+    return Delivery(message, qos, retain, identifiers, expires_at_s, size_bytes)
+
+
+def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
+    """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
+    identifiers = (identifier,) if identifier else ()
+    return _delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)
+
+
+def _appends(targets: list[Target]) -> list[StoreOp]:
+    return [
+        Append(session.client_id, pos, delivery)
+        for session, pos, delivery in targets
+        if pos and session.durable
+    ]
+
+
+def _expires_at_s(message: Publish, now_s: float) -> float:
+    interval_s = message.properties.message_expiry_interval
+    return NEVER_S if interval_s is None else now_s + interval_s
+
+
+def _rank(session: Session) -> int:
+    """How well a member of a shared group can take a QoS 1 or 2 message."""
+    if session.outbound is None:
+        return 2
+    return 1 if session.queue.size_bytes else 0
+
+
+def _rank_qos_0(session: Session) -> int:
+    return -1 if session.outbound is None else 0

@@ -1,0 +1,173 @@
+"""Sessions of a node: who is who, take-over, expiry, wills."""
+
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from flowguard.flow import Budget
+from flowguard.node.journal import Journal
+from flowguard.node.publishing import Router
+from flowguard.node.timers import Timers
+from flowguard.records import (
+    DropSession,
+    PutSession,
+    PutWill,
+    SessionRecord,
+    StoreOp,
+    WillRecord,
+)
+from flowguard.session.session import Session
+from flowguard.stores import Store
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+
+FETCH_LIMIT = 1_000
+
+
+@final
+class Registry:
+    """All sessions by client id, connected or not."""
+
+    __slots__ = ("_budget", "_host", "_journal", "_router", "_timers", "sessions")
+
+    def __init__(
+        self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: Budget
+    ) -> None:
+        self._host = host
+        self._router = router
+        self._journal = journal
+        self._timers = timers
+        self._budget = budget
+        self.sessions: dict[str, Session] = {}
+
+    def claim(
+        self, client_id: str, *, clean_start: bool, expiry_s: int, now_s: float
+    ) -> tuple[Session, bool]:
+        """The session for an accepted CONNECT, and whether it was there [MQTT-3.1.2-4..6]."""
+        session = self.sessions.get(client_id)
+        if session is not None and (clean_start or not session.durable):
+            self.end(session, now_s)
+            session = None
+        present = session is not None
+        if session is None:
+            session = Session.create(client_id, self._host, self._budget, expiry_s)
+            self.sessions[client_id] = session
+        else:
+            # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
+            session.will = None
+            session.will_due_s = None
+            session.ends_at_s = None
+            self.set_expiry(session, expiry_s)
+        return session, present
+
+    def claim_ops(self, session: Session, *, present: bool) -> list[StoreOp]:
+        """What must be durable before CONNACK."""
+        if not session.durable:
+            return [DropSession(session.client_id)] if present else []
+        return [
+            PutSession(session.client_id, session.expiry_interval_s, None),
+            PutWill(session.client_id, session.will),
+        ]
+
+    def set_expiry(self, session: Session, expiry_s: int) -> None:
+        """Change how long the session outlives its connection."""
+        session.expiry_interval_s = expiry_s
+        if session.durable != (expiry_s > 0):
+            session.durable = expiry_s > 0
+            self._router.plans.forget()
+
+    def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
+        """The connection of `session` is over: owe its will, start its expiry."""
+        if not with_will:
+            session.will = None
+        expiry_s = session.expiry_interval_s
+        if not session.durable:
+            self.end(session, now_s)
+            return
+        session.ends_at_s = None if session.never_expires else now_s + expiry_s
+        if session.ends_at_s is not None:
+            self._timers.at(session.ends_at_s, partial(self._expire, session, session.ends_at_s))
+        if session.will is not None:
+            self._owe_will(session, session.will, now_s)
+        client_id = session.client_id
+        self._journal.note(PutSession(client_id, expiry_s, session.ends_at_s))
+        self._journal.note(PutWill(client_id, session.will))
+
+    def end(self, session: Session, now_s: float) -> None:
+        """The session is over: forget everything of it; a will that waits is due [MQTT-3.1.3-9]."""
+        assert session.outbound is None
+        assert not session.ended
+        session.ended = True
+        for filter in session.subscriptions:
+            self._router.table.unsubscribe(filter, session)
+        session.queue.clear()
+        session.inflight.clear()
+        del self.sessions[session.client_id]
+        if session.durable:
+            self._journal.note(DropSession(session.client_id))
+        if session.will is not None:
+            self._publish_will(session, session.will, now_s)
+
+    def _expire(self, session: Session, ends_at_s: float, now_s: float) -> None:
+        if session.ends_at_s == ends_at_s and session.outbound is None and not session.ended:
+            self._host.counters.clients_expired += 1
+            self.end(session, now_s)
+
+    # --- wills -------------------------------------------------------------------------------
+
+    def _owe_will(self, session: Session, will: WillRecord, now_s: float) -> None:
+        if not will.delay_s:
+            self._publish_will(session, will, now_s)
+            return
+        session.will_due_s = now_s + will.delay_s
+        self._timers.at(session.will_due_s, partial(self._will_due, session, session.will_due_s))
+
+    def _will_due(self, session: Session, due_s: float, now_s: float) -> None:
+        if session.will_due_s == due_s and session.will is not None and not session.ended:
+            self._publish_will(session, session.will, now_s)
+            self._journal.note(PutWill(session.client_id, None))
+
+    def _publish_will(self, session: Session, will: WillRecord, now_s: float) -> None:
+        """[MQTT-3.1.2-8]; [MQTT-3.1.2-10]: once published it is no longer part of the session."""
+        session.will = None
+        session.will_due_s = None
+        self._host.counters.wills_published += 1
+        self._router.publish_own(will.message, now_s)
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def recover(self, store: Store, now_s: float) -> int:
+        """Take over what a store remembers; the number of sessions. O(everything stored)."""
+        for message, expires_at_s in store.retained():
+            self._router.retained.put(message, expires_at_s)
+        for record in store.sessions():
+            self._recover_session(record, store, now_s)
+        return len(self.sessions)
+
+    def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
+        client_id = record.client_id
+        session = Session.create(client_id, self._host, self._budget, record.expiry_interval_s)
+        self.sessions[client_id] = session
+        session.next_pos = record.next_pos
+        session.will = record.will
+        if record.inbound_ids:
+            session.inbound_ids = dict.fromkeys(record.inbound_ids, True)
+        for filter, options in record.subscriptions.items():
+            session.subscriptions[filter] = options
+            self._router.table.subscribe(filter, session, options)
+        after = 0
+        while entries := store.fetch(client_id, after, FETCH_LIMIT):
+            for entry in entries:
+                after = entry.pos
+                if entry.delivery is None or entry.pos <= record.sent_pos:
+                    session.inflight[entry.packet_id] = entry.delivery
+                else:
+                    session.offer(entry.pos, entry.delivery, self._host, now_s)
+        ends_at_s = record.ends_at_s
+        if ends_at_s is None and not session.never_expires:
+            ends_at_s = now_s + record.expiry_interval_s
+        session.ends_at_s = ends_at_s
+        if ends_at_s is not None:
+            self._timers.at(ends_at_s, partial(self._expire, session, ends_at_s))
+        if session.will is not None:
+            self._owe_will(session, session.will, now_s)

@@ -1,0 +1,96 @@
+"""`$SYS`: the state of the broker as retained messages, named as Mosquitto's users expect."""
+
+from typing import TYPE_CHECKING, final
+
+from flowguard import __version__
+from flowguard.types import Publish
+
+if TYPE_CHECKING:
+    from flowguard.node.node import Node
+
+LOAD_MINUTES = (1, 5, 15)
+"""Moving averages per minute over these spans, as in `$SYS/broker/load/...`."""
+
+
+@final
+class SysTopics:
+    """Publishes what changed since the last round; call `publish` every `sys_interval_s`."""
+
+    __slots__ = ("_averages", "_last", "_last_s", "_node", "_shown")
+
+    def __init__(self, node: "Node", now_s: float) -> None:
+        self._node = node
+        self._shown: dict[str, str] = {}
+        self._last: dict[str, int] = {}
+        self._last_s = now_s
+        self._averages: dict[str, float] = {}
+
+    def publish(self, now_s: float) -> None:
+        """One round: every value that differs from what is retained."""
+        values = self._values(now_s)
+        values.update(self._loads(now_s))
+        for name, value in values.items():
+            if self._shown.get(name) != value:
+                self._shown[name] = value
+                message = Publish(f"$SYS/broker/{name}", value.encode(), retain=True)
+                self._node.router.publish_own(message, now_s)
+
+    def _values(self, now_s: float) -> dict[str, str]:
+        node, counters = self._node, self._node.counters
+        sessions = node.registry.sessions
+        total, connected = len(sessions), node.connected_count
+        retained = len(node.router.retained)
+        values: dict[str, object] = {
+            "version": f"flowguard version {__version__}",
+            "uptime": f"{int(now_s - node.started_s)} seconds",
+            "clients/total": total,
+            "clients/connected": connected,
+            "clients/active": connected,
+            "clients/disconnected": total - connected,
+            "clients/inactive": total - connected,
+            "clients/maximum": counters.connections_maximum,
+            "clients/expired": counters.clients_expired,
+            "messages/received": counters.messages_received,
+            "messages/sent": counters.messages_sent + counters.publish_sent,
+            "publish/messages/received": counters.publish_received,
+            "publish/messages/sent": counters.publish_sent,
+            "publish/messages/dropped": counters.publish_dropped,
+            "publish/bytes/received": counters.publish_bytes_received,
+            "publish/bytes/sent": counters.publish_bytes_sent,
+            "bytes/received": counters.bytes_received,
+            "bytes/sent": counters.bytes_sent,
+            "subscriptions/count": len(node.router.table),
+            "shared_subscriptions/count": node.router.table.shared_count,
+            "retained messages/count": retained,
+            "store/messages/count": retained,
+            "store/messages/bytes": node.queue_budget.used_bytes,
+        }
+        return {name: str(value) for name, value in values.items()}
+
+    def _loads(self, now_s: float) -> dict[str, str]:
+        """Exponential moving averages of the counters, per minute."""
+        counters = self._node.counters
+        totals = {
+            "messages/received": counters.messages_received,
+            "messages/sent": counters.messages_sent + counters.publish_sent,
+            "publish/received": counters.publish_received,
+            "publish/sent": counters.publish_sent,
+            "publish/dropped": counters.publish_dropped,
+            "bytes/received": counters.bytes_received,
+            "bytes/sent": counters.bytes_sent,
+            "sockets": counters.connections_accepted,
+            "connections": counters.connects_accepted,
+        }
+        elapsed_s = max(now_s - self._last_s, 1e-3)
+        self._last_s = now_s
+        loads: dict[str, str] = {}
+        for name, total in totals.items():
+            per_minute = (total - self._last.get(name, 0)) * 60 / elapsed_s
+            self._last[name] = total
+            for minutes in LOAD_MINUTES:
+                key = f"load/{name}/{minutes}min"
+                weight = min(1.0, elapsed_s / (60 * minutes))
+                average = self._averages.get(key, 0.0)
+                self._averages[key] = average + weight * (per_minute - average)
+                loads[key] = f"{self._averages[key]:.2f}"
+        return loads

@@ -1,0 +1,12 @@
+"""The server's side of one MQTT conversation, sans-IO, split by direction.
+
+- `connection`  from the first byte to the last: hands bytes to the decoder, owns the life cycle
+- `handshake`   what CONNECT may say and what CONNACK answers
+- `inbound`     from the client: PUBLISH, PUBREL, SUBSCRIBE, the window, topic aliases
+- `outbound`    to the client: outbox, queue, inflight messages, resend, topic aliases
+- `session`     what outlives a connection
+- `host`        what a conversation needs from the node it runs on
+
+Replies go into the outbox; what needs the rest of the node is a call to the `Host`. Nothing here
+reads a clock or a socket: `now_s` is an argument, bytes go in and bytes come out.
+"""

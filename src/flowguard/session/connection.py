@@ -1,0 +1,279 @@
+"""ServerConnection: one network connection's life, from the first byte to the last.
+
+    OPENED --CONNECT--> CONNECTING --accepted--> CONNECTED --> ENDED
+       \\________________________\\_______________________________/
+               malformed, refused, timed out, closed by either side
+
+It holds no rule of its own: `handshake`, `inbound` and `outbound` do. Whoever moves bytes calls
+`receive_data`, `receive_eof` and `run`, watches `wants_read`, takes the outbox of `outbound`, and
+closes the socket once the connection has `ended` and its outbox is empty.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
+from flowguard.errors import PeerError, ProtocolViolation
+from flowguard.session.handshake import Answer, refusal
+from flowguard.session.inbound import Inbound
+from flowguard.session.outbound import Outbound
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+    from flowguard.session.session import Session
+
+LOOKAHEAD_BYTES: Final = 64 * 1024
+"""A conversation that may not go on is read this far ahead, for the control lane."""
+OUTBOX_SLACK_BYTES: Final = 64 * 1024
+"""Answers may exceed the outbox limit by this much before a client that reads none is not read."""
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    OPENED = "opened"
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    ENDED = "ended"
+
+
+@final
+class ServerConnection:
+    """The server's end of one network connection; `transport` is its owner's, not looked at."""
+
+    __slots__ = (
+        "_decoder",
+        "_eof",
+        "_host",
+        "_outbox_limit",
+        "authentication_method",
+        "connect_packet",
+        "inbound",
+        "keep_alive_s",
+        "last_received_s",
+        "outbound",
+        "queued",
+        "session",
+        "state",
+        "transport",
+        "watched_s",
+        "will_discarded",
+    )
+
+    def __init__(self, host: "Host", transport: object, now_s: float) -> None:
+        limits = host.settings.session
+        self._host = host
+        self.transport = transport
+        self.state = State.OPENED
+        self._decoder = PacketDecoder(limits.packet_size_max)
+        self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES
+        self._eof = False
+        self.authentication_method: str | None = None
+        self.connect_packet: Connect | None = None
+        self.inbound: Inbound | None = None
+        self.outbound = Outbound(self, host, MQTT_5)
+        self.session: Session | None = None
+        self.keep_alive_s = 0.0
+        self.last_received_s = now_s
+        self.queued = False
+        """True while the connection is in the host's `runnable`."""
+        self.watched_s = 0
+        """The second in which the node's timer wheel looks at this connection."""
+        self.will_discarded = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state is State.ENDED
+
+    @property
+    def version(self) -> int:
+        return self._decoder.version
+
+    @property
+    def wants_read(self) -> bool:
+        """Whether more bytes are welcome; False is back-pressure."""
+        if self.state is State.ENDED or self._eof:
+            return False
+        if self.outbound.outbox_bytes > self._outbox_limit:
+            return False
+        return self._decoder.buffered_bytes < LOOKAHEAD_BYTES or not self.held
+
+    @property
+    def held(self) -> bool:
+        """True while complete packets may wait in the buffer for a window, a turn or a CONNACK."""
+        if self.queued or self.state is State.CONNECTING:
+            return True
+        return self.inbound is not None and not self.inbound.window.room()
+
+    # --- bytes in ----------------------------------------------------------------------------
+
+    def receive_data(self, data: bytes, now_s: float) -> None:
+        """Bytes from the peer."""
+        self.last_received_s = now_s
+        self._host.counters.bytes_received += len(data)
+        if self.state is State.ENDED:
+            return
+        try:
+            self._decoder.feed(data)
+        except PeerError as error:
+            self._broken(error, now_s)
+            return
+        if not self.queued:
+            self.run(now_s)
+
+    def receive_eof(self, now_s: float) -> None:
+        """The peer sends no more; what it sent is still worked off, then the connection ends."""
+        self._eof = True
+        if not self.queued:
+            self.run(now_s)
+
+    def run(self, now_s: float) -> None:
+        """Work on what is buffered, as far as window and state allow."""
+        try:
+            if self.state is State.OPENED:
+                packet = self._decoder.next()
+                if packet is not None:
+                    assert isinstance(packet, Connect)
+                    self._on_connect(packet, now_s)
+            if self.state is State.CONNECTED:
+                self._run_inbound(now_s)
+            elif self.state is State.CONNECTING:
+                self._run_handshake(now_s)
+        except PeerError as error:
+            self._broken(error, now_s)
+        if self._eof and not self._may_go_on():
+            self.end(None, now_s)
+
+    def _run_inbound(self, now_s: float) -> None:
+        assert self.inbound is not None
+        drained = self.inbound.run(now_s)
+        if not drained and self.inbound.window.room():
+            self.schedule()
+        elif not drained:
+            self._host.paused(self)
+
+    def _may_go_on(self) -> bool:
+        """After the end of input: whether buffered packets may still be worked off later."""
+        return self.held and self._decoder.buffered_bytes > 0 and self.state is not State.ENDED
+
+    def schedule(self) -> None:
+        """Be run again in the next turn."""
+        if not self.queued and self.state is not State.ENDED:
+            self.queued = True
+            self._host.runnable.append(self)
+
+    def window_opened(self) -> None:
+        """A packet is done: if others wait for its place, go on in the next turn."""
+        if self._decoder.buffered_bytes:
+            self.schedule()
+
+    # --- handshake ---------------------------------------------------------------------------
+
+    def _on_connect(self, packet: Connect, now_s: float) -> None:
+        self.outbound.version = packet.version
+        self.connect_packet = packet
+        self.authentication_method = packet.properties.authentication_method
+        reason = refusal(packet, self._host.settings.session)
+        if reason is not None:
+            self.refuse(reason, now_s)
+            return
+        self.state = State.CONNECTING
+        self._host.connect(self, packet, now_s)
+
+    def _run_handshake(self, now_s: float) -> None:
+        """Until CONNACK only an enhanced authentication may say more [MQTT-4.12.0-1]."""
+        if not self._host.authenticating(self):
+            return
+        packet = self._decoder.next()
+        match packet:
+            case None:
+                return
+            case Auth():
+                self._host.authenticate(self, packet, now_s)
+            case Disconnect():
+                self.end(None, now_s)
+            case _:
+                raise ProtocolViolation(f"{type(packet).__name__} during authentication")
+
+    def accept(self, session: "Session", answer: Answer) -> None:
+        """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call."""
+        assert self.state is State.CONNECTING
+        assert self.connect_packet is not None
+        self.session = session
+        self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
+        self.outbound.attach(session, self.connect_packet.properties)
+        self.outbound.write_packet(Connack(answer.present, ReasonCode.SUCCESS, answer.properties))
+        self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
+        self.state = State.CONNECTED
+        self.connect_packet = None
+        if self._decoder.buffered_bytes:
+            self.schedule()
+
+    def refuse(
+        self, reason: ReasonCode, now_s: float, properties: Properties = NO_PROPERTIES
+    ) -> None:
+        """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
+        self._host.counters.connects_refused += 1
+        # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
+        self.outbound.write_packet(Connack(False, reason, properties))
+        self.end(None, now_s)
+
+    def _broken(self, error: PeerError, now_s: float) -> None:
+        """The one place where a peer's error becomes an answer [MQTT-4.13.1-1]."""
+        self._host.counters.malformed += 1
+        if self.state is State.OPENED:
+            if (
+                error.reason_code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+                or self.version == MQTT_5
+            ):
+                self.outbound.version = self.version or MQTT_5
+                self.refuse(error.reason_code, now_s)
+            else:
+                self.end(None, now_s)
+        else:
+            self.end(error.reason_code, now_s, error.why)
+
+    # --- end ---------------------------------------------------------------------------------
+
+    def client_disconnects(self, packet: Disconnect, now_s: float) -> None:
+        """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
+        session = self.session
+        assert session is not None
+        expiry_s = packet.properties.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not session.expiry_interval_s:
+                # [MQTT-3.14.2-2]
+                raise ProtocolViolation("session expiry cannot be set at DISCONNECT if it was 0")
+            self._host.expire_after(session, expiry_s)
+        # [MQTT-3.14.4-3] the will is discarded, unless the client asks for it.
+        self.will_discarded = packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL
+        self.end(None, now_s)
+
+    def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
+        """Stop the conversation; with a reason a 5.0 client is told. Safe to call twice."""
+        state = self.state
+        if state is State.ENDED:
+            return
+        if reason is not None and self.version == MQTT_5:
+            self._say_goodbye(state, reason, why)
+        self.state = State.ENDED
+        if state is State.CONNECTED:
+            self.outbound.detach()
+            self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
+        else:
+            self.outbound.ended = True
+            if state is State.CONNECTING:
+                self._host.handshake_ended(self, now_s)
+        self._host.dirty.append(self)
+
+    def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
+        properties = Properties(reason_string=why) if why else NO_PROPERTIES
+        packet: Disconnect | Connack
+        if state is State.CONNECTED:
+            packet = Disconnect(reason, properties)
+        else:
+            packet = Connack(False, reason, properties)
+        if not self.outbound.write_packet(packet) and why:
+            self._say_goodbye(state, reason, "")

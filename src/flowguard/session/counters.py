@@ -1,0 +1,62 @@
+"""Counts of one node since its start: the source of `$SYS` and of every later metric."""
+
+from typing import final
+
+from flowguard.flow import Reason
+
+
+@final
+class Counters:
+    """Plain numbers, written by the core, read by whoever shows them."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "clients_expired",
+        "connections_accepted",
+        "connections_maximum",
+        "connects_accepted",
+        "connects_refused",
+        "dropped",
+        "malformed",
+        "messages_received",
+        "messages_sent",
+        "publish_bytes_received",
+        "publish_bytes_sent",
+        "publish_received",
+        "publish_sent",
+        "takeovers",
+        "unknown_acknowledgements",
+        "wills_published",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.clients_expired = 0
+        self.connections_accepted = 0
+        self.connections_maximum = 0
+        self.connects_accepted = 0
+        self.connects_refused = 0
+        self.dropped: dict[Reason, int] = {}
+        """Messages not delivered to a subscriber, by reason."""
+        self.malformed = 0
+        self.messages_received = 0
+        """Control packets, as in Mosquitto's `$SYS/broker/messages/received`."""
+        self.messages_sent = 0
+        self.publish_bytes_received = 0
+        self.publish_bytes_sent = 0
+        self.publish_received = 0
+        self.publish_sent = 0
+        self.takeovers = 0
+        self.unknown_acknowledgements = 0
+        self.wills_published = 0
+
+    def drop(self, reason: Reason, count: int = 1) -> None:
+        """Count messages that a subscriber did not get."""
+        if count:
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    @property
+    def publish_dropped(self) -> int:
+        return sum(self.dropped.values())

@@ -1,0 +1,93 @@
+"""What a CONNECT may say and what its CONNACK answers; rules only, no state."""
+
+from dataclasses import dataclass
+
+from flowguard.codec.packets import Connect, Will
+from flowguard.config import SessionSettings
+from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Properties, Publish, ReasonCode
+
+CLIENT_ID_MAX_V31 = 23
+"""Characters of a client id in MQTT 3.1; level 3 clients are held to it by their own standard."""
+
+
+@dataclass(slots=True)
+class Grant:
+    """What the server grants a client; CONNACK announces where it differs from the request."""
+
+    session_expiry_s: int
+    keep_alive_s: int
+    """0: none asked, none forced."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """A CONNACK with 0x00, once the session is durable; `present`: Session Present."""
+
+    granted: Grant
+    properties: Properties
+    present: bool
+
+
+def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:
+    """Why this CONNECT cannot be accepted; None: it can."""
+    will = packet.will
+    if will is not None and will.qos > settings.maximum_qos:
+        return ReasonCode.QOS_NOT_SUPPORTED  # [MQTT-3.2.2-12]
+    if will is not None and will.retain and not settings.retain_available:
+        return ReasonCode.RETAIN_NOT_SUPPORTED  # [MQTT-3.2.2-13]
+    if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
+        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID  # [v3 MQTT-3.1.3-8]
+    if packet.version == MQTT_31 and not 1 <= len(packet.client_id) <= CLIENT_ID_MAX_V31:
+        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    return None
+
+
+def grant(packet: Connect, settings: SessionSettings) -> Grant:
+    """The server's side of the negotiation."""
+    if packet.version == MQTT_5:
+        asked_s = packet.properties.session_expiry_interval or 0
+    else:
+        asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
+    keep_alive_s = packet.keep_alive_s
+    limit_s = settings.keep_alive_max_s
+    if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
+        keep_alive_s = limit_s
+    return Grant(min(asked_s, settings.session_expiry_max_s), keep_alive_s)
+
+
+def connack_properties(
+    packet: Connect, granted: Grant, settings: SessionSettings, assigned_client_id: str | None
+) -> Properties:
+    """The server's limits, as CONNACK announces them ([MQTT 5.0, 3.2.2.3])."""
+    if packet.version != MQTT_5:
+        return NO_PROPERTIES
+    asked_s = packet.properties.session_expiry_interval or 0
+    return Properties(
+        session_expiry_interval=(
+            granted.session_expiry_s if granted.session_expiry_s != asked_s else None
+        ),
+        receive_maximum=settings.receive_maximum,
+        maximum_qos=settings.maximum_qos if settings.maximum_qos < 2 else None,
+        retain_available=None if settings.retain_available else 0,
+        maximum_packet_size=settings.packet_size_max,
+        assigned_client_identifier=assigned_client_id,
+        topic_alias_maximum=settings.topic_alias_maximum or None,
+        server_keep_alive=(
+            granted.keep_alive_s if granted.keep_alive_s != packet.keep_alive_s else None
+        ),
+    )
+
+
+def will_message(will: Will) -> Publish:
+    """The PUBLISH a will becomes; its delay is the connection's business, not the message's."""
+    properties = will.properties
+    if properties is not NO_PROPERTIES:
+        properties = Properties(
+            payload_format_indicator=properties.payload_format_indicator,
+            message_expiry_interval=properties.message_expiry_interval,
+            content_type=properties.content_type,
+            response_topic=properties.response_topic,
+            correlation_data=properties.correlation_data,
+            user_properties=properties.user_properties,
+        )
+    return Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)

@@ -1,0 +1,72 @@
+"""What a conversation asks of the node it runs on: the session room's only door upwards."""
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
+from flowguard.config import Settings
+from flowguard.flow import Budget, NodeWindow
+from flowguard.records import StoreOp
+from flowguard.session.counters import Counters
+from flowguard.types import Publish
+
+if TYPE_CHECKING:
+    from flowguard.session.connection import ServerConnection
+    from flowguard.session.inbound import Inbound
+    from flowguard.session.session import Session
+
+IN_PROCESS: Final = -1
+"""The answer comes later, when the work is durable; until then the packet counts."""
+
+
+class Host(Protocol):
+    """A node, seen from one conversation."""
+
+    settings: Settings
+    counters: Counters
+    window: NodeWindow
+    outbox_budget: Budget
+    runnable: list["ServerConnection"]
+    """Connections with decoded work left: to be run again in the next turn."""
+    dirty: list["ServerConnection"]
+    """Connections with bytes to send."""
+
+    def connect(self, connection: "ServerConnection", packet: Connect, now_s: float) -> None:
+        """A valid CONNECT arrived; it is answered now or later."""
+
+    def authenticating(self, connection: "ServerConnection") -> bool:
+        """Whether an enhanced authentication is under way before CONNACK."""
+
+    def authenticate(self, connection: "ServerConnection", packet: Auth, now_s: float) -> None:
+        """An AUTH packet arrived on a connection that named an authentication method."""
+
+    def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
+        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows."""
+
+    def release(self, inbound: "Inbound", packet_id: int, now_s: float) -> None:
+        """PUBREL of a known identifier; `Inbound.released` follows, maybe at once."""
+
+    def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> None:
+        """`Inbound.answered` with the SUBACK follows, maybe at once."""
+
+    def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> None:
+        """`Inbound.answered` with the UNSUBACK follows, maybe at once."""
+
+    def received(self, session: "Session", packet_id: int, pos: int, now_s: float) -> None:
+        """PUBREC for an outbound message; `Outbound.release` follows, maybe at once."""
+
+    def expire_after(self, session: "Session", expiry_interval_s: int) -> None:
+        """DISCONNECT changed how long the session outlives its connection."""
+
+    def paused(self, connection: "ServerConnection") -> None:
+        """The window has no room; if it is the whole node that has none, the node remembers."""
+
+    def note(self, op: StoreOp) -> None:
+        """Something durable that nobody waits for."""
+
+    def connection_ended(
+        self, connection: "ServerConnection", *, with_will: bool, now_s: float
+    ) -> None:
+        """A connected client is gone; called exactly once per accepted CONNECT."""
+
+    def handshake_ended(self, connection: "ServerConnection", now_s: float) -> None:
+        """A connection ended between CONNECT and CONNACK."""

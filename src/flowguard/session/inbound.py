@@ -1,0 +1,256 @@
+"""From the client: rules of the standard and the in-flight window, packet by packet.
+
+`run` decodes and handles what is buffered until the window has no room. A window without room
+pauses the conversation: packets that wait stay undecoded in the buffer, in order, and only the
+control lane goes on (PINGREQ and acknowledgements), so that a paused client is neither cut off for
+silence nor kept from finishing what it received. One run handles at most a window of packets, which
+bounds the slice of the reactor that one client gets.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
+from flowguard.codec.packets import (
+    Auth,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import InflightWindow
+from flowguard.session.host import IN_PROCESS
+from flowguard.types import MQTT_5, Publish, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.session.connection import ServerConnection
+    from flowguard.session.host import Host
+    from flowguard.session.outbound import Outbound
+    from flowguard.session.session import Session
+
+
+@final
+class Inbound:
+    """The incoming half of one accepted connection."""
+
+    __slots__ = (
+        "_aliases",
+        "_connection",
+        "_decoder",
+        "_host",
+        "_outbound",
+        "session",
+        "unacknowledged",
+        "window",
+    )
+
+    def __init__(
+        self,
+        connection: "ServerConnection",
+        decoder: PacketDecoder,
+        outbound: "Outbound",
+        session: "Session",
+        host: "Host",
+    ) -> None:
+        self._connection = connection
+        self._decoder = decoder
+        self._outbound = outbound
+        self._host = host
+        self.session = session
+        self.window = InflightWindow(host.window)
+        self.unacknowledged = 0
+        """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
+        self._aliases: dict[int, str] | None = None
+
+    def run(self, now_s: float) -> bool:
+        """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
+        window = self.window
+        next_packet = self._decoder.next
+        room = window.room()
+        count = 0
+        handled = 0
+        while handled < room:
+            packet = next_packet()
+            if packet is None:
+                self._host.counters.messages_received += count
+                return True
+            count += 1
+            if packet.__class__ is Publish:
+                handled += 1
+                self._publish(packet, now_s)
+            elif packet.__class__ is Puback:
+                self._outbound.on_puback(packet.packet_id, now_s)
+            else:
+                handled += self._other(packet, now_s)
+                if self._connection.ended:
+                    return True
+        self._host.counters.messages_received += count
+        if not window.room():
+            self._control_lane(now_s)
+        return False
+
+    def _control_lane(self, now_s: float) -> None:
+        """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0)."""
+        while (packet := self._decoder.next_control()) is not None:
+            self._host.counters.messages_received += 1
+            if packet.__class__ is Puback:
+                self._outbound.on_puback(packet.packet_id, now_s)
+            else:
+                self._other(packet, now_s)
+
+    def _other(self, packet: Packet, now_s: float) -> int:
+        """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window."""
+        match packet:
+            case Pubrec(packet_id, reason_code):
+                self._outbound.on_pubrec(packet_id, reason_code, now_s)
+            case Pubrel(packet_id):
+                self._pubrel(packet_id, now_s)
+            case Pubcomp(packet_id):
+                self._outbound.on_pubcomp(packet_id, now_s)
+            case Pingreq():
+                self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
+            case Subscribe():
+                self.window.admit()
+                self._host.subscribe(self, packet, now_s)
+                return 1
+            case Unsubscribe():
+                self.window.admit()
+                self._host.unsubscribe(self, packet, now_s)
+                return 1
+            case Disconnect():
+                self._connection.client_disconnects(packet, now_s)
+            case Auth():
+                self._host.authenticate(self._connection, packet, now_s)
+            case _:
+                # [MQTT-3.1.0-2] a second CONNECT, or a packet only servers send.
+                raise ProtocolViolation(f"{type(packet).__name__} is not allowed here")
+        return 0
+
+    # --- PUBLISH -----------------------------------------------------------------------------
+
+    def _publish(self, packet: Publish, now_s: float) -> None:
+        if packet.properties.topic_alias is not None:
+            packet = self._resolve_alias(packet)
+        if packet.qos == 0:
+            self._host.publish(self, packet, now_s)
+            return
+        limits = self._host.settings.session
+        if packet.qos > limits.maximum_qos:
+            # [MQTT-3.2.2-11]
+            raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
+        if packet.qos == 2 and not self._first_time(packet.packet_id):
+            return
+        if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
+            # [MQTT-3.3.4-7]
+            raise ProtocolViolation(
+                f"more than {limits.receive_maximum} unacknowledged PUBLISH",
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+        self.window.admit()
+        self.unacknowledged += 1
+        reason_code = self._host.publish(self, packet, now_s)
+        if reason_code != IN_PROCESS:
+            self.published(packet, reason_code)
+
+    def _first_time(self, packet_id: int) -> bool:
+        """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
+        ids = self.session.inbound_ids
+        if ids is None:
+            ids = self.session.inbound_ids = {}
+        committed = ids.get(packet_id)
+        if committed is None:
+            ids[packet_id] = False
+            return True
+        if committed:
+            self._outbound.write(pubrec_frame(packet_id))
+        return False
+
+    def published(self, packet: Publish, reason_code: int) -> None:
+        """The work for a QoS 1 or 2 PUBLISH is done: acknowledge, free its place [MQTT-4.3.2-4]."""
+        packet_id = packet.packet_id
+        outbound: Outbound | None = self._outbound
+        if packet.qos == 1:
+            self.unacknowledged -= 1
+        else:
+            ids = self.session.inbound_ids
+            assert ids is not None
+            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+                del ids[packet_id]
+                self.unacknowledged -= 1
+            else:
+                ids[packet_id] = True
+            # A client that came back meanwhile waits for this PUBREC on its new connection.
+            outbound = self.session.outbound
+        if outbound is not None and not outbound.ended:
+            self._acknowledge(outbound, packet, reason_code)
+        self.settle()
+
+    def _acknowledge(self, outbound: "Outbound", packet: Publish, reason_code: int) -> None:
+        packet_id = packet.packet_id
+        if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
+            # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
+            frame = puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id)
+            outbound.write(frame)
+        elif packet.qos == 1:
+            outbound.write_packet(Puback(packet_id, reason_code))
+        else:
+            outbound.write_packet(Pubrec(packet_id, reason_code))
+
+    def _resolve_alias(self, packet: Publish) -> Publish:
+        """Topic aliases of the client, valid for this connection ([MQTT 5.0, 3.3.2.3.4])."""
+        alias = packet.properties.topic_alias
+        assert alias is not None
+        if alias > self._host.settings.session.topic_alias_maximum:
+            # [MQTT-3.3.2-9]
+            raise ProtocolViolation(
+                f"topic alias {alias} is above the maximum", ReasonCode.TOPIC_ALIAS_INVALID
+            )
+        if self._aliases is None:
+            self._aliases = {}
+        if packet.topic:
+            self._aliases[alias] = packet.topic  # [MQTT-3.3.2-12]
+            return packet
+        topic = self._aliases.get(alias)
+        if topic is None:
+            raise ProtocolViolation(f"topic alias {alias} was never set")
+        return replace(packet, topic=topic)
+
+    def _pubrel(self, packet_id: int, now_s: float) -> None:
+        ids = self.session.inbound_ids
+        if ids and ids.pop(packet_id, None):
+            if self.unacknowledged:
+                self.unacknowledged -= 1
+            self._host.release(self, packet_id, now_s)
+        elif self._outbound.version == MQTT_5:
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._outbound.write_packet(Pubcomp(packet_id, code))
+        else:
+            self._outbound.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
+
+    def released(self, packet_id: int) -> None:
+        """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
+        if not self._outbound.ended:
+            self._outbound.write(pubcomp_frame(packet_id))
+
+    # --- SUBSCRIBE, UNSUBSCRIBE --------------------------------------------------------------
+
+    def answered(self, answer: Suback | Unsuback) -> None:
+        """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
+        if not self._outbound.ended:
+            self._outbound.write_packet(answer)
+        self.settle()
+
+    def settle(self) -> None:
+        """One packet is done; a paused conversation goes on in the next turn."""
+        self.window.settle()
+        self._connection.window_opened()

@@ -1,0 +1,453 @@
+"""To the client: encoded bytes, messages waiting and sent, resends, topic aliases.
+
+Three places, each bounded, that a message passes on its way out:
+
+    queue (count, bytes; QoS 1 and 2)  ->  inflight (client's Receive Maximum)  ->  outbox (bytes)
+
+The queue waits while the inflight window is full or the outbox is above its watermark; QoS 0 skips
+the first two and is dropped when the outbox is full. Only the matching event (an acknowledgement,
+a drained socket) moves things on, through one `pump`.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
+from flowguard.codec.packets import Packet, Pubrel
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import Reason
+from flowguard.records import NEVER_S, Delivery, Sent, Settle, packet_id_of, pos_of
+from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.session.connection import ServerConnection
+    from flowguard.session.host import Host
+    from flowguard.session.session import Session
+
+OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
+"""Messages stay in the queue while more than this is unsent: there they can still expire."""
+_DUP: Final = 0x08
+_ABSENT: Final = object()
+
+
+@final
+class Outbound:
+    """The outgoing half of one connection."""
+
+    __slots__ = (
+        "_alias_max",
+        "_aliases",
+        "_backlog",
+        "_blocked_bytes",
+        "_host",
+        "_inflight_max",
+        "_outbox_max",
+        "_packet_size_max",
+        "_resend",
+        "_session",
+        "connection",
+        "dirty",
+        "ended",
+        "outbox",
+        "outbox_bytes",
+        "version",
+    )
+
+    def __init__(self, connection: "ServerConnection", host: "Host", version: int) -> None:
+        self.connection = connection
+        self._host = host
+        self._session: Session | None = None
+        self.version = version
+        self.outbox: list[bytes] = []
+        self.outbox_bytes = 0
+        self.dirty = False
+        self.ended = False
+        self._blocked_bytes = -1
+        self._outbox_max = host.settings.session.outbox_bytes_max
+        self._inflight_max = host.settings.session.inflight_max
+        self._packet_size_max = 0xFFFF_FFFF
+        self._alias_max = 0
+        self._aliases: dict[str, int] | None = None
+        self._resend: deque[int] | None = None
+        self._backlog: Iterator[Delivery] | None = None
+
+    def attach(self, session: "Session", properties: Properties) -> None:
+        """Serve `session` under the limits of the client's CONNECT."""
+        self._session = session
+        session.outbound = self
+        if properties.receive_maximum is not None:
+            self._inflight_max = min(self._inflight_max, properties.receive_maximum)
+        if properties.maximum_packet_size is not None:
+            self._packet_size_max = properties.maximum_packet_size
+        if properties.topic_alias_maximum is not None:
+            limit = self._host.settings.session.topic_alias_maximum
+            self._alias_max = min(limit, properties.topic_alias_maximum)
+
+    # --- bytes -------------------------------------------------------------------------------
+
+    def write(self, frame: bytes) -> None:
+        """Queue an encoded control packet; answers are as many as the packets they answer."""
+        self.outbox.append(frame)
+        self.outbox_bytes += len(frame)
+        self._host.counters.messages_sent += 1
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self.connection)
+
+    def write_packet(self, packet: Packet) -> bool:
+        """Encode and queue; False when the client's Maximum Packet Size forbids it."""
+        frame = encode(packet, self.version)
+        if len(frame) > self._packet_size_max:
+            # [MQTT-3.1.2-25] the packet is never sent.
+            return False
+        self.write(frame)
+        return True
+
+    def take_outbox(self) -> bytes:
+        """Everything that is to be sent now; whoever takes it must send or `put_back` it."""
+        outbox = self.outbox
+        if len(outbox) == 1:
+            data = outbox[0]
+            outbox.clear()
+        else:
+            data = b"".join(outbox)
+            self.outbox = []
+        self.dirty = False
+        return data
+
+    def sent(self, size_bytes: int, rest: bytes | memoryview) -> None:
+        """The socket took `size_bytes` of what `take_outbox` gave; `rest` is to be sent first."""
+        self._host.counters.bytes_sent += size_bytes
+        self.outbox_bytes -= size_bytes
+        if rest:
+            self.outbox.insert(0, bytes(rest))
+            self._block()
+        elif self._blocked_bytes >= 0:
+            self._host.outbox_budget.give_back(self._blocked_bytes)
+            self._blocked_bytes = -1
+
+    def _block(self) -> None:
+        """Bytes that a socket refuses count against the node's budget until it takes them."""
+        budget = self._host.outbox_budget
+        if self._blocked_bytes > 0:
+            budget.give_back(self._blocked_bytes)
+        self._blocked_bytes = 0
+        if budget.take(self.outbox_bytes):
+            self._blocked_bytes = self.outbox_bytes
+
+    @property
+    def blocked(self) -> bool:
+        """True while the socket takes nothing more."""
+        return self._blocked_bytes >= 0
+
+    @property
+    def has_more(self) -> bool:
+        """True while a drained socket should be followed by `pump`."""
+        session = self._session
+        if session is None:
+            return False
+        return (
+            bool(session.queue.size_bytes) or self._backlog is not None or self._resend is not None
+        )
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
+        """Send a QoS 0 message, or drop it with a counted reason: it never waits in a queue."""
+        if self.version == MQTT_5:
+            head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
+        else:
+            head, tail = delivery.frame_v4 or _frame_v4(delivery)
+        size_bytes = len(head) + len(tail)
+        if self.outbox_bytes + size_bytes > self._outbox_max or size_bytes > self._packet_size_max:
+            too_large = size_bytes > self._packet_size_max
+            self._drop(delivery, Reason.PACKET_TOO_LARGE if too_large else Reason.OUTBOX_BYTES)
+            return
+        if self._blocked_bytes >= 0 and not self._take_blocked(size_bytes):
+            self._drop(delivery, Reason.NODE_OUTBOX_BYTES)
+            return
+        self._host.counters.publish_sent += 1
+        self.outbox.append(head + tail)
+        self.outbox_bytes += size_bytes
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self.connection)
+
+    def _drop(self, delivery: Delivery, reason: Reason) -> None:
+        self._host.counters.drop(reason)
+        self._forget_alias(delivery)
+
+    def _forget_alias(self, delivery: Delivery) -> None:
+        """A frame that is not sent defines no alias; setting one again is always allowed."""
+        if self._aliases and next(reversed(self._aliases)) == delivery.message.topic:
+            self._aliases.popitem()
+
+    def _take_blocked(self, size_bytes: int) -> bool:
+        if not self._host.outbox_budget.take(size_bytes):
+            return False
+        self._blocked_bytes += size_bytes
+        return True
+
+    def may_send(self, pos: int, delivery: Delivery) -> bool:
+        """Whether a new message may overtake the queue and leave now."""
+        session = self._session
+        assert session is not None
+        return (
+            not session.queue.size_bytes
+            and self._backlog is None
+            and self._open()
+            and packet_id_of(pos, delivery.qos) not in session.inflight
+        )
+
+    def _open(self) -> bool:
+        session = self._session
+        assert session is not None
+        return (
+            len(session.inflight) < self._inflight_max
+            and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+            and self._resend is None
+        )
+
+    def send(self, pos: int, delivery: Delivery, now_s: float) -> None:
+        """Send a QoS 1 or 2 message for the first time; the caller made sure it may leave."""
+        session = self._session
+        assert session is not None
+        if self.version == MQTT_5:
+            head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
+        else:
+            head, tail = delivery.frame_v4 or _frame_v4(delivery)
+        size_bytes = len(head) + len(tail) + 2
+        if size_bytes > self._packet_size_max:
+            # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
+            session.drop(pos, Reason.PACKET_TOO_LARGE, self._host)
+            self._forget_alias(delivery)
+            return
+        self._host.counters.publish_sent += 1
+        packet_id = packet_id_of(pos, delivery.qos)
+        session.inflight[packet_id] = delivery
+        self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        self.outbox_bytes += size_bytes
+        if session.durable:
+            self._host.note(Sent(session.client_id, pos))
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self.connection)
+
+    def pump(self, now_s: float) -> None:
+        """Send what may be sent: first resends, then the queue, then the retained backlog."""
+        session = self._session
+        if session is None:
+            return
+        if self._resend is not None:
+            self._pump_resend(session, now_s)
+        queue = session.queue
+        while self._open():
+            head = queue.peek()
+            if head is None:
+                break
+            pos, delivery = head
+            if packet_id_of(pos, delivery.qos) in session.inflight:
+                return
+            queue.take()
+            if delivery.expires_at_s <= now_s:
+                # [MQTT-3.3.2-5]
+                session.drop(pos, Reason.MESSAGE_EXPIRED, self._host)
+            else:
+                self.send(pos, delivery, now_s)
+        if self._backlog is not None and not queue.size_bytes:
+            self._pump_backlog(session, now_s)
+
+    def replay(self, deliveries: Iterator[Delivery]) -> None:
+        """Send these (retained) messages at the pace of the client, after what is queued."""
+        self._backlog = deliveries if self._backlog is None else _chain(self._backlog, deliveries)
+
+    def _pump_backlog(self, session: "Session", now_s: float) -> None:
+        assert self._backlog is not None
+        while self._open() and packet_id_of(session.next_pos, 1) not in session.inflight:
+            if packet_id_of(session.next_pos, 2) in session.inflight:
+                return
+            delivery = next(self._backlog, None)
+            if delivery is None:
+                self._backlog = None
+                return
+            if delivery.qos == 0:
+                self.send_qos_0(delivery, now_s)
+            else:
+                self.send(session.reserve(), delivery, now_s)
+
+    # --- acknowledgements --------------------------------------------------------------------
+
+    def on_puback(self, packet_id: int, now_s: float) -> None:
+        """[MQTT-4.3.2-3] the message is the client's."""
+        session = self._session
+        assert session is not None
+        delivery = session.inflight.get(packet_id)
+        if delivery is None:
+            self._host.counters.unknown_acknowledgements += 1
+            return
+        if delivery.qos != 1:
+            raise ProtocolViolation("PUBACK for a QoS 2 message")
+        self._settle(session, packet_id)
+        if self.has_more:
+            self.pump(now_s)
+
+    def on_pubrec(self, packet_id: int, reason_code: int, now_s: float) -> None:
+        """[MQTT-4.3.3-4] PUBREL follows a PUBREC below 0x80, once the store knows it."""
+        session = self._session
+        assert session is not None
+        delivery = session.inflight.get(packet_id, _ABSENT)
+        if delivery is _ABSENT:
+            self._host.counters.unknown_acknowledgements += 1
+            if reason_code < ReasonCode.UNSPECIFIED_ERROR:
+                code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                self.write_packet(Pubrel(packet_id, code))
+            return
+        if delivery is None:
+            self.release(packet_id)
+            return
+        assert isinstance(delivery, Delivery)
+        if delivery.qos != 2:
+            raise ProtocolViolation("PUBREC for a QoS 1 message")
+        if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+            self._settle(session, packet_id)
+            self.pump(now_s)
+            return
+        session.inflight[packet_id] = None
+        if session.durable:
+            pos = pos_of(packet_id, session.next_pos)
+            self._host.received(session, packet_id, pos, now_s)
+        else:
+            self.release(packet_id)
+
+    def release(self, packet_id: int) -> None:
+        """Send PUBREL: the PUBREC is durable."""
+        self.write(pubrel_frame(packet_id))
+
+    def on_pubcomp(self, packet_id: int, now_s: float) -> None:
+        session = self._session
+        assert session is not None
+        if session.inflight.get(packet_id, _ABSENT) is not None:
+            self._host.counters.unknown_acknowledgements += 1
+            return
+        self._settle(session, packet_id)
+        self.pump(now_s)
+
+    def _settle(self, session: "Session", packet_id: int) -> None:
+        del session.inflight[packet_id]
+        if session.durable:
+            self._host.note(Settle(session.client_id, pos_of(packet_id, session.next_pos)))
+
+    # --- resume ------------------------------------------------------------------------------
+
+    def resume(self, now_s: float) -> None:
+        """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
+        session = self._session
+        assert session is not None
+        if session.inflight:
+            self._resend = deque(session.inflight)
+        self.pump(now_s)
+
+    def _pump_resend(self, session: "Session", now_s: float) -> None:
+        resend = self._resend
+        assert resend is not None
+        while resend and self.outbox_bytes < OUTBOX_WATERMARK_BYTES:
+            if len(session.inflight) - len(resend) >= self._inflight_max:
+                return
+            packet_id = resend.popleft()
+            delivery = session.inflight.get(packet_id, _ABSENT)
+            if delivery is None:
+                self.release(packet_id)
+            elif isinstance(delivery, Delivery):
+                self._send_again(session, packet_id, delivery, now_s)
+        if not resend:
+            self._resend = None
+
+    def _send_again(
+        self, session: "Session", packet_id: int, delivery: Delivery, now_s: float
+    ) -> None:
+        head, tail = (
+            self._frame_v5(delivery, now_s) if self.version == MQTT_5 else _frame_v4(delivery)
+        )
+        if len(head) + len(tail) + 2 > self._packet_size_max:
+            self._settle(session, packet_id)
+            self._drop(delivery, Reason.PACKET_TOO_LARGE)
+            return
+        self._host.counters.publish_sent += 1
+        # [MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again.
+        first = bytes((head[0] | _DUP,))
+        self.write(first + head[1:] + packet_id.to_bytes(2, "big") + tail)
+
+    # --- encoding ----------------------------------------------------------------------------
+
+    def _frame_v5(self, delivery: Delivery, now_s: float) -> tuple[bytes, bytes]:
+        """Encode for 5.0; shared by all subscribers unless it depends on time or on an alias."""
+        message = delivery.message
+        properties = _forwarded(delivery, now_s)
+        if self._alias_max:
+            return self._frame_with_alias(delivery, properties)
+        frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
+        if delivery.expires_at_s == NEVER_S:
+            delivery.frame_v5 = frame
+        return frame
+
+    def _frame_with_alias(self, delivery: Delivery, properties: Properties) -> tuple[bytes, bytes]:
+        message = delivery.message
+        aliases = self._aliases
+        if aliases is None:
+            aliases = self._aliases = {}
+        alias = aliases.get(message.topic)
+        if alias is not None:
+            message = replace(message, topic="")
+        elif len(aliases) < self._alias_max:
+            alias = aliases[message.topic] = len(aliases) + 1
+        if alias is not None:
+            properties = replace(properties, topic_alias=alias)
+        return publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
+
+    # --- end ---------------------------------------------------------------------------------
+
+    def detach(self) -> None:
+        """The connection is over: free what it held; the session keeps its messages."""
+        session = self._session
+        self.ended = True
+        if session is not None and session.outbound is self:
+            session.outbound = None
+        self._session = None
+        self._backlog = None
+        self._resend = None
+        if self._blocked_bytes > 0:
+            self._host.outbox_budget.give_back(self._blocked_bytes)
+        self._blocked_bytes = -1
+
+
+def _frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
+    frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
+    delivery.frame_v4 = frame
+    return frame
+
+
+def _forwarded(delivery: Delivery, now_s: float) -> Properties:
+    """What a server passes on: everything of the application's, nothing of the connection's."""
+    received = delivery.message.properties
+    if received is NO_PROPERTIES and not delivery.identifiers:
+        return NO_PROPERTIES
+    remaining_s = None
+    if delivery.expires_at_s != NEVER_S:
+        # [MQTT-3.3.2-6] the received interval minus the time it waited here.
+        remaining_s = max(0, round(delivery.expires_at_s - now_s))
+    return Properties(
+        payload_format_indicator=received.payload_format_indicator,  # [MQTT-3.3.2-4]
+        message_expiry_interval=remaining_s,
+        content_type=received.content_type,  # [MQTT-3.3.2-20]
+        response_topic=received.response_topic,  # [MQTT-3.3.2-15]
+        correlation_data=received.correlation_data,  # [MQTT-3.3.2-16]
+        user_properties=received.user_properties,  # [MQTT-3.3.2-17]
+        subscription_identifiers=delivery.identifiers,  # [MQTT-3.3.4-3]
+    )
+
+
+def _chain(first: Iterator[Delivery], second: Iterator[Delivery]) -> Iterator[Delivery]:
+    yield from first
+    yield from second

@@ -1,0 +1,93 @@
+"""Session: what outlives a connection ([MQTT 5.0, 4.1]; [MQTT 3.1.1, 4.1])."""
+
+from typing import TYPE_CHECKING, final
+
+from flowguard.flow import BoundedQueue, Budget, Reason
+from flowguard.records import Delivery, Settle, WillRecord
+from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+    from flowguard.session.outbound import Outbound
+
+
+@final
+class Session:
+    """One client id's state: subscriptions, messages sent and waiting, inbound QoS 2 identifiers.
+
+    `inflight` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is
+    owed), in send order. `durable` sessions outlive their connection and are told to the store.
+    """
+
+    __slots__ = (
+        "client_id",
+        "durable",
+        "ended",
+        "ends_at_s",
+        "expiry_interval_s",
+        "inbound_ids",
+        "inflight",
+        "next_pos",
+        "outbound",
+        "queue",
+        "subscriptions",
+        "will",
+        "will_due_s",
+    )
+
+    def __init__(
+        self, client_id: str, queue: BoundedQueue[tuple[int, Delivery]], expiry_interval_s: int
+    ) -> None:
+        self.client_id = client_id
+        self.expiry_interval_s = expiry_interval_s
+        self.durable = expiry_interval_s > 0
+        self.subscriptions: dict[str, SubscriptionOptions] = {}
+        self.queue = queue
+        self.inflight: dict[int, Delivery | None] = {}
+        self.inbound_ids: dict[int, bool] | None = None
+        """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
+        self.next_pos = 1
+        self.outbound: Outbound | None = None
+        self.will: WillRecord | None = None
+        self.will_due_s: float | None = None
+        self.ends_at_s: float | None = None
+        self.ended = False
+
+    @classmethod
+    def create(
+        cls, client_id: str, host: "Host", budget: Budget, expiry_interval_s: int
+    ) -> "Session":
+        """An empty session with the node's queue limits."""
+        limits = host.settings.session
+        queue: BoundedQueue[tuple[int, Delivery]] = BoundedQueue(
+            limits.queue_messages_max, limits.queue_bytes_max, budget
+        )
+        return cls(client_id, queue, expiry_interval_s)
+
+    @property
+    def never_expires(self) -> bool:
+        return self.expiry_interval_s == SESSION_NEVER_EXPIRES
+
+    def reserve(self) -> int:
+        """The position of the next QoS 1 or 2 message; each is used exactly once."""
+        pos = self.next_pos
+        self.next_pos = pos + 1
+        return pos
+
+    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+        """Take a QoS 1 or 2 message: sent at once, queued, or dropped with a counted reason."""
+        if self.ended:
+            return
+        outbound = self.outbound
+        if outbound is not None and outbound.may_send(pos, delivery):
+            outbound.send(pos, delivery, now_s)
+            return
+        reason = self.queue.offer((pos, delivery), delivery.size_bytes)
+        if reason is not None:
+            self.drop(pos, reason, host)
+
+    def drop(self, pos: int, reason: Reason, host: "Host") -> None:
+        """Give a message up: counted, and settled in the store."""
+        host.counters.drop(reason)
+        if self.durable:
+            host.note(Settle(self.client_id, pos))

@@ -1,0 +1,303 @@
+"""A stage: a whole node without sockets, on virtual time, with clients wired straight to it.
+
+    stage = Stage()
+    subscriber = stage.connect("s")
+    subscriber.subscribe("a/#", qos=1)
+    publisher = stage.connect("p", version=4)
+    publisher.publish("a/b", b"x", qos=1)
+    assert subscriber.publishes()[0].payload == b"x"
+
+Every call settles the node: work that waited is run, the journal is committed (unless
+`hold_commits`), outboxes are carried to the clients. Time moves only by `advance`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from flowguard.config import Settings
+from flowguard.node.authentication import Hooks
+from flowguard.node.journal import Batch
+from flowguard.node.node import Node
+from flowguard.stores import MemoryStore, Store
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
+
+P = TypeVar("P")
+TICK_S = 0.1
+
+
+class Stage:
+    """A node, its store and its clients."""
+
+    def __init__(
+        self,
+        settings: dict[str, dict[str, Any]] | None = None,
+        *,
+        store: Store | None = None,
+        hooks: Hooks | None = None,
+        now_s: float = 1_000_000.0,
+    ) -> None:
+        self.now_s = now_s
+        self.store = store or MemoryStore()
+        self.node = Node(
+            Settings.model_validate(settings or {}),
+            now_s,
+            random_id=self._next_id,
+            hooks=hooks,
+        )
+        self.node.recover(self.store, now_s)
+        self.hold_commits = False
+        """True: batches are taken from the journal but not committed, as by a slow store."""
+        self.held: Batch | None = None
+        self._ids = 0
+
+    def _next_id(self) -> str:
+        self._ids += 1
+        return f"assigned-{self._ids}"
+
+    def open(self, version: int = MQTT_5) -> "Client":
+        """A connection that has said nothing yet; `version` is how the client decodes."""
+        return Client(self, version)
+
+    def connect(
+        self,
+        client_id: str = "",
+        *,
+        version: int = MQTT_5,
+        clean_start: bool = True,
+        keep_alive_s: int = 0,
+        will: Will | None = None,
+        **properties: Any,
+    ) -> "Client":
+        """A client after its CONNACK, which stays in `client.connack`."""
+        client = self.open(version)
+        connect = Connect(
+            client_id,
+            version,
+            clean_start,
+            keep_alive_s,
+            will=will,
+            properties=Properties(**properties) if properties else NO_PROPERTIES,
+        )
+        client.send(connect)
+        if self.hold_commits:
+            return client
+        client.connack = client.expect(Connack)
+        return client
+
+    def restart(self) -> None:
+        """Drop the node, connections and all, and build another one over the same store."""
+        self.__init__(  # type: ignore[misc]
+            self.node.settings.model_dump(),
+            store=self.store,
+            hooks=self.node.hooks,
+            now_s=self.now_s,
+        )
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, tick by tick."""
+        for _ in range(round(seconds / TICK_S)):
+            self.now_s += TICK_S
+            self.node.tick(self.now_s)
+            self.settle()
+
+    def settle(self) -> None:
+        """Until nothing moves: run, admit, commit, carry bytes to clients that read."""
+        node = self.node
+        while True:
+            node.turn(self.now_s)
+            runnable, node.runnable = node.runnable, []
+            for connection in runnable:
+                connection.queued = False
+                connection.run(self.now_s)
+            committed = self._commit()
+            dirty, node.dirty = node.dirty, []
+            for connection in dirty:
+                client = connection.transport
+                assert isinstance(client, Client)
+                client.carry()
+            if not (runnable or committed or dirty or node.runnable or node.dirty):
+                return
+
+    def _commit(self) -> bool:
+        if self.held is not None and not self.hold_commits:
+            batch, self.held = self.held, None
+        else:
+            taken = self.node.journal.take()
+            if taken is None:
+                return False
+            if self.hold_commits:
+                self.held = taken
+                return False
+            batch = taken
+        self.store.commit(batch.ops)
+        self.node.journal.complete(batch, self.now_s)
+        return True
+
+    def release_commits(self) -> None:
+        """The slow store has finished."""
+        self.hold_commits = False
+        self.settle()
+
+
+@dataclass(eq=False)
+class Client:
+    """The other end of a connection: sends packets or raw bytes, collects what comes."""
+
+    stage: Stage
+    version: int
+    inbox: list[Packet] = field(default_factory=list)
+    raw: bytearray = field(default_factory=bytearray)
+    reads: bool = True
+    """False: the socket takes nothing, as with a peer that does not read."""
+    connack: Connack = field(default_factory=Connack)
+
+    def __post_init__(self) -> None:
+        self.connection = self.stage.node.opened(self, self.stage.now_s)
+        self._decoder = PacketDecoder(2**28, self.version, role="client")
+        self._packet_id = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """The server has ended the connection."""
+        return self.connection.ended
+
+    def carry(self) -> None:
+        """Move the server's outbox to the inbox, or refuse it as a full socket would."""
+        outbound = self.connection.outbound
+        while outbound.outbox:
+            data = outbound.take_outbox()
+            if not self.reads:
+                outbound.sent(0, data)
+                outbound.dirty = True
+                return
+            outbound.sent(len(data), b"")
+            self.raw += data
+            self._decoder.feed(data)
+            while (packet := self._decoder.next()) is not None:
+                self.inbox.append(packet)
+            if not self.connection.ended and outbound.has_more:
+                outbound.pump(self.stage.now_s)
+        outbound.dirty = False
+
+    def read_again(self) -> None:
+        """The peer reads: what waited for its socket arrives."""
+        self.reads = True
+        self.carry()
+        self.stage.settle()
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def send_bytes(self, data: bytes) -> None:
+        """Raw bytes, in the chunks they are given."""
+        self.connection.receive_data(data, self.stage.now_s)
+        self.stage.settle()
+
+    def send(self, *packets: Packet) -> None:
+        """All packets in one chunk."""
+        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def close(self) -> None:
+        """The network connection ends without a word."""
+        self.connection.receive_eof(self.stage.now_s)
+        self.stage.settle()
+
+    def disconnect(self, reason_code: int = 0, **properties: Any) -> None:
+        self.send(Disconnect(reason_code, _properties(properties)))
+        self.close()
+
+    def next_packet_id(self) -> int:
+        self._packet_id = self._packet_id % 65_535 + 1
+        return self._packet_id
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        **properties: Any,
+    ) -> int:
+        """Send PUBLISH; its packet identifier."""
+        packet_id = self.next_packet_id() if qos else 0
+        self.send(
+            Publish(
+                topic,
+                payload,
+                qos,
+                retain,
+                packet_id=packet_id,
+                properties=_properties(properties),
+            )
+        )
+        return packet_id
+
+    def subscribe(self, *filters: str, qos: int = 0, identifier: int = 0, **options: Any) -> Suback:
+        """SUBSCRIBE and its SUBACK; `options`: no_local, retain_as_published, retain_handling."""
+        wanted = SubscriptionOptions(qos=qos, **options)
+        properties = Properties(subscription_identifiers=(identifier,)) if identifier else None
+        self.send(
+            Subscribe(
+                self.next_packet_id(),
+                tuple((filter, wanted) for filter in filters),
+                properties or NO_PROPERTIES,
+            )
+        )
+        return self.expect(Suback)
+
+    def unsubscribe(self, *filters: str) -> Unsuback:
+        self.send(Unsubscribe(self.next_packet_id(), filters))
+        return self.expect(Unsuback)
+
+    # --- receiving ---------------------------------------------------------------------------
+
+    def expect(self, kind: Callable[..., P]) -> P:
+        """Take the first packet of this kind out of the inbox; fails when there is none."""
+        for position, packet in enumerate(self.inbox):
+            if type(packet) is kind:
+                del self.inbox[position]
+                return packet  # type: ignore[return-value]
+        raise AssertionError(f"no {kind.__name__} among {self.inbox}")  # type: ignore[attr-defined]
+
+    def take(self) -> list[Packet]:
+        """Everything received since the last time."""
+        inbox, self.inbox = self.inbox, []
+        return inbox
+
+    def publishes(self, *, acknowledge: bool = True) -> list[Publish]:
+        """Take the PUBLISH packets out of the inbox, by default completing their exchanges."""
+        found = [packet for packet in self.inbox if isinstance(packet, Publish)]
+        self.inbox = [packet for packet in self.inbox if not isinstance(packet, Publish)]
+        if acknowledge:
+            for packet in found:
+                if packet.qos == 1:
+                    self.send(Puback(packet.packet_id))
+                elif packet.qos == 2:
+                    self.send(Pubrec(packet.packet_id))
+                    self.expect(Pubrel)
+                    self.send(Pubcomp(packet.packet_id))
+            if found:
+                found += self.publishes()
+        return found
+
+
+def _properties(values: dict[str, Any]) -> Properties:
+    return Properties(**values) if values else NO_PROPERTIES
