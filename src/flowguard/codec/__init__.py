@@ -1,0 +1,69 @@
+"""Bytes to packets and back: MQTT 5.0, 3.1.1 and 3.1, strict, incremental, without IO.
+
+`PacketDecoder` takes bytes as they come and gives packets, or raises `PeerError` with the reason
+code that the standard wants; nothing else leaves it, whatever the bytes. `encode` is the way back.
+The room knows packets one by one. What is allowed when, and what follows, is for `session`.
+"""
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import (
+    PINGREQ_FRAME,
+    PINGRESP_FRAME,
+    encode,
+    puback_frame,
+    pubcomp_frame,
+    publish_frame,
+    pubrec_frame,
+    pubrel_frame,
+)
+from flowguard.codec.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from flowguard.codec.properties import decode_properties, encode_properties
+from flowguard.types import Publish
+
+__all__ = [
+    "PacketDecoder",
+    "encode",
+    "publish_frame",
+    "puback_frame",
+    "pubrec_frame",
+    "pubrel_frame",
+    "pubcomp_frame",
+    "PINGREQ_FRAME",
+    "PINGRESP_FRAME",
+    "decode_properties",
+    "encode_properties",
+    "Packet",
+    "Connect",
+    "Will",
+    "Connack",
+    "Publish",
+    "Puback",
+    "Pubrec",
+    "Pubrel",
+    "Pubcomp",
+    "Subscribe",
+    "Suback",
+    "Unsubscribe",
+    "Unsuback",
+    "Pingreq",
+    "Pingresp",
+    "Disconnect",
+    "Auth",
+]

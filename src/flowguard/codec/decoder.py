@@ -1,0 +1,289 @@
+"""Bytes to packets, however the bytes are split.
+
+Theory of operation. Unread bytes lie in up to three places, in this order:
+
+    _data[_pos:]    what `next()` reads: one chunk as it came from the socket, not copied
+    _deferred       complete packets that the control lane has passed over
+    _tail           what was fed since and has not been looked at
+
+Usually only the first is there. A packet too large for its chunk collects in `_tail` and is joined
+once, when it is complete, so feeding costs O(n) however the bytes are split. `_deferred` is None
+until `next_control()` has looked ahead; from then on `_data` too holds passed over packets only, so
+the look-ahead goes on where it stopped, at the start of `_tail`. All three empty: nothing is held.
+
+After an exception the decoder is of no more use than its connection.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal, final
+
+from flowguard.codec import bodies
+from flowguard.codec import tables as t
+from flowguard.codec.connect import decode_connack, decode_connect, decode_protocol
+from flowguard.codec.packets import Packet, Puback
+from flowguard.codec.publish import check_publish_flags, decode_publish
+from flowguard.errors import MalformedPacket, ProtocolViolation
+from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, ReasonCode
+
+Body = Callable[[bytes, int, int, int, int], Packet]
+
+_FROM_CLIENT: Final[dict[int, Body]] = {
+    t.PUBACK: bodies.decode_puback,
+    t.PUBREC: bodies.decode_pubrec,
+    t.PUBREL: bodies.decode_pubrel,
+    t.PUBCOMP: bodies.decode_pubcomp,
+    t.SUBSCRIBE: bodies.decode_subscribe,
+    t.UNSUBSCRIBE: bodies.decode_unsubscribe,
+    t.PINGREQ: bodies.decode_pingreq,
+    t.DISCONNECT: bodies.decode_disconnect_from_client,
+    t.AUTH: bodies.decode_auth_from_client,
+}
+_FROM_SERVER: Final[dict[int, Body]] = {
+    t.CONNACK: decode_connack,
+    t.PUBACK: bodies.decode_puback,
+    t.PUBREC: bodies.decode_pubrec,
+    t.PUBREL: bodies.decode_pubrel,
+    t.PUBCOMP: bodies.decode_pubcomp,
+    t.SUBACK: bodies.decode_suback,
+    t.UNSUBACK: bodies.decode_unsuback,
+    t.PINGRESP: bodies.decode_pingresp,
+    t.DISCONNECT: bodies.decode_disconnect_from_server,
+    t.AUTH: bodies.decode_auth_from_server,
+}
+_CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP))
+_NOTHING: Final = b""
+
+
+@final
+class PacketDecoder:
+    """Feed bytes, take packets. Idle it holds two numbers and shared empties, no buffer.
+
+    `version` 0: nothing seen yet and only CONNECT is acceptable, which sets it to 3, 4 or 5. If
+    that CONNECT raises, `version` is the one to answer in; still 0: say nothing and close.
+    """
+
+    __slots__ = (
+        "version",
+        "_max_packet_size",
+        "_from_client",
+        "_data",
+        "_pos",
+        "_deferred",
+        "_tail",
+    )
+
+    def __init__(
+        self,
+        max_packet_size: int,
+        version: int = 0,
+        role: Literal["server", "client"] = "server",
+    ) -> None:
+        """`max_packet_size`: bytes of a whole packet, fixed header included; `role`: ours."""
+        assert version or role == "server", "a client knows which version it speaks"
+        self.version = version
+        self._max_packet_size = max_packet_size
+        self._from_client = role == "server"
+        self._data = _NOTHING
+        self._pos = 0
+        self._deferred: bytearray | None = None
+        self._tail: bytearray | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received and not yet decoded."""
+        size = len(self._data) - self._pos
+        if self._deferred is not None:
+            size += len(self._deferred)
+        if self._tail is not None:
+            size += len(self._tail)
+        return size
+
+    def feed(self, data: bytes) -> None:
+        """Cost: amortised O(len(data)), no copy at all when everything before has been read."""
+        if self._tail is not None:
+            self._tail += data
+            return
+        unread = len(self._data) - self._pos
+        if unread == 0:
+            self._data = data
+            self._pos = 0
+        elif unread <= len(data):  # else many small chunks would copy a large rest each time
+            self._data = self._data[self._pos :] + data
+            self._pos = 0
+        else:
+            self._tail = bytearray(data)
+
+    def next(self) -> Packet | None:  # noqa: C901 -- the hottest path, so all in one place
+        """The next complete packet in order; None: more bytes are needed.
+
+        Raises MalformedPacket and ProtocolViolation, nothing else.
+        """
+        data = self._data
+        pos = self._pos
+        try:
+            first = data[pos]
+            size = data[pos + 1]
+            start = pos + 2
+            if size >= 0x80:
+                high = data[start]
+                if 0 < high < 0x80:
+                    size += (high << 7) - 0x80
+                    start += 1
+                else:
+                    size, start = self._measure(data, pos)
+        except IndexError:
+            return self._next_of_more()
+        end = start + size
+        if end - pos > self._max_packet_size:
+            raise _too_large()
+        if end > len(data):
+            return self._next_of_more()
+        self._pos = end
+        if self.version:
+            if 0x30 <= first < 0x40:
+                return decode_publish(data, start, end, first & 15, self.version, self._from_client)
+            if first == 0x40 and size == 2:
+                packet_id = data[start] << 8 | data[start + 1]
+                if packet_id:
+                    return Puback(packet_id, ReasonCode.SUCCESS, NO_PROPERTIES)
+        self._check_first_byte(first)
+        if first >> 4 == t.CONNECT:
+            return self._open(data, pos, start, end)
+        return self._bodies()[first >> 4](data, start, end, first & 15, self.version)
+
+    def next_control(self) -> Packet | None:
+        """The control lane: the next PINGREQ, PUBACK, PUBREC, PUBREL or PUBCOMP, before its turn.
+
+        For a client that has to wait: all other packets stay, in order and not decoded; `next()`
+        will return them. None: no further such packet is complete. Framing errors anywhere in
+        what has arrived are raised at once. Cost: amortised O(bytes), each packet passed once.
+        """
+        if self.version == 0:
+            return None  # nothing may come before CONNECT, so nothing may overtake it
+        if self._deferred is None:
+            unread = bytearray(self._data[self._pos :])
+            if self._tail is not None:
+                unread += self._tail
+            self._data = _NOTHING
+            self._pos = 0
+            self._tail = None
+            if not unread:
+                return None
+            self._deferred = bytearray()
+            self._tail = unread
+        assert self._tail is not None
+        tail = self._tail
+        pos = 0
+        while True:
+            start, end = self._frame(tail, pos)
+            complete = 0 < end <= len(tail)
+            if not complete or tail[pos] >> 4 in _CONTROL:
+                break
+            pos = end
+        self._deferred += tail[:pos]
+        if not complete:
+            del tail[:pos]
+            return None
+        first = tail[pos]
+        body = bytes(tail[start:end])
+        del tail[:end]  # only moves the start of a bytearray: O(1) but for halving now and then
+        return self._bodies()[first >> 4](body, 0, len(body), first & 15, self.version)
+
+    def _next_of_more(self) -> Packet | None:
+        """`next()` where `_data` holds no complete packet: bring on what lies behind it."""
+        rest = self._data[self._pos :]  # at most a part of one packet: the chunk goes free
+        self._data = rest
+        self._pos = 0
+        tail = self._tail
+        if self._deferred is not None:
+            assert not rest
+            assert tail is not None
+            if self._deferred:
+                self._data = bytes(self._deferred)
+                self._deferred = bytearray()
+                return self.next()
+            end = self._frame(tail, 0)[1]
+            if tail and not 0 < end <= len(tail):
+                return None  # a large packet may go on collecting where it is
+            self._deferred = None
+        else:
+            end = self._frame(rest, 0)[1]
+            if tail is None or end > len(rest) + len(tail):
+                return None
+        self._data = rest + tail
+        self._tail = None
+        return self.next() if self._data else None
+
+    def _frame(self, buffer: bytes | bytearray, pos: int) -> tuple[int, int]:
+        """(start of the body, end) of the packet at `pos`, the end perhaps beyond the buffer's.
+
+        (0, 0) if the fixed header is not complete. Checks all that the fixed header says.
+        """
+        if pos >= len(buffer):
+            return 0, 0
+        self._check_first_byte(buffer[pos])
+        try:
+            size, start = self._measure(buffer, pos)
+        except IndexError:
+            return 0, 0
+        if start + size - pos > self._max_packet_size:
+            raise _too_large()
+        return start, start + size
+
+    def _measure(self, buffer: bytes | bytearray, pos: int) -> tuple[int, int]:
+        """(remaining length, position behind it); IndexError if it is not all there."""
+        size = 0
+        for at in range(1, 5):
+            byte = buffer[pos + at]
+            size |= (byte & 0x7F) << 7 * at - 7
+            if byte < 0x80:
+                if byte == 0 and at > 1 and self.version == MQTT_5:
+                    # [MQTT-1.5.5-1]
+                    raise MalformedPacket("a remaining length takes more bytes than it needs")
+                return size, pos + at + 1
+        raise MalformedPacket("a remaining length of more than four bytes")
+
+    def _check_first_byte(self, first: int) -> None:
+        packet_type = first >> 4
+        flags = first & 15
+        version = self.version
+        if version == 0 and packet_type != t.CONNECT:
+            # [MQTT-3.1.0-1] [v3 MQTT-3.1.0-1]
+            raise ProtocolViolation("the first packet is not a CONNECT")
+        if packet_type == t.PUBLISH:
+            check_publish_flags(flags)
+            return
+        if packet_type == 0 or (packet_type == t.AUTH and version != MQTT_5):
+            raise MalformedPacket("a reserved packet type")
+        fixed = t.FIXED_FLAGS[packet_type]
+        if flags != fixed and not (version == MQTT_31 and fixed and flags == fixed | 8):
+            # MQTT 3.1 marked repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP.
+            # [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1]
+            # [MQTT-3.15.1-1] [v3 MQTT-2.2.2-1, v3 MQTT-2.2.2-2, v3 MQTT-3.6.1-1]
+            # [v3 MQTT-3.8.1-1, v3 MQTT-3.10.1-1, v3 MQTT-3.14.1-1]
+            raise MalformedPacket("reserved flags of the fixed header")
+        if packet_type == t.CONNECT:
+            if version:
+                # [MQTT-3.1.0-2] [v3 MQTT-3.1.0-2]
+                raise ProtocolViolation("a second CONNECT, or one from a server")
+        elif packet_type not in self._bodies():
+            raise ProtocolViolation("a packet that this side never sends")
+
+    def _open(self, data: bytes, pos: int, start: int, end: int) -> Packet:
+        """The CONNECT that opens the connection, and decides its version."""
+        version, supported, at = decode_protocol(data, start, end)
+        self.version = version
+        if not supported:
+            # [MQTT-3.1.2-2] [v3 MQTT-3.1.2-2]
+            raise ProtocolViolation(
+                "a protocol level that is not served", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+            )
+        self._measure(data, pos)  # 5.0 is strict about the length, which is known only now
+        return decode_connect(data, at, end, version)
+
+    def _bodies(self) -> dict[int, Body]:
+        return _FROM_CLIENT if self._from_client else _FROM_SERVER
+
+
+def _too_large() -> MalformedPacket:
+    return MalformedPacket("larger than the maximum packet size", ReasonCode.PACKET_TOO_LARGE)

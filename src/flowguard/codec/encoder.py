@@ -1,0 +1,241 @@
+"""Packets to bytes, for both roles and all versions.
+
+What MQTT 3.1.1 cannot say is left out or translated here: properties, reason codes. Nothing is
+validated: what comes here is ours. A field that does not fit its place is a bug, and says so.
+"""
+
+from struct import Struct
+from typing import Final, assert_never
+
+from flowguard.codec import tables as t
+from flowguard.codec.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from flowguard.codec.primitives import (
+    encode_binary,
+    encode_string,
+    encode_u16,
+    encode_variable,
+)
+from flowguard.codec.properties import encode_properties
+from flowguard.types import (
+    MQTT_5,
+    MQTT_31,
+    NO_PROPERTIES,
+    Properties,
+    Publish,
+    SubscriptionOptions,
+)
+
+_ACK: Final = Struct(">BBH")
+_HEAD: Final = Struct(">BBH")
+_REFUSED_311: Final = 0x80
+
+PINGREQ_FRAME: Final = b"\xc0\x00"
+PINGRESP_FRAME: Final = b"\xd0\x00"
+
+
+def puback_frame(packet_id: int) -> bytes:
+    """Success without properties, the same bytes in all versions; so are the other three."""
+    return _ACK.pack(0x40, 2, packet_id)
+
+
+def pubrec_frame(packet_id: int) -> bytes:
+    return _ACK.pack(0x50, 2, packet_id)
+
+
+def pubrel_frame(packet_id: int) -> bytes:
+    return _ACK.pack(0x62, 2, packet_id)
+
+
+def pubcomp_frame(packet_id: int) -> bytes:
+    return _ACK.pack(0x70, 2, packet_id)
+
+
+def publish_frame(
+    message: Publish, version: int, qos: int, retain: bool, properties: Properties
+) -> tuple[bytes, bytes]:
+    """`(head, tail)` of a PUBLISH that differs between its receivers by the packet id only.
+
+    On the wire: head + packet id (two bytes, only if `qos` > 0) + tail. DUP is off; whoever sends
+    again sets bit 3 of head[0]. `message` gives topic and payload, all else is as the arguments
+    say; `properties` are for MQTT 5.0 only.
+    """
+    topic = message.topic.encode()
+    if version == MQTT_5:
+        if properties is NO_PROPERTIES:
+            tail = b"\0" + message.payload
+        else:
+            tail = encode_properties(properties) + message.payload
+    else:
+        tail = message.payload
+    size = 2 + len(topic) + len(tail)
+    first = 0x30
+    if qos:
+        size += 2  # [MQTT-2.2.1-2] [v3 MQTT-2.3.1-5]
+        first += qos << 1
+    if retain:
+        first += 1
+    if size < 0x80:
+        return _HEAD.pack(first, size, len(topic)) + topic, tail
+    return bytes((first,)) + encode_variable(size) + encode_u16(len(topic)) + topic, tail
+
+
+def encode(packet: Packet, version: int) -> bytes:  # noqa: C901 -- a table in the form of a match
+    """The packet on the wire, in the words of `version`."""
+    match packet:
+        case Publish():
+            return _encode_publish(packet, version)
+        case Puback():
+            return _encode_ack(t.PUBACK, packet, version)
+        case Pubrec():
+            return _encode_ack(t.PUBREC, packet, version)
+        case Pubrel():
+            return _encode_ack(t.PUBREL, packet, version)
+        case Pubcomp():
+            return _encode_ack(t.PUBCOMP, packet, version)
+        case Pingreq():
+            return PINGREQ_FRAME
+        case Pingresp():
+            return PINGRESP_FRAME
+        case Connect():
+            return _encode_connect(packet, version)
+        case Connack():
+            return _encode_connack(packet, version)
+        case Subscribe():
+            return _encode_subscribe(packet, version)
+        case Suback():
+            return _encode_suback(packet, version)
+        case Unsubscribe():
+            filters = b"".join([encode_string(name) for name in packet.filters])
+            return _with_id(t.UNSUBSCRIBE, packet.packet_id, packet.properties, filters, version)
+        case Unsuback():
+            codes = bytes(packet.reason_codes) if version == MQTT_5 else b""
+            return _with_id(t.UNSUBACK, packet.packet_id, packet.properties, codes, version)
+        case Disconnect():
+            return _encode_reason(t.DISCONNECT, packet, version)
+        case Auth():
+            assert version == MQTT_5, "AUTH is new in MQTT 5.0"
+            return _encode_reason(t.AUTH, packet, version)
+        case _:
+            assert_never(packet)
+
+
+def _frame(packet_type: int, body: bytes) -> bytes:
+    first = packet_type << 4 | t.FIXED_FLAGS[packet_type]
+    return bytes((first,)) + encode_variable(len(body)) + body
+
+
+def _properties(properties: Properties, version: int) -> bytes:
+    return encode_properties(properties) if version == MQTT_5 else b""
+
+
+def _encode_publish(packet: Publish, version: int) -> bytes:
+    head, tail = publish_frame(packet, version, packet.qos, packet.retain, packet.properties)
+    if packet.dup:
+        head = bytes((head[0] | 8,)) + head[1:]
+    if packet.qos:
+        return head + encode_u16(packet.packet_id) + tail
+    return head + tail
+
+
+def _encode_ack(
+    packet_type: int, packet: Puback | Pubrec | Pubrel | Pubcomp, version: int
+) -> bytes:
+    body = encode_u16(packet.packet_id)
+    if version == MQTT_5:
+        if packet.properties is not NO_PROPERTIES:
+            body += bytes((packet.reason_code,)) + encode_properties(packet.properties)
+        elif packet.reason_code:
+            body += bytes((packet.reason_code,))
+    return _frame(packet_type, body)
+
+
+def _encode_reason(packet_type: int, packet: Disconnect | Auth, version: int) -> bytes:
+    body = b""
+    if version == MQTT_5:
+        if packet.properties is not NO_PROPERTIES:
+            body = bytes((packet.reason_code,)) + encode_properties(packet.properties)
+        elif packet.reason_code:
+            body = bytes((packet.reason_code,))
+    return _frame(packet_type, body)
+
+
+def _with_id(
+    packet_type: int, packet_id: int, properties: Properties, payload: bytes, version: int
+) -> bytes:
+    return _frame(packet_type, encode_u16(packet_id) + _properties(properties, version) + payload)
+
+
+def _encode_connect(packet: Connect, version: int) -> bytes:
+    flags = packet.clean_start << 1
+    payload = encode_string(packet.client_id)
+    if packet.will is not None:
+        will = packet.will
+        flags |= 4 | will.qos << 3 | will.retain << 5
+        payload += _properties(will.properties, version)
+        payload += encode_string(will.topic) + encode_binary(will.payload)
+    if packet.username is not None:
+        flags |= 0x80
+        payload += encode_string(packet.username)
+    if packet.password is not None:
+        flags |= 0x40
+        payload += encode_binary(packet.password)
+    name = b"\0\6MQIsdp" if version == MQTT_31 else b"\0\4MQTT"
+    return _frame(
+        t.CONNECT,
+        name
+        + bytes((version, flags))
+        + encode_u16(packet.keep_alive_s)
+        + _properties(packet.properties, version)
+        + payload,
+    )
+
+
+def _encode_connack(packet: Connack, version: int) -> bytes:
+    code = packet.reason_code
+    session_present = packet.session_present
+    if version != MQTT_5:
+        code = t.CONNACK_TO_311.get(code, 3)
+        session_present = session_present and version != MQTT_31  # new in 3.1.1
+    body = bytes((session_present, code)) + _properties(packet.properties, version)
+    return _frame(t.CONNACK, body)
+
+
+def _encode_subscribe(packet: Subscribe, version: int) -> bytes:
+    """The identifier on the wire is that of the properties; the options repeat it for readers."""
+    parts: list[bytes] = []
+    for name, options in packet.filters:
+        parts.append(encode_string(name))
+        parts.append(bytes((_options_byte(options) if version == MQTT_5 else options.qos,)))
+    return _with_id(t.SUBSCRIBE, packet.packet_id, packet.properties, b"".join(parts), version)
+
+
+def _options_byte(options: SubscriptionOptions) -> int:
+    return (
+        options.qos
+        | options.no_local << 2
+        | options.retain_as_published << 3
+        | options.retain_handling << 4
+    )
+
+
+def _encode_suback(packet: Suback, version: int) -> bytes:
+    codes = packet.reason_codes
+    if version != MQTT_5:
+        codes = tuple([min(code, _REFUSED_311) for code in codes])
+    return _with_id(t.SUBACK, packet.packet_id, packet.properties, bytes(codes), version)

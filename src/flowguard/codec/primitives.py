@@ -1,0 +1,124 @@
+"""The data representations of MQTT (5.0 section 1.5, 3.1.1 section 1.5): bytes <-> values.
+
+Readers take `(data, pos, end)` and return `(value, position after it)`; nothing at or after `end`
+is looked at, and a value that does not fit before it is a MalformedPacket. Writers trust us: a
+value out of range is a bug and ends in an OverflowError or AssertionError.
+"""
+
+from typing import Final
+
+from flowguard.errors import MalformedPacket
+
+VARIABLE_MAX: Final = 268_435_455
+_UTF8_CHUNK_BYTES: Final = 65_536
+
+
+def decode_byte(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    if pos >= end:
+        raise MalformedPacket("a byte is missing")
+    return data[pos], pos + 1
+
+
+def decode_u16(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    if pos + 2 > end:
+        raise MalformedPacket("a two byte integer is cut short")
+    return data[pos] << 8 | data[pos + 1], pos + 2
+
+
+def decode_u32(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    if pos + 4 > end:
+        raise MalformedPacket("a four byte integer is cut short")
+    return int.from_bytes(data[pos : pos + 4], "big"), pos + 4
+
+
+def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """A variable byte integer inside a packet; only MQTT 5.0 has them there."""
+    value = 0
+    for shift in (0, 7, 14, 21):
+        if pos >= end:
+            raise MalformedPacket("a variable byte integer is cut short")
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                # [MQTT-1.5.5-1]
+                raise MalformedPacket("a variable byte integer takes more bytes than it needs")
+            return value, pos
+    raise MalformedPacket("a variable byte integer takes more than four bytes")
+
+
+def decode_binary(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
+    length, pos = decode_u16(data, pos, end)
+    after = pos + length
+    if after > end:
+        raise MalformedPacket("a string or binary field is cut short")
+    return data[pos:after], after
+
+
+def decode_string(data: bytes, pos: int, end: int) -> tuple[str, int]:
+    raw, pos = decode_binary(data, pos, end)
+    return decode_text(raw), pos
+
+
+def decode_text(raw: bytes) -> str:
+    """The characters of a UTF-8 encoded string, without its length."""
+    try:
+        # Python's strict decoder refuses surrogates and overlong forms, and keeps U+FEFF.
+        text = raw.decode()  # [MQTT-1.5.4-1, MQTT-1.5.4-3] [v3 MQTT-1.5.3-1, v3 MQTT-1.5.3-3]
+    except UnicodeDecodeError:
+        raise MalformedPacket("a string is not UTF-8") from None
+    if "\0" in text:
+        # [MQTT-1.5.4-2] [v3 MQTT-1.5.3-2]
+        raise MalformedPacket("a string holds U+0000")
+    return text
+
+
+def is_utf8(payload: bytes) -> bool:
+    """Whether a payload is UTF-8, NUL included. Cost: O(n), and memory for 64 KiB of text."""
+    if payload.isascii():
+        return True
+    pos = 0
+    while pos < len(payload):
+        chunk = payload[pos : pos + _UTF8_CHUNK_BYTES]
+        try:
+            chunk.decode()
+        except UnicodeDecodeError as error:
+            cut = len(chunk) - error.start
+            if error.reason != "unexpected end of data" or pos + len(chunk) == len(payload):
+                return False
+            pos -= cut  # a character lies across the border: it opens the next chunk
+        pos += len(chunk)
+    return True
+
+
+def encode_u16(value: int) -> bytes:
+    return value.to_bytes(2, "big")
+
+
+def encode_u32(value: int) -> bytes:
+    return value.to_bytes(4, "big")
+
+
+def encode_variable(value: int) -> bytes:
+    """In the fewest bytes that hold it."""  # [MQTT-1.5.5-1]
+    assert 0 <= value <= VARIABLE_MAX
+    if value < 0x80:
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_binary(value: bytes) -> bytes:
+    return len(value).to_bytes(2, "big") + value
+
+
+def encode_string(text: str) -> bytes:
+    raw = text.encode()
+    return len(raw).to_bytes(2, "big") + raw

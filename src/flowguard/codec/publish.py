@@ -1,0 +1,109 @@
+"""PUBLISH, bytes to record: a short way for the packets that matter, a careful one for the rest.
+
+The short way knows its topic: the characters of a topic are checked once and then looked up by
+their bytes, in one table for all connections, bounded in entries and in bytes per entry. Messages
+for one topic thus share one string. Whatever the short way cannot read at sight, good or bad, the
+careful way reads again from the start, and only there errors are raised.
+"""
+
+from typing import Final
+
+from flowguard.codec import tables as t
+from flowguard.codec.primitives import decode_binary, decode_text, decode_u16, is_utf8
+from flowguard.codec.properties import decode_properties
+from flowguard.errors import MalformedPacket, ProtocolViolation
+from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
+
+TOPICS_MAX: Final = 8_192
+TOPIC_BYTES_MAX: Final = 256
+"""Longer topics are checked each time: at most some 6 MB are held for all others together."""
+
+_topics: Final[dict[bytes, str]] = {}
+
+
+def decode_publish(
+    data: bytes, pos: int, end: int, flags: int, version: int, from_client: bool
+) -> Publish:
+    """The PUBLISH with body `data[pos:end]` and the fixed header's `flags`.
+
+    `data` holds `end` bytes at least, and may go on with the packets that follow.
+    """
+    marks = t.PUBLISH_FLAGS[flags]
+    try:
+        after = pos + 2 + (data[pos] << 8 | data[pos + 1])
+        topic = _topics.get(data[pos + 2 : after])
+        if topic is not None and marks is not None:
+            qos, retain, dup = marks
+            if qos:
+                packet_id = data[after] << 8 | data[after + 1]
+                after += 2
+            else:
+                packet_id = 0
+            if version == MQTT_5:
+                properties_length = data[after]
+                after += 1
+            else:
+                properties_length = 0
+            if after <= end and not properties_length and (packet_id or not qos):
+                return Publish(topic, data[after:end], qos, retain, dup, packet_id, NO_PROPERTIES)
+    except IndexError:
+        pass  # the buffer ends within the fields: malformed, as the careful way will find
+    return _decode_carefully(data, pos, end, flags, version, from_client)
+
+
+def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
+    marks = t.PUBLISH_FLAGS[flags]
+    if marks is None:
+        # [MQTT-3.3.1-2, MQTT-3.3.1-4] [v3 MQTT-3.3.1-2, v3 MQTT-3.3.1-4]
+        raise MalformedPacket("a PUBLISH with QoS 3, or with DUP and QoS 0")
+    return marks
+
+
+def check_topic_name(topic: str) -> None:
+    if "+" in topic or "#" in topic:
+        # [MQTT-3.3.2-2, MQTT-4.7.0-1] [v3 MQTT-3.3.2-2, v3 MQTT-4.7.1-1]
+        raise ProtocolViolation("a topic name has wildcards", ReasonCode.TOPIC_NAME_INVALID)
+
+
+def _decode_carefully(
+    data: bytes, pos: int, end: int, flags: int, version: int, from_client: bool
+) -> Publish:
+    qos, retain, dup = check_publish_flags(flags)
+    raw, pos = decode_binary(data, pos, end)
+    topic = _decode_topic(raw)  # [MQTT-3.3.2-1] [v3 MQTT-3.3.2-1]
+    packet_id = 0
+    if qos:
+        packet_id, pos = decode_u16(data, pos, end)
+        if packet_id == 0:
+            # [MQTT-2.2.1-3, MQTT-2.2.1-4] [v3 MQTT-2.3.1-1]
+            raise ProtocolViolation("packet identifier 0")
+    properties = NO_PROPERTIES
+    if version == MQTT_5:
+        properties, pos = decode_properties(data, pos, end, t.PUBLISH)
+        if from_client and properties.subscription_identifiers:
+            # [MQTT-3.3.4-6]
+            raise ProtocolViolation("a client may not send subscription identifiers in PUBLISH")
+    if not topic:
+        if version != MQTT_5:
+            # [v3 MQTT-4.7.3-1]
+            raise MalformedPacket("an empty topic name")
+        if properties.topic_alias is None:
+            # [MQTT-4.7.3-1]
+            raise ProtocolViolation("an empty topic name and no topic alias")
+    payload = data[pos:end]
+    if properties.payload_format_indicator and not is_utf8(payload):
+        raise MalformedPacket("the payload is not UTF-8", ReasonCode.PAYLOAD_FORMAT_INVALID)
+    return Publish(topic, payload, qos, retain, dup, packet_id, properties)
+
+
+def _decode_topic(raw: bytes) -> str:
+    known = _topics.get(raw)
+    if known is not None:
+        return known
+    topic = decode_text(raw)
+    check_topic_name(topic)
+    if topic and len(raw) <= TOPIC_BYTES_MAX:
+        if len(_topics) >= TOPICS_MAX:
+            _topics.clear()
+        _topics[raw] = topic
+    return topic
