@@ -4,7 +4,7 @@ Values are MQTT's own. MQTT 5.0 is the model and 3.1.1 the subset; what 3.1.1 ca
 translated where it meets the wire (`flowguard.codec`), not here.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Final
 
@@ -65,7 +65,7 @@ class ReasonCode(IntEnum):
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True, repr=False)
 class Properties:
     """The properties of one MQTT 5.0 packet; None or empty: absent ([MQTT 5.0, 2.2.2.2]).
 
@@ -99,6 +99,14 @@ class Properties:
     wildcard_subscription_available: int | None = None
     subscription_identifier_available: int | None = None
     shared_subscription_available: int | None = None
+
+    def __repr__(self) -> str:
+        present = [
+            f"{item.name}={value!r}"
+            for item in fields(self)
+            if (value := getattr(self, item.name)) not in (None, ())
+        ]
+        return f"Properties({', '.join(present)})"
 
 
 NO_PROPERTIES: Final = Properties()
