@@ -182,7 +182,7 @@ def show(results: Results, origin: report.Origin) -> None:
     counted = ", ".join(
         f"[{report.COLOURS[v]}]{verdicts.count(v)} {v.value}[/]" for v in Verdict if v in verdicts
     )
-    if counted:
+    if counted and OURS in origin.versions:
         console.print(f"goals: {counted}")
 
 
