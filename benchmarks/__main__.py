@@ -37,7 +37,9 @@ def main(
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, max=100, help="Runs of each.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Write the table into the page.")] = False,
-    page: Annotated[Path, typer.Option(help="The page for --write.")] = PAGE,
+    page: Annotated[
+        Path, typer.Option(help="The page for --write.", show_default="docs/benchmarks.md")
+    ] = PAGE,
     strict: Annotated[bool, typer.Option("--strict", help="Missed goals fail, too.")] = False,
 ) -> None:
     """Measures flowguard beside Mosquitto and amqtt, on this machine, in one run.

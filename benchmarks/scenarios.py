@@ -184,8 +184,15 @@ SCENARIOS = (
 
 
 def find(keys: list[str]) -> tuple[Scenario, ...]:
-    """The scenarios whose key starts with one of `keys`. Raises `ValueError` for no match."""
+    """The scenarios of those keys; a key that is none stands for all that start with it.
+
+    Raises `ValueError` for a key that fits nothing.
+    """
+    known = [s.key for s in SCENARIOS]
+    chosen: set[str] = set()
     for key in keys:
-        if not any(s.key.startswith(key) for s in SCENARIOS):
-            raise ValueError(f"no scenario {key}; there are {', '.join(s.key for s in SCENARIOS)}")
-    return tuple(s for s in SCENARIOS if any(s.key.startswith(key) for key in keys))
+        fitting = [key] if key in known else [k for k in known if k.startswith(key)]
+        if not fitting:
+            raise ValueError(f"no scenario {key}; there are {', '.join(known)}")
+        chosen.update(fitting)
+    return tuple(s for s in SCENARIOS if s.key in chosen)
