@@ -41,18 +41,15 @@ class Routes(Generic[S, V]):
 class SubscriptionTable(Generic[S, V]):
     """Filters come as clients send them: valid, `$share/{name}/{filter}` or not."""
 
-    __slots__ = ("_plain", "_shared", "_groups", "_members_count")
+    __slots__ = ("version", "_plain", "_shared", "_groups", "_members_count")
 
     def __init__(self) -> None:
+        self.version = 0
+        """Grows whenever the result of a `match` may have changed; read for every message."""
         self._plain: TopicIndex[S, V] = TopicIndex()
         self._shared: TopicIndex[SharedGroup[S, V], None] = TopicIndex()
         self._groups: dict[tuple[str, str], SharedGroup[S, V]] = {}
         self._members_count = 0
-
-    @property
-    def version(self) -> int:
-        """Grows whenever the result of a `match` may have changed."""
-        return self._plain.version + self._shared.version
 
     def __len__(self) -> int:
         """Subscriptions: pairs of filter and subscriber, shared ones included."""
@@ -70,12 +67,14 @@ class SubscriptionTable(Generic[S, V]):
         """
         key = parse_shared(filter)
         if key is None:
+            self.version += 1
             return self._plain.subscribe(filter, subscriber, options)
         group = self._groups.get(key)
         if group is None:
             group = SharedGroup(key[0], key[1])
             self._groups[key] = group
             self._shared.subscribe(group.filter, group, None)
+            self.version += 1
         is_new = group.add(subscriber, options)
         self._members_count += is_new
         return is_new
@@ -84,7 +83,9 @@ class SubscriptionTable(Generic[S, V]):
         """False: there was no such subscription. Raises ValueError like `subscribe`."""
         key = parse_shared(filter)
         if key is None:
-            return self._plain.unsubscribe(filter, subscriber)
+            removed = self._plain.unsubscribe(filter, subscriber)
+            self.version += removed
+            return removed
         group = self._groups.get(key)
         if group is None or not group.remove(subscriber):
             return False
@@ -92,6 +93,7 @@ class SubscriptionTable(Generic[S, V]):
         if not len(group):
             del self._groups[key]
             self._shared.unsubscribe(group.filter, group)
+            self.version += 1
         return True
 
     def match(self, topic: str) -> Routes[S, V]:

@@ -82,6 +82,11 @@ def test_version_moves_when_routes_may_differ() -> None:
     assert table.version == version
     table.unsubscribe("$share/g/a", "two")
     assert table.version > version
+    version = table.version
+    assert not table.unsubscribe("b", "one")
+    assert table.version == version
+    assert table.unsubscribe("a", "one")
+    assert table.version > version
 
 
 @pytest.mark.spec("MQTT-4.8.2-1", "MQTT-4.8.2-2")
@@ -146,6 +151,8 @@ class TableAgainstModel(RuleBasedStateMachine):
     @invariant()
     def counts(self) -> None:
         assert len(self.table) == len(self.model)
+        shared = [filter for filter, _ in self.model if filter.startswith("$share/")]
+        assert self.table.shared_count == len(shared)
 
 
 TestTableAgainstModel = TableAgainstModel.TestCase
