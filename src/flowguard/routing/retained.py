@@ -24,10 +24,10 @@ from flowguard.routing.few import Few, few_get, few_put, few_values, few_without
 from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 
-ENTRY_COST_BYTES: Final = 400
+ENTRY_COST_BYTES: Final = 350
 """Objects around one entry, without the text; rounded up from measuring CPython 3.11."""
 
-LEVEL_COST_BYTES: Final = 200
+LEVEL_COST_BYTES: Final = 160
 """One level of the trie: node, its place in the parent, its text's header."""
 
 PAIR_COST_BYTES: Final = 64

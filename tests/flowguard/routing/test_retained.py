@@ -163,7 +163,7 @@ def test_the_books_are_not_below_the_memory(topic: str) -> None:
     gc.collect()
     used_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert used_bytes <= store.size_bytes <= 6 * used_bytes
+    assert used_bytes <= store.size_bytes <= 3 * used_bytes
 
 
 def test_an_expired_message_is_not_shown_and_then_removed() -> None:
