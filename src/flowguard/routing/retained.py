@@ -184,7 +184,7 @@ class RetainedMessages:
         growth = entry.size_bytes - (0 if old is None else old.size_bytes)
         if old is None and len(self._entries) >= self._messages_max:
             return RetainOutcome.COUNT_FULL
-        if growth > 0 and self.size_bytes + growth > self._bytes_max:
+        if self.size_bytes + growth > self._bytes_max:
             return RetainOutcome.BYTES_FULL
         self._entries[topic] = entry
         node = self._root_of(topic)

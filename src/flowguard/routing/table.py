@@ -14,7 +14,6 @@ Members that join or leave a group which stays do not change `version`, because 
 group itself. Groups live in an index of their own: plain fan-out pays nothing for them.
 """
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
 from flowguard.routing.filters import parse_shared
@@ -25,7 +24,7 @@ S = TypeVar("S")
 V = TypeVar("V")
 
 
-@dataclass(slots=True)
+@final
 class Routes(Generic[S, V]):
     """Where messages of one topic go. Immutable by house rule.
 
@@ -33,8 +32,11 @@ class Routes(Generic[S, V]):
     once, and the caller merges its rows or not ([MQTT-3.3.4-2]).
     """
 
-    plain: list[tuple[S, V]]
-    groups: list[SharedGroup[S, V]]
+    __slots__ = ("plain", "groups")
+
+    def __init__(self, plain: list[tuple[S, V]], groups: list[SharedGroup[S, V]]) -> None:
+        self.plain = plain
+        self.groups = groups
 
 
 @final

@@ -125,6 +125,14 @@ def test_a_pick_asks_few_members_however_many_are_offline() -> None:
     assert ready.asked <= PROBES_MAX * 100
 
 
+def test_members_that_cannot_take_it_are_not_asked_again_for_each_message() -> None:
+    ready = Ranks(default=-1)
+    ready.ranks = dict.fromkeys(range(5000, 5010), 2)
+    group = group_of(5010)
+    assert picks(group, ready, 10) == list(range(5000, 5010))
+    assert ready.asked <= 2 * 5010 + 10 * PROBES_MAX  # all of them for the first one only
+
+
 @given(st.integers(1, 9), st.sets(st.integers(0, 8)), st.integers(1, 40))
 def test_shares_of_ready_members_differ_by_at_most_one(
     count: int, offline: set[int], messages: int
