@@ -3,6 +3,7 @@
 import typer
 
 from flowguard.cli.serve import serve
+from flowguard.cli.storm import storm
 
 app = typer.Typer(
     name="flowguard",
@@ -12,6 +13,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(serve)
+app.command()(storm)
 
 
 @app.callback()

@@ -1,7 +1,6 @@
 """`flowguard serve`: a broker in the foreground."""
 
 import gc
-import resource
 import sys
 from pathlib import Path
 from socket import socket
@@ -14,7 +13,8 @@ from rich.console import Console
 
 from flowguard.broker.server import Running, listen, stop_on_signals
 from flowguard.broker.server import serve as serve_broker
-from flowguard.cli.settings import load_settings
+from flowguard.cli.descriptors import use_all_descriptors
+from flowguard.cli.settings import load_settings, parse_address
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.stores import MemoryStore
@@ -61,7 +61,7 @@ def serve(
         )
         raise typer.Exit(1) from error
     data.mkdir(parents=True, exist_ok=True)
-    _use_all_descriptors()
+    use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
     trio.run(_main, settings, listener)
 
@@ -80,17 +80,3 @@ async def _serve(
     settings: Settings, listener: socket, task_status: trio.TaskStatus[Running]
 ) -> None:
     await serve_broker(settings, MemoryStore(), listener, task_status=task_status)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"--listen {text}: expected HOST:PORT, for example 127.0.0.1:1883")
-    return host.strip("[]"), int(port)
-
-
-def _use_all_descriptors() -> None:
-    """One descriptor per client: raise the soft limit to the hard one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -42,3 +42,11 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
             for item in error.errors()
         ]
         raise ConfigError("\n".join(lines)) from error
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{text}: expected HOST:PORT, for example 127.0.0.1:1883")
+    return host.strip("[]"), int(port)

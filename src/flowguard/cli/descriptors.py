@@ -1,0 +1,26 @@
+"""One descriptor per connection: as many as the system lets us have."""
+
+import resource
+
+from flowguard.errors import ConfigError
+
+OWN_DESCRIPTORS = 64
+"""What a process needs besides its connections."""
+
+
+def use_all_descriptors() -> int:
+    """Raise the soft limit to the hard one; the limit that holds now."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def require_descriptors(connections: int) -> None:
+    """Raise the limit, or ConfigError with what to do where it cannot suffice."""
+    hard = use_all_descriptors()
+    if hard < connections + OWN_DESCRIPTORS:
+        raise ConfigError(
+            f"{connections:,} clients need as many open files; this process may open {hard:,}.\n"
+            f"Ask for at most {max(0, hard - OWN_DESCRIPTORS):,} clients, or raise the hard limit "
+            "(ulimit -Hn)."
+        )

@@ -1,0 +1,235 @@
+"""Loop: thousands of client sockets in one trio task; clients are objects, not tasks.
+
+A turn serves what is ready, then what is due, and ends by sending what both have written: one send
+per socket. New sockets are made in the second part only, so an event never meets another socket's
+descriptor.
+"""
+
+import errno
+import heapq
+import select
+from collections.abc import Callable
+from enum import Enum
+from itertools import count
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SO_ERROR, SOCK_STREAM, SOL_SOCKET, socket
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from flowguard.codec import PacketDecoder
+from flowguard.errors import PeerError
+from flowguard.storm.plan import Target
+
+if TYPE_CHECKING:
+    from flowguard.storm.client import Client
+
+READ_BYTES: Final = 64 * 1024
+EVENTS_MAX: Final = 512
+DUE_MAX: Final = 128
+"""Timers per turn, so that a crowd's dials do not keep its first answers waiting."""
+PACKET_BYTES_MAX: Final = 16 * 1024 * 1024
+SLICE_S: Final = 0.005
+IDLE_S: Final = 0.05
+FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+LOCAL: Final = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM)
+
+READ: Final = select.EPOLLIN
+WRITE: Final = select.EPOLLOUT
+
+
+class Fate(Enum):
+    """How a connection ended that we did not end."""
+
+    RESET = "resets"
+    CLOSED = "closed"
+    UNREACHABLE = "unreachable"
+    BROKEN = "broken"
+    LOCAL = "local"
+
+
+@final
+class Wire:
+    """One TCP connection of a client."""
+
+    __slots__ = ("_loop", "decoder", "dialing", "interest", "out", "owner", "sock")
+
+    def __init__(self, loop: "Loop", owner: "Client", sock: socket, version: int) -> None:
+        self._loop = loop
+        self.owner = owner
+        self.sock = sock
+        self.decoder = PacketDecoder(PACKET_BYTES_MAX, version, "client")
+        self.dialing = True
+        self.interest = WRITE
+        self.out = bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Send at the end of the turn."""
+        if not self.out:
+            self._loop.dirty.append(self)
+        self.out += data
+
+    def close(self) -> None:
+        """End it; whatever was written and not sent is tried once."""
+        self._loop.close(self)
+
+
+@final
+class Loop:
+    """Sockets and timers of a storm."""
+
+    def __init__(self, target: Target, clock: Callable[[], float]) -> None:
+        self.target = target
+        self.clock = clock
+        self.dirty: list[Wire] = []
+        self._epoll = select.epoll()
+        self._wires: dict[int, Wire] = {}
+        self._timers: list[tuple[float, int, Callable[[float], None]]] = []
+        self._sequence = count()
+
+    def call_at(self, at_s: float, callback: Callable[[float], None]) -> None:
+        """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
+        heapq.heappush(self._timers, (at_s, next(self._sequence), callback))
+
+    def dial(self, owner: "Client", now_s: float) -> Wire | None:
+        """Start to connect; `owner.opened` or `owner.closed` follows. None: not even started."""
+        try:
+            sock = socket(self.target.family, SOCK_STREAM)
+        except OSError:
+            self.call_at(now_s, lambda now_s: owner.closed(Fate.LOCAL, now_s))
+            return None
+        sock.setblocking(False)
+        error = sock.connect_ex(self.target.address)
+        if error not in (0, errno.EINPROGRESS):
+            sock.close()
+            fate = _fate(error)
+            self.call_at(now_s, lambda now_s: owner.closed(fate, now_s))
+            return None
+        wire = Wire(self, owner, sock, self.target.version)
+        self._wires[sock.fileno()] = wire
+        self._epoll.register(sock.fileno(), WRITE)
+        return wire
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    async def run(self, finished: Callable[[float], bool]) -> None:
+        """Work until `finished(now_s)`, which is asked at least every 50 ms."""
+        await trio.lowlevel.checkpoint()
+        now_s = yielded_s = self.clock()
+        while not finished(now_s):
+            worked = self._turn(now_s)
+            now_s = self.clock()
+            if not worked:
+                with trio.move_on_after(self._idle_s(now_s)):
+                    await trio.lowlevel.wait_readable(self._epoll)
+                now_s = yielded_s = self.clock()
+            elif now_s - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                now_s = yielded_s = self.clock()
+
+    def _idle_s(self, now_s: float) -> float:
+        if not self._timers:
+            return IDLE_S
+        return min(IDLE_S, max(0.0, self._timers[0][0] - now_s))
+
+    def _turn(self, now_s: float) -> bool:
+        events = self._epoll.poll(0, EVENTS_MAX)
+        for fd, event in events:
+            wire = self._wires.get(fd)
+            if wire is None:
+                continue
+            if wire.dialing:
+                self._opened(wire, now_s)
+            elif event & WRITE:
+                self._flush(wire)
+            if event & ~WRITE and wire.sock.fileno() >= 0 and not wire.dialing:
+                self._read(wire)
+        due = 0
+        while self._timers and self._timers[0][0] <= now_s and due < DUE_MAX:
+            heapq.heappop(self._timers)[2](now_s)
+            due += 1
+        while self.dirty:
+            dirty, self.dirty = self.dirty, []
+            for wire in dirty:
+                if wire.interest & WRITE == 0:
+                    self._flush(wire)
+        return bool(events or due)
+
+    def _opened(self, wire: Wire, now_s: float) -> None:
+        error = wire.sock.getsockopt(SOL_SOCKET, SO_ERROR)
+        if error:
+            self._lost(wire, _fate(error))
+            return
+        wire.dialing = False
+        self._set_interest(wire, READ)
+        wire.owner.opened(now_s)
+
+    def _read(self, wire: Wire) -> None:
+        try:
+            data = wire.sock.recv(READ_BYTES, MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(wire, Fate.RESET)
+            return
+        if not data:
+            self._lost(wire, Fate.CLOSED)
+            return
+        now_s = self.clock()
+        try:
+            wire.decoder.feed(data)
+            while (packet := wire.decoder.next()) is not None:
+                wire.owner.receive(packet, now_s)
+                if wire.sock.fileno() < 0:
+                    return
+        except PeerError:
+            self._lost(wire, Fate.BROKEN)
+
+    def _flush(self, wire: Wire) -> None:
+        if wire.sock.fileno() < 0:
+            return
+        if wire.out:
+            try:
+                size = wire.sock.send(wire.out, FLAGS)
+            except BlockingIOError:
+                size = 0
+            except OSError:
+                return  # What the broker said before comes first; its reset is read after it.
+            del wire.out[:size]
+        self._set_interest(wire, READ | WRITE if wire.out else READ)
+
+    def _set_interest(self, wire: Wire, interest: int) -> None:
+        if interest != wire.interest:
+            self._epoll.modify(wire.sock.fileno(), interest)
+            wire.interest = interest
+
+    # --- ends --------------------------------------------------------------------------------
+
+    def _lost(self, wire: Wire, fate: Fate) -> None:
+        wire.out.clear()
+        self.close(wire)
+        wire.owner.closed(fate, self.clock())
+
+    def close(self, wire: Wire) -> None:
+        fd = wire.sock.fileno()
+        if fd < 0:
+            return
+        if wire.out and not wire.dialing:
+            try:
+                wire.sock.send(wire.out, FLAGS)
+            except OSError:
+                pass
+        del self._wires[fd]
+        wire.sock.close()  # which also takes it out of the epoll set
+
+    def close_all(self) -> None:
+        """Every socket, and the set itself."""
+        for wire in list(self._wires.values()):
+            self.close(wire)
+        self._timers.clear()
+        self._epoll.close()
+
+
+def _fate(error: int) -> Fate:
+    if error in LOCAL:
+        return Fate.LOCAL
+    return Fate.RESET if error == errno.ECONNRESET else Fate.UNREACHABLE

@@ -1,0 +1,109 @@
+"""What a storm should be: target, crowd, messages; and when a refused client tries again."""
+
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Self, final
+
+from flowguard.types import MQTT_5
+
+
+class Retry(StrEnum):
+    """What a client does after a failed attempt."""
+
+    NONE = "none"
+    """Gives up."""
+    FIXED = "fixed"
+    """Waits the same time after every failure: the retry storm in its purest form."""
+    BACKOFF = "backoff"
+    """Waits twice as long after each failure in a row, with jitter."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`first_s` is the wait after the first failure, `max_s` the longest, jitter included."""
+
+    kind: Retry = Retry.BACKOFF
+    first_s: float = 1.0
+    max_s: float = 60.0
+
+    def delay_s(self, failures: int, rng: Random) -> float | None:
+        """How long to wait after `failures` (>= 1) failed attempts in a row; None: give up."""
+        assert failures >= 1
+        match self.kind:
+            case Retry.NONE:
+                return None
+            case Retry.FIXED:
+                return self.first_s
+            case Retry.BACKOFF:
+                doubled_s = self.first_s * 2.0 ** min(failures - 1, 30)
+                return min(self.max_s, doubled_s * rng.uniform(0.5, 1.5))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The broker's address, resolved once, and the protocol version to speak."""
+
+    host: str
+    port: int
+    version: int
+    family: socket.AddressFamily
+    address: tuple[str | int | bytes, ...]
+
+    @classmethod
+    def resolve(cls, host: str, port: int, version: int = MQTT_5) -> Self:
+        """Ask the resolver; raises OSError."""
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return cls(host, port, version, family, address)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CrowdPlan:
+    """How clients connect."""
+
+    clients: int
+    retry: RetryPolicy = RetryPolicy()
+    timeout_s: float = 10.0
+    """How long an attempt waits for its CONNACK."""
+    seconds: float = 60.0
+    """How long the crowd tries; who is not in by then is counted as `trying`."""
+    hold_s: float = 1.0
+    """How long connections stay when nobody tries any more."""
+    durable: bool = False
+    """Sessions that outlive their connections, so that the broker has to store them."""
+    seed: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrafficPlan:
+    """Groups of publishers and subscribers; each publisher writes to all subscribers of its group.
+
+    pairs: many groups of 1 and 1; fan-out: one group of 1 and many; fan-in: one of many and 1.
+    """
+
+    groups: int
+    publishers: int
+    subscribers: int
+    qos: int = 1
+    payload_bytes: int = 64
+    outstanding: int = 10
+    """QoS 1 and 2 messages of a publisher without PUBACK or PUBCOMP, messages."""
+    backlog: int = 200
+    """Messages on their way to a subscriber, messages; more than a broker queues, and it drops."""
+    rate_per_s: float | None = None
+    """Messages per second of each publisher; None: as fast as the bounds allow."""
+    seconds: float = 10.0
+
+    @property
+    def backlog_share(self) -> int:
+        """Of one publisher."""
+        return max(1, self.backlog // self.publishers)
+
+    @property
+    def clients(self) -> int:
+        return self.groups * (self.publishers + self.subscribers)

@@ -1,0 +1,209 @@
+"""Counts and percentiles of a storm, and their form as plain values for JSON."""
+
+import math
+from collections import Counter
+from typing import final
+
+RESOLUTION = 1.02
+"""Latencies are kept to 2 %, so that a million of them cost as much as a hundred."""
+LATENCY_MIN_S = 1e-6
+_LOG = math.log(RESOLUTION)
+
+Result = dict[str, int | float | dict[str, int] | dict[str, float | None]]
+
+
+@final
+class Latencies:
+    """A histogram with logarithmic buckets; the largest value is kept exactly."""
+
+    __slots__ = ("_buckets", "count", "max_s")
+
+    def __init__(self) -> None:
+        self._buckets: Counter[int] = Counter()
+        self.count = 0
+        self.max_s = 0.0
+
+    def record(self, latency_s: float) -> None:
+        self.count += 1
+        if latency_s > self.max_s:
+            self.max_s = latency_s
+        ratio = max(1.0, latency_s / LATENCY_MIN_S)
+        self._buckets[math.ceil(math.log(ratio) / _LOG)] += 1
+
+    def percentile_s(self, percent: float) -> float | None:
+        """The nearest-rank percentile, at most 2 % too high; None without values."""
+        rank = max(1, math.ceil(self.count * percent / 100))
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= rank:
+                return min(self.max_s, LATENCY_MIN_S * RESOLUTION**bucket)
+        return None
+
+    def result_ms(self) -> dict[str, float | None]:
+        """p50, p90, p99 and max, milliseconds."""
+        values = {f"p{percent}": self.percentile_s(percent) for percent in (50, 90, 99)}
+        values["max"] = self.max_s if self.count else None
+        return {
+            key: None if value_s is None else round(value_s * 1e3, 3)
+            for key, value_s in values.items()
+        }
+
+
+@final
+class ConnectTally:
+    """What became of every attempt to connect, and of every connection."""
+
+    __slots__ = (
+        "clients",
+        "attempts",
+        "accepted",
+        "busy",
+        "refused",
+        "resets",
+        "closed",
+        "unreachable",
+        "timeouts",
+        "broken",
+        "local",
+        "connected",
+        "trying",
+        "gave_up",
+        "came_back",
+        "lost",
+        "ended",
+        "attempts_max",
+        "to_connected",
+        "answer",
+    )
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self.attempts = 0
+        # Each attempt that is over is one of these:
+        self.accepted = 0
+        self.busy = 0
+        """CONNACK 137 (5.0) or 3 (3.1.1): come back later."""
+        self.refused: Counter[int] = Counter()
+        """Other refusals, by reason code in the words of MQTT 5.0."""
+        self.resets = 0
+        self.closed = 0
+        """Ended without an answer, but not by a reset."""
+        self.unreachable = 0
+        """No TCP connection."""
+        self.timeouts = 0
+        """No answer in time."""
+        self.broken = 0
+        """An answer that is not MQTT."""
+        self.local = 0
+        """This machine had no descriptor or port left."""
+        # Clients:
+        self.connected = 0
+        self.trying = 0
+        self.gave_up = 0
+        self.came_back = 0
+        """Were told 137 or 3 at least once, and got in."""
+        self.lost = 0
+        """Connections that ended after CONNACK, and not by us."""
+        self.ended: Counter[int] = Counter()
+        """DISCONNECT that the broker sent, by reason code."""
+        self.attempts_max = 0
+        self.to_connected = Latencies()
+        """From a client's first attempt to CONNACK 0."""
+        self.answer = Latencies()
+        """From the start of an attempt to its CONNACK, whatever it said."""
+
+    @property
+    def settled(self) -> bool:
+        """Nobody tries any more."""
+        return self.trying == 0
+
+    def result(self) -> Result:
+        return {
+            "clients": self.clients,
+            "connected": self.connected,
+            "trying": self.trying,
+            "gave_up": self.gave_up,
+            "came_back": self.came_back,
+            "lost": self.lost,
+            "ended": _by_code(self.ended),
+            "attempts": self.attempts,
+            "attempts_mean": round(self.attempts / max(1, self.clients), 3),
+            "attempts_max": self.attempts_max,
+            "accepted": self.accepted,
+            "busy": self.busy,
+            "refused": _by_code(self.refused),
+            "resets": self.resets,
+            "closed": self.closed,
+            "unreachable": self.unreachable,
+            "timeouts": self.timeouts,
+            "broken": self.broken,
+            "local": self.local,
+            "time_to_connected_ms": self.to_connected.result_ms(),
+            "answer_ms": self.answer.result_ms(),
+        }
+
+
+def _by_code(counts: Counter[int]) -> dict[str, int]:
+    return {f"0x{code:02x}": count for code, count in sorted(counts.items())}
+
+
+@final
+class TrafficTally:
+    """Messages sent, and deliveries: a message counts once for each subscriber."""
+
+    __slots__ = (
+        "sent",
+        "acknowledged",
+        "refused",
+        "received",
+        "expected",
+        "missing",
+        "acknowledged_lost",
+        "duplicates",
+        "stalls",
+        "seconds",
+        "acknowledgement",
+        "delivery",
+    )
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.acknowledged = 0
+        self.refused = 0
+        """PUBLISH answered with an error."""
+        self.received = 0
+        self.expected = 0
+        """Deliveries owed for what was sent."""
+        self.missing = 0
+        """Deliveries that never came; QoS 0 may lose."""
+        self.acknowledged_lost = 0
+        """Those of them whose publisher had been told that its message is taken."""
+        self.duplicates = 0
+        self.stalls = 0
+        """QoS 0 only: times that deliveries were given up so that a publisher could go on."""
+        self.seconds = 0.0
+        """How long publishers published."""
+        self.acknowledgement = Latencies()
+        """PUBLISH to PUBACK or PUBCOMP."""
+        self.delivery = Latencies()
+        """From the instant a message was due to its arrival."""
+
+    def result(self) -> Result:
+        seconds = max(self.seconds, 1e-9)
+        return {
+            "sent": self.sent,
+            "acknowledged": self.acknowledged,
+            "publish_refused": self.refused,
+            "expected": self.expected,
+            "received": self.received,
+            "missing": self.missing,
+            "acknowledged_lost": self.acknowledged_lost,
+            "duplicates": self.duplicates,
+            "stalls": self.stalls,
+            "seconds": round(self.seconds, 3),
+            "sent_per_s": round(self.sent / seconds, 1),
+            "received_per_s": round(self.received / seconds, 1),
+            "acknowledgement_ms": self.acknowledgement.result_ms(),
+            "delivery_ms": self.delivery.result_ms(),
+        }
