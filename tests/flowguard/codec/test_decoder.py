@@ -1,0 +1,464 @@
+import sys
+import tracemalloc
+from time import perf_counter
+from typing import Literal
+
+import pytest
+
+from flowguard.codec import (
+    Auth,
+    Connect,
+    Packet,
+    PacketDecoder,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    encode,
+)
+from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.codec.wire import MAX, connect, decode, frame, props, text, u16
+
+Role = Literal["server", "client"]
+MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
+VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
+KIB = 1024
+
+
+def decoder_of(data: bytes, version: int = 4, max_packet_size: int = MAX) -> PacketDecoder:
+    decoder = PacketDecoder(max_packet_size, version)
+    decoder.feed(data)
+    return decoder
+
+
+def all_of(decoder: PacketDecoder) -> list[Packet]:
+    return list(iter(decoder.next, None))
+
+
+# --- fixed header ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b"", b"\x02", b"\x02\0\1"], ids=["one byte", "header", "packet"])
+@pytest.mark.parametrize(
+    ("first", "version"),
+    [
+        pytest.param(0x41, 5, marks=pytest.mark.spec("MQTT-2.1.3-1")),
+        pytest.param(0x48, 4, marks=pytest.mark.spec("v3:MQTT-2.2.2-1", "v3:MQTT-2.2.2-2")),
+        pytest.param(0x58, 4, marks=pytest.mark.spec("v3:MQTT-2.2.2-1", "v3:MQTT-2.2.2-2")),
+        pytest.param(0x51, 5, marks=pytest.mark.spec("MQTT-2.1.3-1")),
+        pytest.param(0x60, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.6.1-1")),
+        pytest.param(0x63, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.6.1-1")),
+        pytest.param(0x6A, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.6.1-1")),
+        pytest.param(0x60, 4, marks=pytest.mark.spec("v3:MQTT-3.6.1-1", "v3:MQTT-2.2.2-1")),
+        pytest.param(0x6A, 4, marks=pytest.mark.spec("v3:MQTT-3.6.1-1", "v3:MQTT-2.2.2-1")),
+        pytest.param(0x60, 3),
+        pytest.param(0x48, 3),
+        pytest.param(0x72, 5, marks=pytest.mark.spec("MQTT-2.1.3-1")),
+        pytest.param(0x80, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.8.1-1")),
+        pytest.param(0x8A, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.8.1-1")),
+        pytest.param(0x80, 4, marks=pytest.mark.spec("v3:MQTT-3.8.1-1", "v3:MQTT-2.2.2-1")),
+        pytest.param(0xA0, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.10.1-1")),
+        pytest.param(0xA3, 4, marks=pytest.mark.spec("v3:MQTT-3.10.1-1", "v3:MQTT-2.2.2-1")),
+        pytest.param(0xC1, 5, marks=pytest.mark.spec("MQTT-2.1.3-1")),
+        pytest.param(0xC2, 4, marks=pytest.mark.spec("v3:MQTT-2.2.2-1")),
+        pytest.param(0xE1, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.14.1-1")),
+        pytest.param(0xE8, 4, marks=pytest.mark.spec("v3:MQTT-3.14.1-1")),
+        pytest.param(0xF1, 5, marks=pytest.mark.spec("MQTT-2.1.3-1", "MQTT-3.15.1-1")),
+    ],
+)
+def test_reserved_flags_are_malformed(first: int, version: int, body: bytes) -> None:
+    """Already at the first byte: the rest need not come."""
+    with pytest.raises(MalformedPacket) as caught:
+        decode(bytes((first,)) + body, version)
+    assert caught.value.reason_code == ReasonCode.MALFORMED_PACKET
+
+
+@pytest.mark.spec("MQTT-2.1.3-1", "v3:MQTT-2.2.2-1")
+@pytest.mark.parametrize("flags", range(1, 16))
+def test_reserved_flags_of_connect_are_malformed(flags: int) -> None:
+    with pytest.raises(MalformedPacket):
+        decode(frame(0x10 | flags, connect()[2:]), 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "version", "role", "error", "reason"),
+    [
+        (0x00, 5, "server", *MALFORMED),
+        (0x00, 4, "client", *MALFORMED),
+        (0xF0, 4, "server", *MALFORMED),
+        (0xF0, 3, "client", *MALFORMED),
+        (0x20, 5, "server", *VIOLATION),
+        (0x90, 4, "server", *VIOLATION),
+        (0xB0, 5, "server", *VIOLATION),
+        (0xD0, 4, "server", *VIOLATION),
+        (0x82, 5, "client", *VIOLATION),
+        (0xA2, 4, "client", *VIOLATION),
+        (0xC0, 5, "client", *VIOLATION),
+        (0x10, 5, "client", *VIOLATION),
+    ],
+)
+@pytest.mark.parametrize("rest", [b"", b"\x00", b"\x04\0\1\0\0"], ids=["byte", "empty", "body"])
+def test_packets_that_cannot_be(
+    first: int, version: int, role: Role, error: type[PeerError], reason: ReasonCode, rest: bytes
+) -> None:
+    with pytest.raises(error) as caught:
+        decode(bytes((first,)) + rest, version, role)
+    assert type(caught.value) is error
+    assert caught.value.reason_code == reason
+
+
+@pytest.mark.spec("MQTT-3.3.1-4", "v3:MQTT-3.3.1-4")
+def test_a_large_publish_with_qos_3_is_not_waited_for() -> None:
+    with pytest.raises(MalformedPacket):
+        decode(b"\x36\xff\xff\xff\x7f\0\1a", 5)
+
+
+@pytest.mark.parametrize("size", [0, 124, 125, 16_379, 16_380, 16_381, 2_097_151, 2_097_152])
+def test_lengths_of_one_to_four_bytes(size: int) -> None:
+    message = Publish("a", bytes(size))
+    data = frame(0x30, text("a"), bytes(size))
+    assert decode(data, 4) == message
+    assert all_of(decoder_of(data * 2)) == [message, message]
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+def test_a_length_of_five_bytes_is_malformed(version: int) -> None:
+    first = b"\x10" if version == 0 else b"\x30"
+    with pytest.raises(MalformedPacket) as caught:
+        decode(first + b"\x80\x80\x80\x80\x01", version)
+    assert caught.value.reason_code == ReasonCode.MALFORMED_PACKET
+    with pytest.raises(MalformedPacket):
+        decode(first + b"\xff\xff\xff\xff", version)
+
+
+@pytest.mark.spec("MQTT-1.5.5-1")
+@pytest.mark.parametrize("length", [b"\x82\0", b"\x82\x80\0", b"\x82\x80\x80\0"])
+def test_a_length_with_a_byte_too_many(length: bytes) -> None:
+    """3.1.1 does not forbid it, and some small clients reserve fixed room."""
+    with pytest.raises(MalformedPacket):
+        decode(b"\x40" + length + b"\0\x01", 5)
+    assert decode(b"\x40" + length + b"\0\x01", 4) == Puback(1)
+
+
+# --- the first packet -----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("MQTT-3.1.0-1", "v3:MQTT-3.1.0-1")
+@pytest.mark.parametrize("first", [0x20, 0x30, 0x32, 0x40, 0x62, 0x82, 0xC0, 0xE0, 0xF0])
+@pytest.mark.parametrize("rest", [b"", b"\x00", b"\x02\0\1"], ids=["byte", "empty", "body"])
+def test_the_first_packet_is_connect(first: int, rest: bytes) -> None:
+    decoder = decoder_of(bytes((first,)) + rest, 0)
+    with pytest.raises(ProtocolViolation) as caught:
+        decoder.next()
+    assert caught.value.reason_code == ReasonCode.PROTOCOL_ERROR
+    assert decoder.version == 0
+
+
+@pytest.mark.parametrize(
+    "hello", [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01", b"SSH-2.0-x"]
+)
+def test_other_protocols_are_found_out_at_once(hello: bytes) -> None:
+    with pytest.raises(PeerError):
+        decode(hello, 0)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_connect_decides_the_version(version: int) -> None:
+    decoder = decoder_of(connect(version), 0)
+    assert decoder.version == 0
+    packet = decoder.next()
+    assert isinstance(packet, Connect)
+    assert decoder.version == packet.version == version
+
+
+@pytest.mark.spec("MQTT-3.1.0-2", "v3:MQTT-3.1.0-2")
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_second_connect_is_a_violation(version: int) -> None:
+    decoder = decoder_of(connect(version) * 2, 0)
+    assert isinstance(decoder.next(), Connect)
+    with pytest.raises(ProtocolViolation) as caught:
+        decoder.next()
+    assert caught.value.reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+def test_a_client_must_know_its_version() -> None:
+    with pytest.raises(AssertionError):
+        PacketDecoder(MAX, role="client")
+
+
+# --- how large ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [10, 124, 125, 1000, 20_000])
+def test_the_limit_counts_the_whole_packet(payload: int) -> None:
+    data = frame(0x30, text("a"), bytes(payload))
+    assert isinstance(decoder_of(data, max_packet_size=len(data)).next(), Publish)
+    decoder = decoder_of(data, max_packet_size=len(data) - 1)
+    with pytest.raises(MalformedPacket) as caught:
+        decoder.next()
+    assert caught.value.reason_code == ReasonCode.PACKET_TOO_LARGE
+
+
+@pytest.mark.parametrize("version", [0, 4, 5])
+def test_the_limit_needs_only_the_fixed_header(version: int) -> None:
+    first = b"\x10" if version == 0 else b"\x30"
+    decoder = decoder_of(first + b"\xff\xff\xff", version, 1000)
+    assert decoder.next() is None
+    decoder.feed(b"\x7f")
+    with pytest.raises(MalformedPacket) as caught:
+        decoder.next()
+    assert caught.value.reason_code == ReasonCode.PACKET_TOO_LARGE
+    assert decoder.buffered_bytes == 5
+
+
+def test_an_idle_decoder_holds_nothing() -> None:
+    """Shared empties whatever came before: its own memory is one small object."""
+    decoder = PacketDecoder(MAX, 4)
+    publish = frame(0x30, text("a"), bytes(5000))
+    for data in (b"", b"\xc0\0", publish * 20, publish[:-1], publish[-1:]):
+        decoder.feed(data)
+        all_of(decoder)
+    decoder.feed(publish + b"\xc0\0" + publish[:9])
+    assert decoder.next_control() == Pingreq()
+    assert decoder.next_control() is None
+    decoder.feed(publish[9:])
+    assert len(all_of(decoder)) == 2
+    assert decoder.buffered_bytes == 0
+    assert not hasattr(decoder, "__dict__")
+    assert sys.getsizeof(decoder) <= 120
+    assert decoder._data is b""  # noqa: F632 -- the very object
+    assert decoder._tail is decoder._deferred is None
+
+
+def test_the_rest_of_a_chunk_does_not_hold_the_chunk() -> None:
+    decoder = PacketDecoder(MAX, 4)
+    tracemalloc.start()
+    try:
+        decoder.feed(frame(0x30, text("a"), bytes(1000)) * 60 + b"\x30\x7f")
+        all_of(decoder)
+        assert decoder.buffered_bytes == 2
+        assert tracemalloc.get_traced_memory()[0] < 10_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("step", [1, 7, 4 * KIB, 64 * KIB])
+def test_memory_follows_what_came_and_not_what_is_announced(step: int) -> None:
+    """A packet collects with an eighth to spare; to join and to cut it takes it twice."""
+    size = 50_000 if step < KIB else 3_000_000
+    data = frame(0x30, text("a"), bytes(size))
+    pieces = [data[at : at + step] for at in range(0, len(data), step)]
+    decoder = PacketDecoder(MAX, 4)
+    tracemalloc.start()
+    try:
+        for count, piece in enumerate(pieces, start=1):
+            decoder.feed(piece)
+            assert decoder.buffered_bytes == min(count * step, len(data))
+            if count < len(pieces):
+                assert decoder.next() is None
+                if count % (len(pieces) // 4) == 0:
+                    held, peak = tracemalloc.get_traced_memory()
+                    assert held < count * step * 1.3 + 20_000
+                    assert peak < count * step * 2.6 + 20_000
+        packet = decoder.next()
+        assert isinstance(packet, Publish)
+        assert tracemalloc.get_traced_memory()[1] < size * 3.3 + 100_000
+    finally:
+        tracemalloc.stop()
+    assert len(packet.payload) == size
+
+
+def seconds_for(size: int, step: int, *, lane: bool) -> float:
+    """To take one packet of this size in pieces, asking for packets after each."""
+    data = frame(0x30, text("a"), bytes(size))
+    pieces = [data[at : at + step] for at in range(0, len(data), step)]
+    decoder = PacketDecoder(MAX, 4)
+    start = perf_counter()
+    for piece in pieces:
+        decoder.feed(piece)
+        packet = decoder.next()
+        if lane and packet is None:
+            decoder.next_control()
+    assert isinstance(packet, Publish)
+    return perf_counter() - start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", [False, True])
+def test_a_packet_of_128_mib_in_chunks(lane: bool) -> None:
+    """Copied again at each chunk it would take minutes."""
+    assert seconds_for(128 * KIB * KIB, 32 * KIB, lane=lane) < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", [False, True])
+def test_a_packet_byte_by_byte(lane: bool) -> None:
+    """Copied again at each byte it would take minutes."""
+    assert seconds_for(KIB * KIB, 1, lane=lane) < 20
+
+
+def test_small_pieces_behind_a_large_backlog_are_not_copied_with_it() -> None:
+    """A waiting client's backlog stays where it is while its pings trickle in."""
+    decoder = decoder_of(frame(0x30, text("a"), bytes(8_000_000)))
+    start = perf_counter()
+    for _ in range(3000):
+        decoder.feed(b"\xc0\0")
+        assert decoder.next_control() == Pingreq()
+        assert decoder.next_control() is None
+    assert perf_counter() - start < 5  # copied each time: 8 MB x 3,000
+    assert len(all_of(decoder)) == 1
+
+
+# --- the control lane -----------------------------------------------------------------------------
+
+PUBLISH = Publish("a/b", b"x", 1, packet_id=5)
+
+
+def lane_of(packets: list[Packet], version: int = 5) -> PacketDecoder:
+    return decoder_of(b"".join(encode(packet, version) for packet in packets), version)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_control_packets_overtake_all_others(version: int) -> None:
+    waiting: list[Packet] = [
+        PUBLISH,
+        Subscribe(1, (("a", SubscriptionOptions()),)),
+        Publish("c", bytes(200)),
+    ]
+    control: list[Packet] = [Pingreq(), Puback(1), Pubrec(2), Pubrel(3), Pubcomp(4)]
+    decoder = lane_of([*waiting, *control, *waiting, *control], version)
+    assert list(iter(decoder.next_control, None)) == control * 2
+    assert all_of(decoder) == waiting * 2
+
+
+def test_what_is_known_stays_out_of_the_lane() -> None:
+    method = Properties(authentication_method="m")
+    waiting: list[Packet] = [PUBLISH, Auth(0x18, method)]
+    decoder = lane_of(waiting)
+    assert decoder.next_control() is None
+    assert decoder.next() == PUBLISH
+    assert decoder.next_control() is None
+    assert decoder.next() == waiting[1]
+
+
+def test_control_packets_come_in_their_own_order_between_others() -> None:
+    decoder = lane_of([Puback(1), PUBLISH, Puback(2), PUBLISH, Puback(3)])
+    assert decoder.next() == Puback(1)
+    assert decoder.next_control() == Puback(2)
+    assert decoder.next() == PUBLISH
+    assert decoder.next_control() == Puback(3)
+    assert decoder.next_control() is None
+    assert decoder.next() == PUBLISH
+    assert decoder.next() is None
+
+
+def test_a_control_packet_with_properties() -> None:
+    ack = Puback(7, 0x10, Properties(user_properties=(("k", "v" * 200),)))
+    decoder = lane_of([PUBLISH, ack])
+    assert decoder.next_control() == ack
+
+
+def test_a_control_packet_in_pieces() -> None:
+    data = encode(PUBLISH, 5) + encode(Puback(7, 0x10), 5)
+    decoder = PacketDecoder(MAX, 5)
+    for at in range(len(data) - 1):
+        decoder.feed(data[at : at + 1])
+        assert decoder.next_control() is None
+    decoder.feed(data[-1:])
+    assert decoder.next_control() == Puback(7, 0x10)
+    assert decoder.next() == PUBLISH
+
+
+def test_an_incomplete_packet_stops_the_lane() -> None:
+    """What looks like a PINGREQ behind it is its payload."""
+    decoder = decoder_of(b"\x30\x07\0\1a\xc0\0")
+    assert decoder.next_control() is None
+    decoder.feed(b"\xc0\0\xc0\0")
+    assert decoder.next_control() == Pingreq()
+    assert decoder.next() == Publish("a", b"\xc0\0\xc0\0")
+
+
+def test_nothing_overtakes_connect() -> None:
+    decoder = decoder_of(connect(4) + b"\xc0\0", 0)
+    assert decoder.next_control() is None
+    assert isinstance(decoder.next(), Connect)
+    assert decoder.next_control() == Pingreq()
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"\x40\x02\0\0", ReasonCode.PROTOCOL_ERROR),
+        (b"\xc0\x01\0", ReasonCode.MALFORMED_PACKET),
+        (b"\x40\x03\0\x01\x55", ReasonCode.PROTOCOL_ERROR),
+        (b"\x60\x02\0\x01", ReasonCode.MALFORMED_PACKET),
+        (b"\x00", ReasonCode.MALFORMED_PACKET),
+        (b"\x10", ReasonCode.PROTOCOL_ERROR),
+        (b"\x30\x80\x80\x80\x80", ReasonCode.MALFORMED_PACKET),
+        (b"\x30\xff\xff\x7f", ReasonCode.PACKET_TOO_LARGE),
+    ],
+)
+def test_the_lane_finds_broken_frames(bad: bytes, reason: ReasonCode) -> None:
+    decoder = decoder_of(encode(PUBLISH, 5) + bad, 5, 1000)
+    with pytest.raises(PeerError) as caught:
+        decoder.next_control()
+    assert caught.value.reason_code == reason
+
+
+def test_a_broken_body_waits_for_its_turn() -> None:
+    decoder = decoder_of(frame(0x30, text("#"), props()) + b"\xc0\0", 5)
+    assert decoder.next_control() == Pingreq()
+    with pytest.raises(ProtocolViolation):
+        decoder.next()
+
+
+def test_the_lane_of_a_client() -> None:
+    decoder = PacketDecoder(MAX, 5, "client")
+    decoder.feed(encode(PUBLISH, 5) + encode(Pingresp(), 5) + encode(Puback(3), 5))
+    assert decoder.next_control() == Puback(3)
+    assert all_of(decoder) == [PUBLISH, Pingresp()]
+
+
+@pytest.mark.parametrize("window", [0, 1], ids=["closed", "one at a time"])
+def test_the_lane_is_not_quadratic(window: int) -> None:
+    """100,000 packets, turn about; looked through again each time it would take an hour."""
+    count = 50_000
+    data = (encode(PUBLISH, 5) + b"\xc0\0") * count
+    decoder = PacketDecoder(MAX, 5)
+    pings = publishes = 0
+    start = perf_counter()
+    for at in range(0, len(data), 64 * KIB):
+        decoder.feed(data[at : at + 64 * KIB])
+        while decoder.next_control() is not None:
+            pings += 1
+            if window and isinstance(decoder.next(), Publish):
+                publishes += 1
+    publishes += len(all_of(decoder))
+    assert perf_counter() - start < 10
+    assert (pings, publishes) == (count, count)
+
+
+def test_the_lane_takes_little_memory() -> None:
+    data = b"\x30\x03\0\1a\xc0\0" * 20_000
+    decoder = decoder_of(data)
+    tracemalloc.start()
+    try:
+        while decoder.next_control() is not None:
+            pass
+        assert tracemalloc.get_traced_memory()[1] < len(data) * 2.5
+    finally:
+        tracemalloc.stop()
+    assert decoder.buffered_bytes == 100_000
+
+
+def test_acknowledgements_of_a_publisher_in_window_one_are_in_order() -> None:
+    first, second = Publish("a", b"", 1, packet_id=1), Publish("a", b"", 1, packet_id=2)
+    data = frame(0x32, text("a"), u16(1)) + frame(0x32, text("a"), u16(2))
+    decoder = decoder_of(data)
+    assert decoder.next() == first
+    assert decoder.next_control() is None
+    assert decoder.next() == second

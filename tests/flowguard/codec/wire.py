@@ -1,0 +1,68 @@
+"""Packets by hand, for tests that must not trust the encoder."""
+
+from typing import Literal
+
+from flowguard.codec import Connect, Packet, PacketDecoder
+from flowguard.types import MQTT_5
+
+MAX = 268_435_460
+"""The largest packet there can be: a limit that is none."""
+
+
+def u16(number: int) -> bytes:
+    return bytes((number >> 8, number & 255))
+
+
+def text(value: str | bytes) -> bytes:
+    """A string or binary field; bytes go out as they are, UTF-8 or not."""
+    raw = value.encode() if isinstance(value, str) else value
+    return u16(len(raw)) + raw
+
+
+def frame(first: int, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    size = len(body)
+    length = b""
+    while size >= 128:
+        length += bytes((size & 127 | 128,))
+        size >>= 7
+    return bytes((first,)) + length + bytes((size,)) + body
+
+
+def props(*parts: bytes) -> bytes:
+    """A property block of fewer than 128 bytes."""
+    body = b"".join(parts)
+    assert len(body) < 128
+    return bytes((len(body),)) + body
+
+
+def connect(
+    version: int = MQTT_5,
+    *,
+    name: str | bytes = "",
+    flags: int = 2,
+    properties: bytes | None = None,
+    payload: bytes = b"\x00\x01c",
+) -> bytes:
+    block = b"" if version != MQTT_5 else props() if properties is None else properties
+    magic = name or ("MQIsdp" if version == 3 else "MQTT")
+    return frame(0x10, text(magic), bytes((version, flags)), u16(60), block, payload)
+
+
+def decode(
+    data: bytes, version: int = MQTT_5, role: Literal["server", "client"] = "server"
+) -> Packet | None:
+    """The one packet in `data`; None if it is not complete. Nothing may be left behind it."""
+    decoder = PacketDecoder(MAX, version, role)
+    decoder.feed(data)
+    packet = decoder.next()
+    if packet is not None:
+        assert decoder.next() is None
+        assert decoder.buffered_bytes == 0
+    return packet
+
+
+def decode_connect(data: bytes) -> Connect:
+    packet = decode(data, 0)
+    assert isinstance(packet, Connect)
+    return packet
