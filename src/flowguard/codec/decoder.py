@@ -11,7 +11,7 @@ once, when it is complete, so feeding costs O(n) however the bytes are split. `_
 until `next_control()` has looked ahead; from then on `_data` too holds passed over packets only, so
 the look-ahead goes on where it stopped, at the start of `_tail`. All three empty: nothing is held.
 
-After an exception the decoder is of no more use than its connection.
+A bad packet stays where it is: every further call raises again.
 """
 
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from typing import Final, Literal, final
 from flowguard.codec import bodies
 from flowguard.codec import tables as t
 from flowguard.codec.connect import decode_connack, decode_connect, decode_protocol
-from flowguard.codec.packets import Packet, Puback
+from flowguard.codec.packets import Packet, Puback, Subscribe, Unsubscribe
 from flowguard.codec.publish import check_publish_flags, decode_publish
-from flowguard.errors import MalformedPacket, ProtocolViolation
-from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, ReasonCode
+from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
+from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Publish, ReasonCode
 
 Body = Callable[[bytes, int, int, int, int], Packet]
 
@@ -51,6 +51,8 @@ _FROM_SERVER: Final[dict[int, Body]] = {
     t.AUTH: bodies.decode_auth_from_server,
 }
 _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP))
+COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
+"""The packets of a client that count against its in-flight window."""
 _NOTHING: Final = b""
 
 
@@ -120,6 +122,8 @@ class PacketDecoder:
         """
         data = self._data
         pos = self._pos
+        if pos == len(data) and self._tail is None:
+            return None
         try:
             first = data[pos]
             size = data[pos + 1]
@@ -138,18 +142,74 @@ class PacketDecoder:
             raise _too_large()
         if end > len(data):
             return self._next_of_more()
+        packet: Packet
+        if self.version and 0x30 <= first < 0x40:
+            packet = decode_publish(data, start, end, first & 15, self.version, self._from_client)
+        else:
+            self._check_first_byte(first)
+            if first >> 4 == t.CONNECT:
+                packet = self._open(data, pos, start, end)
+            else:
+                body = self._bodies()[first >> 4]
+                packet = body(data, start, end, first & 15, self.version)
         self._pos = end
-        if self.version:
-            if 0x30 <= first < 0x40:
-                return decode_publish(data, start, end, first & 15, self.version, self._from_client)
-            if first == 0x40 and size == 2:
-                packet_id = data[start] << 8 | data[start + 1]
-                if packet_id:
-                    return Puback(packet_id, ReasonCode.SUCCESS, NO_PROPERTIES)
-        self._check_first_byte(first)
-        if first >> 4 == t.CONNECT:
-            return self._open(data, pos, start, end)
-        return self._bodies()[first >> 4](data, start, end, first & 15, self.version)
+        return packet
+
+    def next_batch(self, room: int) -> list[Packet]:
+        """Complete packets in order, until `room` of them count against a window; [] at the end.
+
+        PUBLISH, SUBSCRIBE and UNSUBSCRIBE count. Raises as `next()` does, but only when no good
+        packet is left before the bad one.
+        """
+        packets: list[Packet] = []
+        try:
+            while room > 0:
+                room -= self._take_plain(packets, room)
+                packet = self.next() if room else None
+                if packet is None:
+                    break
+                packets.append(packet)
+                if packet.__class__ in COUNTED:
+                    room -= 1
+        except PeerError:
+            if not packets:
+                raise
+        return packets
+
+    def _take_plain(self, packets: list[Packet], room: int) -> int:
+        """Append the PUBLISH and PUBACK at the front that need no second look; count the former."""
+        data = self._data
+        pos = self._pos
+        unread = len(data)
+        version = self.version
+        taken = 0
+        try:
+            while taken < room and pos + 3 < unread:
+                first = data[pos]
+                size = data[pos + 1]
+                start = pos + 2
+                if size >= 0x80:
+                    high = data[start]
+                    if not 0 < high < 0x80:
+                        break
+                    size += (high << 7) - 0x80
+                    start += 1
+                end = start + size
+                if end > unread or end - pos > self._max_packet_size:
+                    break
+                if 0x30 <= first < 0x40:
+                    packet = decode_publish(data, start, end, first & 15, version, True)
+                    packets.append(packet)
+                    taken += 1
+                elif first == 0x40 and size == 2 and (data[start] or data[start + 1]):
+                    packet_id = data[start] << 8 | data[start + 1]
+                    packets.append(Puback(packet_id, ReasonCode.SUCCESS, NO_PROPERTIES))
+                else:
+                    break
+                pos = end
+        finally:
+            self._pos = pos
+        return taken
 
     def next_control(self) -> Packet | None:
         """The control lane: the next PINGREQ, PUBACK, PUBREC, PUBREL or PUBCOMP, before its turn.

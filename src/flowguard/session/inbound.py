@@ -75,29 +75,26 @@ class Inbound:
     def run(self, now_s: float) -> bool:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window
-        next_packet = self._decoder.next
+        next_batch = self._decoder.next_batch
         room = window.room()
-        count = 0
-        handled = 0
-        while handled < room:
-            packet = next_packet()
-            if packet is None:
-                self._host.counters.messages_received += count
+        while room > 0:
+            packets = next_batch(room)
+            if not packets:
                 return True
-            count += 1
-            if packet.__class__ is Publish:
-                handled += 1
-                self._publish(packet, now_s)
-            elif packet.__class__ is Puback:
-                self._outbound.on_puback(packet.packet_id, now_s)
-            else:
-                handled += self._other(packet, now_s)
-                if self._connection.ended:
-                    return True
-        self._host.counters.messages_received += count
+            self._host.counters.messages_received += len(packets)
+            for packet in packets:
+                if packet.__class__ is Publish:
+                    room -= 1
+                    self._publish(packet, now_s)
+                elif packet.__class__ is Puback:
+                    self._outbound.on_puback(packet.packet_id, now_s)
+                else:
+                    room -= self._other(packet, now_s)
+                    if self._connection.ended:
+                        return True
         if not window.room():
             self._control_lane(now_s)
-        return False
+        return not self._decoder.buffered_bytes
 
     def _control_lane(self, now_s: float) -> None:
         """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0)."""
@@ -156,11 +153,14 @@ class Inbound:
                 f"more than {limits.receive_maximum} unacknowledged PUBLISH",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
-        self.window.admit()
-        self.unacknowledged += 1
         reason_code = self._host.publish(self, packet, now_s)
-        if reason_code != IN_PROCESS:
-            self.published(packet, reason_code)
+        if reason_code == IN_PROCESS:
+            self.window.admit()
+            self.unacknowledged += 1
+        elif reason_code == ReasonCode.SUCCESS and packet.qos == 1:
+            self._outbound.write(puback_frame(packet.packet_id))
+        else:
+            self._acknowledge(packet, reason_code)
 
     def _first_time(self, packet_id: int) -> bool:
         """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
@@ -177,26 +177,26 @@ class Inbound:
 
     def published(self, packet: Publish, reason_code: int) -> None:
         """The work for a QoS 1 or 2 PUBLISH is done: acknowledge, free its place [MQTT-4.3.2-4]."""
+        self.unacknowledged -= 1
+        self._acknowledge(packet, reason_code)
+        self.settle()
+
+    def _acknowledge(self, packet: Publish, reason_code: int) -> None:
+        """Send PUBACK or PUBREC; from PUBREC on, a QoS 2 identifier is known to be durable."""
         packet_id = packet.packet_id
         outbound: Outbound | None = self._outbound
-        if packet.qos == 1:
-            self.unacknowledged -= 1
-        else:
+        if packet.qos == 2:
             ids = self.session.inbound_ids
             assert ids is not None
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
                 del ids[packet_id]
-                self.unacknowledged -= 1
             else:
                 ids[packet_id] = True
+                self.unacknowledged += 1
             # A client that came back meanwhile waits for this PUBREC on its new connection.
             outbound = self.session.outbound
-        if outbound is not None and not outbound.ended:
-            self._acknowledge(outbound, packet, reason_code)
-        self.settle()
-
-    def _acknowledge(self, outbound: "Outbound", packet: Publish, reason_code: int) -> None:
-        packet_id = packet.packet_id
+        if outbound is None or outbound.ended:
+            return
         if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
             # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
             frame = puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id)

@@ -197,7 +197,9 @@ class Outbound:
         return (
             not session.queue.size_bytes
             and self._backlog is None
-            and self._open()
+            and self._resend is None
+            and len(session.inflight) < self._inflight_max
+            and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
             and packet_id_of(pos, delivery.qos) not in session.inflight
         )
 
