@@ -13,6 +13,9 @@ from flowguard.types import Publish, SubscriptionOptions
 
 NEVER_S: Final = float("inf")
 
+DELIVERY_BYTES: Final = 200
+"""What a queued message counts besides topic and payload, bytes."""
+
 QOS_1_IDS: Final = 32_767
 QOS_2_IDS: Final = 32_768
 
@@ -51,9 +54,14 @@ class Delivery:
     retain: bool
     identifiers: tuple[int, ...]
     expires_at_s: float
-    size_bytes: int
     frame_v4: tuple[bytes, bytes] | None = None
     frame_v5: tuple[bytes, bytes] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it counts in a queue: topic, payload, and the objects around them."""
+        message = self.message
+        return DELIVERY_BYTES + len(message.topic) + len(message.payload)
 
 
 @dataclass(slots=True)

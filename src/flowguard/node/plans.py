@@ -6,7 +6,7 @@ session's overlapping subscriptions into one delivery of the highest QoS with al
 so that it is encoded once for all of them. Plans are forgotten when subscriptions change.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.routing import SharedGroup, SubscriptionTable, levels_count
@@ -38,10 +38,10 @@ class Plan:
     shared: list[Shared]
     durable: bool
     refused: ReasonCode | None = None
+    is_empty: bool = field(init=False)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.groups and not self.shared
+    def __post_init__(self) -> None:
+        self.is_empty = not self.groups and not self.shared
 
 
 @final
@@ -62,12 +62,17 @@ class Plans:
 
     def find(self, topic: str) -> Plan:
         """The plan of `topic`; O(1) while subscriptions stand still."""
+        if self._version == self._table.version:
+            plan = self._plans.get(topic)
+            if plan is not None:
+                return plan
+        return self._remember(topic)
+
+    def _remember(self, topic: str) -> Plan:
         if self._version != self._table.version or len(self._plans) >= PLANS_MAX:
             self._plans.clear()
             self._version = self._table.version
-        plan = self._plans.get(topic)
-        if plan is None:
-            plan = self._plans[topic] = self._make(topic)
+        plan = self._plans[topic] = self._make(topic)
         return plan
 
     def _make(self, topic: str) -> Plan:

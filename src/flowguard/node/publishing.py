@@ -26,13 +26,14 @@ from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import NO_PROPERTIES, Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
 
-DELIVERY_BYTES: Final = 200
-"""What a queued message counts besides topic and payload, bytes."""
+# Looking an enum's member up costs as much as routing does: hot paths use plain names.
+SUCCESS: Final = ReasonCode.SUCCESS
+NO_MATCHING_SUBSCRIBERS: Final = ReasonCode.NO_MATCHING_SUBSCRIBERS
 
 Target = tuple[Session, int, Delivery]
 """Who gets a message, at which position; position 0: QoS 0, never queued."""
@@ -80,33 +81,44 @@ class Router:
         session = inbound.session
         plan = self.plans.find(message.topic)
         refused = plan.refused
-        authorizer = self._hooks.authorizer
-        if authorizer is not None and not authorizer.may_publish(session.client_id, message.topic):
-            refused = ReasonCode.NOT_AUTHORIZED
-        if refused is None and message.retain:
-            if not self._host.settings.session.retain_available:
-                # [MQTT-3.2.2-14]
-                raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
-            refused = self._retain(message, now_s)
+        if message.retain or self._hooks.authorizer is not None:
+            refused = refused or self._admit(session, message, now_s)
         if refused is not None:
             return refused
         if message.qos == 0:
             self._deliver_now(plan, message, session, now_s)
-            return ReasonCode.SUCCESS
-        code = ReasonCode.NO_MATCHING_SUBSCRIBERS if plan.is_empty else ReasonCode.SUCCESS
-        if not (plan.durable or session.durable or message.retain) and self._journal.is_idle:
-            self._deliver_now(plan, message, session, now_s)
-            return code
+            return SUCCESS
+        if plan.durable or session.durable or message.retain or not self._journal.is_idle:
+            return self._publish_durably(inbound, plan, message, now_s)
+        self._deliver_now(plan, message, session, now_s)
+        return NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
+
+    def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
+        """Through the journal, unless it turns out that there is nothing to wait for."""
+        session = inbound.session
         targets = self._targets(plan, message, session, now_s)
         ops = _appends(targets)
         if message.qos == 2 and session.durable:
             ops.append(PutInbound(session.client_id, message.packet_id))
+        code = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
         if not ops and not message.retain and self._journal.is_idle:
             self.deliver_to(targets, now_s)
             return code
         pending = InProcess(self, inbound, message, targets, code)
         self._journal.append(ops, pending.committed, now_s)
         return IN_PROCESS
+
+    def _admit(self, session: Session, message: Publish, now_s: float) -> ReasonCode | None:
+        """What is asked of few messages: permission, and a place among the retained."""
+        authorizer = self._hooks.authorizer
+        if authorizer is not None and not authorizer.may_publish(session.client_id, message.topic):
+            return ReasonCode.NOT_AUTHORIZED
+        if not message.retain:
+            return None
+        if not self._host.settings.session.retain_available:
+            # [MQTT-3.2.2-14]
+            raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
+        return self._retain(message, now_s)
 
     def publish_own(self, message: Publish, now_s: float) -> None:
         """A message of the node itself: a will, or `$SYS`."""
@@ -140,18 +152,12 @@ class Router:
         host = self._host
         expires_at_s = _expires_at_s(message, now_s)
         for group in plan.groups:
-            qos = min(message.qos, group.qos)
-            delivery = Delivery(
-                message,
-                qos,
-                message.retain and group.retain_as_published,
-                group.identifiers,
-                expires_at_s,
-                DELIVERY_BYTES + len(message.topic) + len(message.payload),
-            )
+            qos = group.qos if group.qos < message.qos else message.qos
+            retain = message.retain and group.retain_as_published
+            delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is origin and group.no_local:
-                    continue
+                    continue  # [MQTT-3.8.3-3]
                 if qos:
                     session.offer(session.reserve(), delivery, host, now_s)
                 else:
@@ -177,7 +183,7 @@ class Router:
         for group in plan.groups:
             qos = min(message.qos, group.qos)
             retain = message.retain and group.retain_as_published
-            delivery = _delivery(message, qos, retain, group.identifiers, expires_at_s)
+            delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
                     targets.append((session, session.reserve() if qos else 0, delivery))
@@ -197,22 +203,15 @@ class Router:
             identifiers = (options.identifier,) if options.identifier else ()
             retain = message.retain and options.retain_as_published
             expires_at_s = _expires_at_s(message, now_s)
-            delivery = _delivery(message, qos, retain, identifiers, expires_at_s)
+            delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
             targets.append((session, session.reserve() if qos else 0, delivery))
         return targets
-
-
-def _delivery(
-    message: Publish, qos: int, retain: bool, identifiers: tuple[int, ...], expires_at_s: float
-) -> Delivery:
-    size_bytes = DELIVERY_BYTES + len(message.topic) + len(message.payload)
-    return Delivery(message, qos, retain, identifiers, expires_at_s, size_bytes)
 
 
 def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
     """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
     identifiers = (identifier,) if identifier else ()
-    return _delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)
+    return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)
 
 
 def _appends(targets: list[Target]) -> list[StoreOp]:
@@ -224,6 +223,8 @@ def _appends(targets: list[Target]) -> list[StoreOp]:
 
 
 def _expires_at_s(message: Publish, now_s: float) -> float:
+    if message.properties is NO_PROPERTIES:
+        return NEVER_S
     interval_s = message.properties.message_expiry_interval
     return NEVER_S if interval_s is None else now_s + interval_s
 

@@ -39,6 +39,13 @@ class State(Enum):
     ENDED = "ended"
 
 
+# Looking an enum's member up is not free, and this is asked of every chunk of bytes.
+OPENED: Final = State.OPENED
+CONNECTING: Final = State.CONNECTING
+CONNECTED: Final = State.CONNECTED
+ENDED: Final = State.ENDED
+
+
 @final
 class ServerConnection:
     """The server's end of one network connection; `transport` is its owner's, not looked at."""
@@ -50,6 +57,7 @@ class ServerConnection:
         "_outbox_limit",
         "authentication_method",
         "connect_packet",
+        "drained",
         "inbound",
         "keep_alive_s",
         "last_received_s",
@@ -66,7 +74,7 @@ class ServerConnection:
         limits = host.settings.session
         self._host = host
         self.transport = transport
-        self.state = State.OPENED
+        self.state = OPENED
         self._decoder = PacketDecoder(limits.packet_size_max)
         self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES
         self._eof = False
@@ -77,6 +85,8 @@ class ServerConnection:
         self.session: Session | None = None
         self.keep_alive_s = 0.0
         self.last_received_s = now_s
+        self.drained = False
+        """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False
         """True while the connection is in the host's `runnable`."""
         self.watched_s = 0
@@ -85,7 +95,7 @@ class ServerConnection:
 
     @property
     def ended(self) -> bool:
-        return self.state is State.ENDED
+        return self.state is ENDED
 
     @property
     def version(self) -> int:
@@ -94,16 +104,18 @@ class ServerConnection:
     @property
     def wants_read(self) -> bool:
         """Whether more bytes are welcome; False is back-pressure."""
-        if self.state is State.ENDED or self._eof:
-            return False
         if self.outbound.outbox_bytes > self._outbox_limit:
+            return False
+        if self.drained:
+            return True
+        if self.state is ENDED or self._eof:
             return False
         return self._decoder.buffered_bytes < LOOKAHEAD_BYTES or not self.held
 
     @property
     def held(self) -> bool:
         """True while complete packets may wait in the buffer for a window, a turn or a CONNACK."""
-        if self.queued or self.state is State.CONNECTING:
+        if self.queued or self.state is CONNECTING:
             return True
         return self.inbound is not None and not self.inbound.window.room()
 
@@ -113,34 +125,28 @@ class ServerConnection:
         """Bytes from the peer."""
         self.last_received_s = now_s
         self._host.counters.bytes_received += len(data)
-        if self.state is State.ENDED:
+        if self.state is ENDED:
             return
-        try:
-            self._decoder.feed(data)
-        except PeerError as error:
-            self._broken(error, now_s)
-            return
+        self._decoder.feed(data)
         if not self.queued:
             self.run(now_s)
 
     def receive_eof(self, now_s: float) -> None:
         """The peer sends no more; what it sent is still worked off, then the connection ends."""
         self._eof = True
+        self.drained = False
         if not self.queued:
             self.run(now_s)
 
     def run(self, now_s: float) -> None:
         """Work on what is buffered, as far as window and state allow."""
         try:
-            if self.state is State.OPENED:
-                packet = self._decoder.next()
-                if packet is not None:
-                    assert isinstance(packet, Connect)
-                    self._on_connect(packet, now_s)
-            if self.state is State.CONNECTED:
+            if self.state is CONNECTED:
                 self._run_inbound(now_s)
-            elif self.state is State.CONNECTING:
+            elif self.state is CONNECTING:
                 self._run_handshake(now_s)
+            elif self.state is OPENED:
+                self._await_connect(now_s)
         except PeerError as error:
             self._broken(error, now_s)
         if self._eof and not self._may_go_on():
@@ -148,19 +154,21 @@ class ServerConnection:
 
     def _run_inbound(self, now_s: float) -> None:
         assert self.inbound is not None
-        drained = self.inbound.run(now_s)
-        if not drained and self.inbound.window.room():
+        self.drained = self.inbound.run(now_s)
+        if self.drained:
+            return
+        if self.inbound.window.room():
             self.schedule()
-        elif not drained:
+        else:
             self._host.paused(self)
 
     def _may_go_on(self) -> bool:
         """After the end of input: whether buffered packets may still be worked off later."""
-        return self.held and self._decoder.buffered_bytes > 0 and self.state is not State.ENDED
+        return self.held and self._decoder.buffered_bytes > 0 and self.state is not ENDED
 
     def schedule(self) -> None:
         """Be run again in the next turn."""
-        if not self.queued and self.state is not State.ENDED:
+        if not self.queued and self.state is not ENDED:
             self.queued = True
             self._host.runnable.append(self)
 
@@ -171,7 +179,11 @@ class ServerConnection:
 
     # --- handshake ---------------------------------------------------------------------------
 
-    def _on_connect(self, packet: Connect, now_s: float) -> None:
+    def _await_connect(self, now_s: float) -> None:
+        packet = self._decoder.next()
+        if packet is None:
+            return
+        assert isinstance(packet, Connect)
         self.outbound.version = packet.version
         self.connect_packet = packet
         self.authentication_method = packet.properties.authentication_method
@@ -179,7 +191,7 @@ class ServerConnection:
         if reason is not None:
             self.refuse(reason, now_s)
             return
-        self.state = State.CONNECTING
+        self.state = CONNECTING
         self._host.connect(self, packet, now_s)
 
     def _run_handshake(self, now_s: float) -> None:
@@ -199,14 +211,14 @@ class ServerConnection:
 
     def accept(self, session: "Session", answer: Answer) -> None:
         """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call."""
-        assert self.state is State.CONNECTING
+        assert self.state is CONNECTING
         assert self.connect_packet is not None
         self.session = session
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
         self.outbound.write_packet(Connack(answer.present, ReasonCode.SUCCESS, answer.properties))
         self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
-        self.state = State.CONNECTED
+        self.state = CONNECTED
         self.connect_packet = None
         if self._decoder.buffered_bytes:
             self.schedule()
@@ -223,7 +235,7 @@ class ServerConnection:
     def _broken(self, error: PeerError, now_s: float) -> None:
         """The one place where a peer's error becomes an answer [MQTT-4.13.1-1]."""
         self._host.counters.malformed += 1
-        if self.state is State.OPENED:
+        if self.state is OPENED:
             if (
                 error.reason_code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
                 or self.version == MQTT_5
@@ -254,24 +266,25 @@ class ServerConnection:
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:
         """Stop the conversation; with a reason a 5.0 client is told. Safe to call twice."""
         state = self.state
-        if state is State.ENDED:
+        if state is ENDED:
             return
         if reason is not None and self.version == MQTT_5:
             self._say_goodbye(state, reason, why)
-        self.state = State.ENDED
-        if state is State.CONNECTED:
+        self.state = ENDED
+        self.drained = False
+        if state is CONNECTED:
             self.outbound.detach()
             self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:
             self.outbound.ended = True
-            if state is State.CONNECTING:
+            if state is CONNECTING:
                 self._host.handshake_ended(self, now_s)
         self._host.dirty.append(self)
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
         properties = Properties(reason_string=why) if why else NO_PROPERTIES
         packet: Disconnect | Connack
-        if state is State.CONNECTED:
+        if state is CONNECTED:
             packet = Disconnect(reason, properties)
         else:
             packet = Connack(False, reason, properties)

@@ -157,7 +157,7 @@ class Inbound:
         if reason_code == IN_PROCESS:
             self.window.admit()
             self.unacknowledged += 1
-        elif reason_code == ReasonCode.SUCCESS and packet.qos == 1:
+        elif reason_code == 0 and packet.qos == 1:
             self._outbound.write(puback_frame(packet.packet_id))
         else:
             self._acknowledge(packet, reason_code)
