@@ -1,0 +1,97 @@
+"""Invariants of the windows, from one client's and from the node's side:
+
+1. `room()` is never negative, and 0 while the node is closed.
+2. The limit stays within [1, limit_max], whatever it is resized to.
+3. What is admitted stays admitted: a shrunken limit cancels nothing, it only stops admission.
+4. Conservation: admitted = settled + in process.
+5. With an open node and nothing in process one packet is always possible.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from flowguard.flow import InflightWindow, NodeWindow
+
+CLIENTS = st.integers(0, 2)
+
+
+class Windows(RuleBasedStateMachine):
+    """Three clients of one node, against three plain counts."""
+
+    @initialize(limit_max=st.integers(1, 100))
+    def node_starts(self, limit_max: int) -> None:
+        self.node = NodeWindow(limit_max)
+        self.windows = [InflightWindow(self.node) for _ in range(3)]
+        self.counts = [0, 0, 0]
+
+    @rule(limit=st.integers(-5, 200))
+    def load_changes(self, limit: int) -> None:
+        self.node.resize(limit)
+        assert self.node.limit == min(self.node.limit_max, max(1, limit))
+
+    @rule(closed=st.booleans())
+    def journal_fills_or_empties(self, closed: bool) -> None:
+        self.node.closed = closed
+
+    @rule(client=CLIENTS, wanted=st.integers(1, 120))
+    def client_sends(self, client: int, wanted: int) -> None:
+        for _ in range(min(wanted, self.windows[client].room())):
+            self.windows[client].admit()
+            self.counts[client] += 1
+
+    @precondition(lambda self: any(self.counts))
+    @rule(client=CLIENTS)
+    def work_is_done(self, client: int) -> None:
+        if self.counts[client]:
+            self.windows[client].settle()
+            self.counts[client] -= 1
+
+    @invariant()
+    def counts_agree_and_room_follows(self) -> None:
+        for window, count in zip(self.windows, self.counts, strict=True):
+            assert window.in_process == count
+            room = 0 if self.node.closed else max(0, self.node.limit - count)
+            assert window.room() == room
+            assert self.node.closed or count or window.room() >= 1
+
+
+TestWindows = Windows.TestCase
+
+
+def test_a_calm_node_gives_each_client_a_hundred_packets() -> None:
+    assert InflightWindow(NodeWindow()).room() == 100
+
+
+def test_shrinking_keeps_admitted_packets_and_admits_again_only_below_the_new_limit() -> None:
+    node = NodeWindow()
+    window = InflightWindow(node)
+    for _ in range(100):
+        window.admit()
+    node.resize(1)
+    assert window.in_process == 100
+    for _ in range(100):
+        assert window.room() == 0
+        window.settle()
+    assert window.room() == 1
+
+
+def test_one_client_at_its_limit_takes_nothing_from_another() -> None:
+    node = NodeWindow(2)
+    busy, idle = InflightWindow(node), InflightWindow(node)
+    busy.admit()
+    busy.admit()
+    assert (busy.room(), idle.room()) == (0, 2)
+
+
+@given(st.integers(1, 100))
+def test_admission_without_room_and_settling_without_admission_are_bugs(limit: int) -> None:
+    node = NodeWindow(limit)
+    window = InflightWindow(node)
+    with pytest.raises(AssertionError):
+        window.settle()
+    for _ in range(limit):
+        window.admit()
+    with pytest.raises(AssertionError):
+        window.admit()
