@@ -102,6 +102,14 @@ class Stage:
         client.connack = client.expect(Connack)
         return client
 
+    def connect_durable(
+        self, client_id: str, *, version: int = MQTT_5, **properties: Any
+    ) -> "Client":
+        """A client that resumes its session if there is one, and whose session is kept."""
+        if version == MQTT_5:
+            properties.setdefault("session_expiry_interval", 3_600)
+        return self.connect(client_id, version=version, clean_start=False, **properties)
+
     def restart(self) -> None:
         """Drop the node, connections and all, and build another one over the same store."""
         self.__init__(  # type: ignore[misc]
