@@ -108,7 +108,5 @@ class Journal:
         """The batch is durable: answer everybody who waited for it."""
         assert batch is self._in_commit
         self._in_commit = None
-        if self._continuations:
-            self._since_s = now_s
         for done in batch.continuations:
             done(now_s)

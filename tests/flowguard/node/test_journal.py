@@ -1,0 +1,177 @@
+"""Invariants of the journal:
+
+1. At most one batch is in commit; operations and continuations leave in the order of appending.
+2. A continuation runs exactly once, after its operations (and all before them) were committed.
+3. It is full exactly while what waits and what is in commit reach a bound, and empties again.
+4. `oldest_s` is the age of the oldest work somebody waits for, 0 without such work.
+"""
+
+from functools import partial
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from flowguard.node.journal import OP_BYTES, Batch, Journal
+from flowguard.records import NEVER_S, Append, Delivery, PutInbound, PutRetained, StoreOp
+from flowguard.types import Publish
+
+LARGE = 10**9
+
+
+def op(number: int) -> StoreOp:
+    return PutInbound("c", number)
+
+
+class GroupCommit(RuleBasedStateMachine):
+    """The journal against two plain lists: what was appended, what was committed."""
+
+    @initialize(ops_max=st.integers(1, 8))
+    def journal_is_made(self, ops_max: int) -> None:
+        self.ops_max = ops_max
+        self.journal = Journal(ops_max=ops_max, bytes_max=LARGE)
+        self.now_s = 0.0
+        self.number = 0
+        self.appended: list[StoreOp] = []
+        self.committed: list[StoreOp] = []
+        self.batch: Batch | None = None
+        self.waiting: list[tuple[int, int, float]] = []
+        """Work somebody waits for: its number, how many operations must be committed, since."""
+        self.done: list[int] = []
+
+    def on_done(self, number: int, ops_before: int, now_s: float) -> None:
+        assert now_s == self.now_s
+        assert len(self.committed) >= ops_before
+        self.done.append(number)
+
+    @rule(count=st.integers(0, 3))
+    def work_is_appended(self, count: int) -> None:
+        ops = [op(len(self.appended) + index) for index in range(count)]
+        self.appended += ops
+        self.number += 1
+        self.waiting.append((self.number, len(self.appended), self.now_s))
+        done = partial(self.on_done, self.number, len(self.appended))
+        self.journal.append(ops, done, self.now_s)
+
+    @rule()
+    def something_is_noted(self) -> None:
+        noted = op(len(self.appended))
+        self.appended.append(noted)
+        self.journal.note(noted)
+
+    @rule()
+    def driver_takes_a_batch(self) -> None:
+        batch = self.journal.take()
+        if self.batch is not None:
+            assert batch is None
+            return
+        nothing = len(self.committed) == len(self.appended) and not self.waiting
+        assert (batch is None) == nothing
+        if batch is not None:
+            self.batch = batch
+            assert batch.ops == self.appended[len(self.committed) :]
+
+    @precondition(lambda self: getattr(self, "batch", None) is not None)
+    @rule()
+    def store_has_committed(self) -> None:
+        assert self.batch is not None
+        batch, self.batch = self.batch, None
+        self.committed += batch.ops
+        before = len(self.done)
+        self.journal.complete(batch, self.now_s)
+        ran = self.done[before:]
+        assert ran == [number for number, _, _ in self.waiting[: len(ran)]]
+        assert len(ran) == len(batch.continuations)
+        self.waiting = self.waiting[len(ran) :]
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now_s += 1.0
+
+    @invariant()
+    def it_knows_its_state(self) -> None:
+        if not hasattr(self, "journal"):
+            return
+        unfinished = len(self.appended) - len(self.committed)
+        assert self.journal.is_full == (unfinished >= self.ops_max)
+        assert self.journal.is_idle == (not self.waiting and self.batch is None)
+        assert self.journal.is_empty == (not unfinished and self.journal.is_idle)
+        oldest_s = self.now_s - self.waiting[0][2] if self.waiting else 0.0
+        assert self.journal.oldest_s(self.now_s) == oldest_s
+
+
+TestGroupCommit = GroupCommit.TestCase
+
+
+def nothing(now_s: float) -> None:
+    pass
+
+
+def test_everything_that_waits_shares_one_commit() -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE)
+    for number in range(100):
+        journal.append([op(number)], nothing, 0.0)
+    batch = journal.take()
+    assert batch is not None
+    assert len(batch.ops) == len(batch.continuations) == 100
+
+
+def test_the_next_batch_grows_while_one_is_in_commit() -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE)
+    journal.append([op(1)], nothing, 0.0)
+    first = journal.take()
+    journal.append([op(2)], nothing, 0.0)
+    journal.append([op(3)], nothing, 0.0)
+    assert journal.take() is None
+    assert first is not None
+    journal.complete(first, 0.0)
+    second = journal.take()
+    assert second is not None
+    assert second.ops == [op(2), op(3)]
+
+
+def test_work_appended_by_a_continuation_goes_into_the_next_batch() -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE)
+    ran: list[str] = []
+
+    def first(now_s: float) -> None:
+        ran.append("first")
+        journal.append([op(2)], lambda _: ran.append("third"), now_s)
+
+    journal.append([op(1)], first, 0.0)
+    journal.append([], lambda _: ran.append("second"), 0.0)
+    while (batch := journal.take()) is not None:
+        journal.complete(batch, 0.0)
+    assert ran == ["first", "second", "third"]
+    assert journal.is_empty
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        Append("c", 1, Delivery(Publish("t", bytes(5_000)), 1, False, (), NEVER_S)),
+        PutRetained(Publish("t", bytes(5_000)), NEVER_S),
+    ],
+    ids=["queued", "retained"],
+)
+def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp) -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=5_000 + OP_BYTES)
+    journal.note(op(1))
+    assert not journal.is_full
+    journal.note(large)
+    assert journal.is_full
+    batch = journal.take()
+    assert journal.is_full
+    assert batch is not None
+    journal.complete(batch, 0.0)
+    assert not journal.is_full
+
+
+def test_completing_a_batch_that_is_not_in_commit_is_a_bug() -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE)
+    journal.append([op(1)], nothing, 0.0)
+    batch = journal.take()
+    assert batch is not None
+    journal.complete(batch, 0.0)
+    with pytest.raises(AssertionError):
+        journal.complete(batch, 0.0)

@@ -1,0 +1,407 @@
+"""The contract every store keeps (`flowguard.stores.base`), whatever it is made of.
+
+A store joins by a line in STORES: a function that makes a `Bench` from a folder of its own.
+
+1. A batch is applied in order, completely.
+2. What was committed is there after the store was closed and opened again.
+3. A session is what was put since its last drop; operations on unknown sessions change nothing.
+4. `fetch` pages through unsettled positions, ascending, without gap or repetition.
+5. Positions never go back: not by settling, not by opening again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    Delivery,
+    DropInbound,
+    DropRetained,
+    DropSession,
+    DropSubscription,
+    Durability,
+    PutInbound,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    PutWill,
+    QueueEntry,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    StoreOp,
+    WillRecord,
+    packet_id_of,
+)
+from flowguard.stores import MemoryStore, Store
+from flowguard.types import Properties, Publish, SubscriptionOptions
+
+SESSION_FIELDS = [
+    "client_id",
+    "expiry_interval_s",
+    "ends_at_s",
+    "subscriptions",
+    "inbound_ids",
+    "will",
+    "next_pos",
+    "sent_pos",
+]
+
+
+@dataclass
+class Bench:
+    """A store to work on; `open` makes it, and makes it again after `reopen` closed it."""
+
+    open: Callable[[], Store]
+
+    def __post_init__(self) -> None:
+        self.store = self.open()
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self.open()
+
+
+def memory(folder: Path) -> Bench:
+    store = MemoryStore()  # It survives the broker object, so opening again gives the same one.
+    return Bench(lambda: store)
+
+
+STORES: dict[str, Callable[[Path], Bench]] = {"memory": memory}
+
+
+@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
+    return request.param(tmp_path)
+
+
+def delivery(payload: bytes = b"x", qos: int = 1, expires_at_s: float = NEVER_S) -> Delivery:
+    message = Publish("a/b", payload, qos, properties=Properties(content_type="text/plain"))
+    return Delivery(message, qos, False, (7,), expires_at_s)
+
+
+def described(entry: QueueEntry) -> tuple[object, ...]:
+    """An entry by value: deliveries are compared by what they say."""
+    found = entry.delivery
+    if found is None:
+        return entry.pos, entry.packet_id, None
+    message = found.message
+    content = message.topic, message.payload, message.qos, message.retain, message.properties
+    rest = found.qos, found.retain, found.identifiers, found.expires_at_s
+    return entry.pos, entry.packet_id, content, rest
+
+
+def entry(pos: int, sent: Delivery) -> tuple[object, ...]:
+    return described(QueueEntry(pos, packet_id_of(pos, sent.qos), sent))
+
+
+def queue_of(store: Store, client_id: str = "c", limit: int = 1_000) -> list[tuple[object, ...]]:
+    """Everything that is unsettled, page by page."""
+    found: list[tuple[object, ...]] = []
+    after = 0
+    while page := store.fetch(client_id, after, limit):
+        assert len(page) <= limit
+        found += [described(each) for each in page]
+        after = page[-1].pos
+    return found
+
+
+def session_of(store: Store, client_id: str = "c") -> SessionRecord:
+    (found,) = [record for record in store.sessions() if record.client_id == client_id]
+    return found
+
+
+def values(record: SessionRecord) -> tuple[object, ...]:
+    return tuple(getattr(record, name) for name in SESSION_FIELDS)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+def test_a_new_store_is_empty_and_says_what_commit_means(bench: Bench) -> None:
+    store = bench.store
+    assert (list(store.sessions()), list(store.retained()), store.fetch("c", 0, 10)) == ([], [], [])
+    assert store.durability in Durability
+    assert isinstance(store.immediate, bool)
+    assert not store.load().stalled
+
+
+def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None:
+    will = WillRecord(Publish("w", b"gone", 1, True), delay_s=5)
+    options = SubscriptionOptions(2, True, True, 1, 99)
+    bench.store.commit(
+        [
+            PutSession("c", 3_600, None),
+            PutWill("c", will),
+            PutSubscription("c", "a/+", options),
+            PutInbound("c", 65_535),
+            PutInbound("c", 1),
+        ]
+    )
+    bench.reopen()
+    expected = SessionRecord("c", 3_600, None, {"a/+": options}, {1, 65_535}, will, 1, 0)
+    assert values(session_of(bench.store)) == values(expected)
+
+
+def test_a_session_that_is_put_again_keeps_what_belongs_to_it(bench: Bench) -> None:
+    sent = delivery()
+    bench.store.commit([PutSession("c", 10, None), Append("c", 1, sent), PutInbound("c", 4)])
+    bench.store.commit([PutSession("c", 20, 1_234.5)])
+    bench.reopen()
+    found = session_of(bench.store)
+    assert (found.expiry_interval_s, found.ends_at_s) == (20, 1_234.5)
+    assert found.inbound_ids == {4}
+    assert queue_of(bench.store) == [entry(1, sent)]
+
+
+def test_a_dropped_session_leaves_nothing_to_its_successor(bench: Bench) -> None:
+    bench.store.commit(
+        [
+            PutSession("c", 10, None),
+            PutWill("c", WillRecord(Publish("w", b""), 0)),
+            PutSubscription("c", "a", SubscriptionOptions()),
+            PutInbound("c", 4),
+            Append("c", 9, delivery()),
+            Sent("c", 9),
+            DropSession("c"),
+        ]
+    )
+    assert list(bench.store.sessions()) == []
+    assert queue_of(bench.store) == []
+    bench.store.commit([PutSession("c", 10, None)])
+    bench.reopen()
+    assert values(session_of(bench.store)) == values(SessionRecord("c", 10))
+    assert queue_of(bench.store) == []
+
+
+def test_operations_on_unknown_sessions_change_nothing(bench: Bench) -> None:
+    bench.store.commit(
+        [
+            Append("c", 1, delivery()),
+            Sent("c", 1),
+            Release("c", 1, 2),
+            Settle("c", 1),
+            PutSubscription("c", "a", SubscriptionOptions()),
+            DropSubscription("c", "a"),
+            PutInbound("c", 1),
+            DropInbound("c", 1),
+            PutWill("c", None),
+            DropSession("c"),
+            DropRetained("a"),
+        ]
+    )
+    bench.reopen()
+    assert list(bench.store.sessions()) == []
+    assert queue_of(bench.store) == []
+
+
+def test_sessions_are_told_apart_and_come_in_order_of_their_ids(bench: Bench) -> None:
+    names = ["b", "a", "c", "a/b", "a\u00e9", "aa", "\U0001f600"]
+    bench.store.commit([PutSession(name, 10, None) for name in names])
+    bench.store.commit([Append(name, 1, delivery(name.encode())) for name in names])
+    bench.reopen()
+    assert [record.client_id for record in bench.store.sessions()] == sorted(names)
+    for name in names:
+        assert queue_of(bench.store, name) == [entry(1, delivery(name.encode()))]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_fetch_pages_through_unsettled_positions_in_order(bench: Bench, limit: int) -> None:
+    positions = [1, 2, 3, 5, 8, 255, 256, 65_536, 2**32, 2**40]
+    bench.store.commit([PutSession("c", 10, None)])
+    bench.store.commit([Append("c", pos, delivery(b"%d" % pos)) for pos in positions])
+    bench.store.commit([Settle("c", pos) for pos in (3, 256)])
+    bench.reopen()
+    left = [pos for pos in positions if pos not in (3, 256)]
+    assert queue_of(bench.store, limit=limit) == [entry(p, delivery(b"%d" % p)) for p in left]
+
+
+def test_a_message_comes_back_as_it_was_appended(bench: Bench) -> None:
+    properties = Properties(
+        payload_format_indicator=1,
+        message_expiry_interval=77,
+        content_type="a",
+        response_topic="r",
+        correlation_data=b"\x00\xff",
+        user_properties=(("k", "v"), ("k", "")),
+    )
+    message = Publish("t/\u00e9", b"\x00" * 70_000, 2, True, properties=properties)
+    sent = Delivery(message, 1, True, (1, 268_435_455), 1_700_000_000.25)
+    bench.store.commit([PutSession("c", 10, None), Append("c", 1, sent)])
+    bench.reopen()
+    assert queue_of(bench.store) == [entry(1, sent)]
+
+
+def test_settled_positions_are_never_used_again(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None), Append("c", 5, delivery())])
+    bench.store.commit([Sent("c", 5), Settle("c", 5)])
+    bench.reopen()
+    found = session_of(bench.store)
+    assert (found.next_pos, found.sent_pos) == (6, 5)
+
+
+def test_the_sent_mark_never_goes_back(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None), Sent("c", 9), Sent("c", 4)])
+    bench.reopen()
+    assert session_of(bench.store).sent_pos == 9
+
+
+def test_a_released_position_owes_pubrel_until_it_is_settled(bench: Bench) -> None:
+    sent = delivery(qos=2)
+    packet_id = packet_id_of(3, 2)
+    bench.store.commit([PutSession("c", 10, None), Append("c", 3, sent), Sent("c", 3)])
+    bench.store.commit([Release("c", 3, packet_id)])
+    bench.reopen()
+    assert queue_of(bench.store) == [(3, packet_id, None)]
+    bench.store.commit([Settle("c", 3)])
+    bench.reopen()
+    assert queue_of(bench.store) == []
+
+
+def test_inbound_identifiers_come_and_go(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None), PutInbound("c", 1), PutInbound("c", 2)])
+    bench.store.commit([PutInbound("c", 1), DropInbound("c", 2), DropInbound("c", 3)])
+    bench.reopen()
+    assert session_of(bench.store).inbound_ids == {1}
+
+
+def test_subscriptions_are_replaced_and_dropped(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None)])
+    bench.store.commit(
+        [
+            PutSubscription("c", filter, SubscriptionOptions(0))
+            for filter in ("a", "b", "$share/g/a")
+        ]
+    )
+    bench.store.commit(
+        [PutSubscription("c", "a", SubscriptionOptions(2)), DropSubscription("c", "b")]
+    )
+    bench.reopen()
+    expected = {"a": SubscriptionOptions(2), "$share/g/a": SubscriptionOptions(0)}
+    assert session_of(bench.store).subscriptions == expected
+
+
+def test_a_will_is_replaced_and_removed(bench: Bench) -> None:
+    first = WillRecord(Publish("w", b"1"), 0)
+    second = WillRecord(Publish("w", b"2", properties=Properties(content_type="x")), 9)
+    bench.store.commit([PutSession("c", 10, None), PutWill("c", first), PutWill("c", second)])
+    bench.reopen()
+    assert session_of(bench.store).will == second
+    bench.store.commit([PutWill("c", None)])
+    bench.reopen()
+    assert session_of(bench.store).will is None
+
+
+def test_retained_messages_are_replaced_dropped_and_ordered_by_topic(bench: Bench) -> None:
+    one = Publish("b", b"1", 1, True)
+    two = Publish("b", b"2", 2, True, properties=Properties(message_expiry_interval=9))
+    other = Publish("a/b", b"3", 0, True)
+    bench.store.commit([PutRetained(one, NEVER_S), PutRetained(other, NEVER_S)])
+    bench.store.commit([PutRetained(two, 1_009.0), PutRetained(Publish("z", b""), NEVER_S)])
+    bench.store.commit([DropRetained("z")])
+    bench.reopen()
+    assert list(bench.store.retained()) == [(other, NEVER_S), (two, 1_009.0)]
+
+
+def test_a_batch_is_applied_in_its_order(bench: Bench) -> None:
+    bench.store.commit(
+        [
+            PutSession("c", 1, None),
+            Append("c", 1, delivery(b"old")),
+            DropSession("c"),
+            PutSession("c", 2, None),
+            Append("c", 1, delivery(b"new")),
+            PutSubscription("c", "a", SubscriptionOptions(1)),
+            DropSubscription("c", "a"),
+            PutSubscription("c", "a", SubscriptionOptions(2)),
+        ]
+    )
+    bench.reopen()
+    assert queue_of(bench.store) == [entry(1, delivery(b"new"))]
+    assert session_of(bench.store).subscriptions == {"a": SubscriptionOptions(2)}
+
+
+# --- all together ---------------------------------------------------------------------------------
+
+CLIENT_IDS = st.sampled_from(["c", "d"])
+FILTERS = st.sampled_from(["a", "b/#"])
+IDS = st.integers(1, 3)
+POSITIONS = st.integers(1, 6)
+MESSAGES = st.builds(delivery, st.binary(max_size=3), st.integers(1, 2))
+OPERATIONS: st.SearchStrategy[StoreOp] = st.one_of(
+    st.builds(PutSession, CLIENT_IDS, st.integers(1, 9), st.none() | st.floats(0, 9)),
+    st.builds(DropSession, CLIENT_IDS),
+    st.builds(PutSubscription, CLIENT_IDS, FILTERS, st.builds(SubscriptionOptions, IDS)),
+    st.builds(DropSubscription, CLIENT_IDS, FILTERS),
+    st.builds(PutInbound, CLIENT_IDS, IDS),
+    st.builds(DropInbound, CLIENT_IDS, IDS),
+    st.builds(Append, CLIENT_IDS, POSITIONS, MESSAGES),
+    st.builds(Sent, CLIENT_IDS, POSITIONS),
+    st.builds(Settle, CLIENT_IDS, POSITIONS),
+)
+
+
+def expected_state(history: list[StoreOp], client_id: str) -> tuple[object, object] | None:
+    """What a session must be, read off the history of its operations since its last drop."""
+    own = [op for op in history if op.client_id == client_id]  # type: ignore[union-attr]
+    dropped = [index for index, op in enumerate(own) if isinstance(op, DropSession)]
+    own = own[dropped[-1] + 1 :] if dropped else own
+    put = [index for index, op in enumerate(own) if isinstance(op, PutSession)]
+    if not put:
+        return None
+    latest, own = own[put[-1]], own[put[0] :]
+    assert isinstance(latest, PutSession)
+    record = SessionRecord(client_id, latest.expiry_interval_s, latest.ends_at_s)
+    queue: dict[int, Delivery] = {}
+    for op in own:
+        match op:
+            case PutSubscription(_, filter, options):
+                record.subscriptions = {**record.subscriptions, filter: options}
+            case DropSubscription(_, filter):
+                record.subscriptions.pop(filter, None)
+            case PutInbound(_, packet_id):
+                record.inbound_ids |= {packet_id}
+            case DropInbound(_, packet_id):
+                record.inbound_ids -= {packet_id}
+            case Append(_, pos, found):
+                queue[pos] = found
+            case Settle(_, pos):
+                queue.pop(pos, None)
+    record.next_pos = 1 + max((op.pos for op in own if isinstance(op, Append)), default=0)
+    record.sent_pos = max((op.pos for op in own if isinstance(op, Sent)), default=0)
+    return values(record), [entry(pos, queue[pos]) for pos in sorted(queue)]
+
+
+@pytest.mark.parametrize("make", STORES.values(), ids=STORES.keys())
+@given(batches=st.lists(st.lists(OPERATIONS, max_size=12), max_size=6), data=st.data())
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_any_history_of_batches_leaves_what_it_says(
+    make: Callable[[Path], Bench],
+    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[list[StoreOp]],
+    data: st.DataObject,
+) -> None:
+    bench = make(tmp_path_factory.mktemp("store"))
+    history: list[StoreOp] = []
+    for batch in batches:
+        bench.store.commit(batch)
+        history += batch
+        if data.draw(st.booleans(), label="reopen"):
+            bench.reopen()
+        found = {record.client_id: record for record in bench.store.sessions()}
+        for client_id in ("c", "d"):
+            expected = expected_state(history, client_id)
+            if expected is None:
+                assert client_id not in found
+                assert queue_of(bench.store, client_id) == []
+            else:
+                assert values(found[client_id]) == expected[0]
+                assert queue_of(bench.store, client_id, limit=2) == expected[1]
+    bench.store.close()
