@@ -1,7 +1,6 @@
 """A broker process: listeners, the nursery, and the way out."""
 
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -112,12 +111,3 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 def _random_id() -> str:
     return f"auto-{secrets.token_hex(12)}"
-
-
-async def stop_on_signals(stop: trio.Event) -> None:
-    """SIGTERM or SIGINT drains; a second one ends at once."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for number in signals:
-            if stop.is_set():
-                raise SystemExit(128 + number)
-            stop.set()

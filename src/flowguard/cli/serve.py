@@ -11,10 +11,11 @@ import trio
 import typer
 from rich.console import Console
 
-from flowguard.broker.server import Running, listen, stop_on_signals
+from flowguard.broker.server import Running, listen
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load_settings, parse_address
+from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.stores import MemoryStore
@@ -68,15 +69,20 @@ def serve(
 
 async def _main(settings: Settings, listener: socket) -> None:
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(_serve, settings, listener)
+        running: Running = await nursery.start(_serve, settings, listener, nursery.cancel_scope)
+        await nursery.start(on_signals, running.stop.set)
         host, port = running.address
         # The one machine-readable line: scripts wait for it.
         sys.stdout.write(f"listening on {f'[{host}]' if ':' in host else host}:{port}\n")
         sys.stdout.flush()
-        await stop_on_signals(running.stop)
 
 
 async def _serve(
-    settings: Settings, listener: socket, task_status: trio.TaskStatus[Running]
+    settings: Settings,
+    listener: socket,
+    process: trio.CancelScope,
+    task_status: trio.TaskStatus[Running],
 ) -> None:
+    """The broker, with whose end the process ends."""
     await serve_broker(settings, MemoryStore(), listener, task_status=task_status)
+    process.cancel()

@@ -1,0 +1,75 @@
+"""The real broker as a process of its own: started as a user starts it, ended by SIGTERM."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 20.0
+"""Only against hanging: no test measures time."""
+ANNOUNCEMENT = "listening on "
+
+
+def start(
+    *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+) -> "subprocess.Popen[str]":
+    """`flowguard ARGUMENTS` with piped output, in an environment without settings but these."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowguard", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if "stderr" not in options else options.pop("stderr"),
+        text=True,
+        env={**clean, "COLUMNS": "200", **(environment or {})},
+        **options,
+    )
+
+
+@dataclass
+class Broker:
+    """A running broker."""
+
+    process: "subprocess.Popen[str]"
+    host: str
+    port: int
+    log: Path
+
+    def terminate(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def running_broker(
+    data: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """A broker on a free port; at the end it must still run, drain and exit with 0, silently."""
+    data.mkdir(parents=True, exist_ok=True)
+    log = data / "stderr.txt"
+    with log.open("w") as stderr:
+        process = start(
+            "serve",
+            *("--listen", "127.0.0.1:0", "--data", str(data), *arguments),
+            environment=environment,
+            stderr=stderr,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith(ANNOUNCEMENT), line + log.read_text()
+        host, _, port = line.removeprefix(ANNOUNCEMENT).strip().rpartition(":")
+        broker = Broker(process, host, int(port), log)
+        yield broker
+        if process.poll() is None:
+            broker.terminate()
+        assert process.returncode == 0, log.read_text()
+        assert "Traceback" not in log.read_text(), log.read_text()
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,43 @@
+"""Who takes part, and the marks that run a test once for each of them."""
+
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Client:
+    class_name: str
+    versions: tuple[str, ...]
+    is_library: bool = True
+    """False: a pair of programs, which cannot change their mind after they have subscribed."""
+
+
+CLIENTS = {
+    "mosquitto": Client("Mosquitto", ("3.1", "3.1.1", "5.0"), is_library=False),
+    "paho": Client("Paho", ("3.1", "3.1.1", "5.0")),
+    "aiomqtt": Client("Aiomqtt", ("3.1", "3.1.1", "5.0")),
+    "gmqtt": Client("Gmqtt", ("3.1.1", "5.0")),
+    "mqttjs": Client("MqttJs", ("3.1", "3.1.1", "5.0")),
+}
+
+
+def _names(*, only_5: bool = False, only_libraries: bool = False) -> list[str]:
+    return [
+        f"{name} {version}"
+        for name, client in CLIENTS.items()
+        for version in client.versions
+        if (version == "5.0" or not only_5) and (client.is_library or not only_libraries)
+    ]
+
+
+def _each(names: list[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("peer", names, indirect=True)
+
+
+ALL = _names()
+every_peer = _each(ALL)
+every_library = _each(_names(only_libraries=True))
+every_peer_with_5 = _each(_names(only_5=True))
+every_library_with_5 = _each(_names(only_5=True, only_libraries=True))
+every_qos = pytest.mark.parametrize("qos", [0, 1, 2])

@@ -1,0 +1,46 @@
+import importlib
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.broker import Broker, running_broker
+from tests.interop.clients import CLIENTS
+from tests.interop.peer import Engines, Peer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all clients: what one leaves behind must not disturb the others."""
+    with running_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Engines]:
+    with Engines() as running:
+        yield running
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that no other test uses."""
+    return f"test/{next(_numbers)}"
+
+
+def make_peer(name: str, broker: Broker, engines: Engines) -> Peer:
+    """ "gmqtt 5.0"; skips the test where that client is not installed."""
+    client, version = name.split()
+    module = importlib.import_module(f"tests.interop.{client}_peer")
+    peer: Peer = getattr(module, CLIENTS[client].class_name)(version, broker.port, engines)
+    return peer
+
+
+@pytest.fixture
+def peer(request: pytest.FixtureRequest, broker: Broker, engines: Engines) -> Iterator[Peer]:
+    """The client that `every_peer` and its like name."""
+    made = make_peer(request.param, broker, engines)
+    yield made
+    made.close()
