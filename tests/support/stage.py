@@ -193,10 +193,8 @@ class Client:
         while outbound.outbox:
             data = outbound.take_outbox()
             if not self.reads:
-                outbound.sent(0, data)
-                outbound.dirty = True
+                outbound.put_back(data)
                 return
-            outbound.sent(len(data), b"")
             self.raw += data
             self._decoder.feed(data)
             while (packet := self._decoder.next()) is not None:

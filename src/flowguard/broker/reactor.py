@@ -21,7 +21,7 @@ import trio
 from flowguard.broker.link import Link
 from flowguard.flow import Signal
 from flowguard.node.node import Node
-from flowguard.session.connection import ServerConnection, State
+from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
 READ_BYTES: Final = 64 * 1024
@@ -93,14 +93,15 @@ class Reactor:
         events = self._epoll.poll(0, EVENTS_MAX)
         served = 0
         size_bytes = 0
+        links = self._links
         for fd, event in events:
-            link = self._links.get(fd)
+            link = links.get(fd)
             if link is None:
                 self._on_other(fd, now_s)
                 continue
             if event & WRITE:
                 self._flush(link, now_s)
-            if event & ~WRITE:
+            if event != WRITE:
                 size_bytes += self._on_readable(link, event, now_s)
             served += 1
             if served >= SLICE_CONNECTIONS or size_bytes >= SLICE_BYTES:
@@ -112,7 +113,7 @@ class Reactor:
             self._node.runnable = []
             now_s = self._run_slices(runnable, now_s)
         self.settle(now_s)
-        return bool(events or runnable or self._node.runnable)
+        return bool(events or runnable or self._node.runnable or self._node.dirty)
 
     def _run_slices(self, runnable: list[ServerConnection], now_s: float) -> float:
         """Conversations that had more than their window of packets, or waited for room."""
@@ -213,17 +214,16 @@ class Reactor:
                 self._close(link)
                 return
             if size_bytes < len(data):
-                outbound.sent(size_bytes, memoryview(data)[size_bytes:])
+                outbound.put_back(data[size_bytes:])
                 self._set_interest(link, link.interest | WRITE)
                 return
-            outbound.sent(size_bytes, b"")
-        if link.interest & WRITE:
+        if outbound.has_more:
+            outbound.pump(now_s)
+        if link.interest != READ:
             self._set_interest(link, link.interest & ~WRITE)
             self._update_interest(link)
-        if link.connection.state is State.ENDED:
+        if outbound.ended and not outbound.outbox:
             self._say_last(link, now_s)
-        elif outbound.has_more:
-            outbound.pump(now_s)
 
     def _say_last(self, link: Link, now_s: float) -> None:
         """Everything is sent and the conversation is over: let the peer read it, then close."""

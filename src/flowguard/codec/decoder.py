@@ -72,6 +72,7 @@ class PacketDecoder:
         "_pos",
         "_deferred",
         "_tail",
+        "has_failed",
     )
 
     def __init__(
@@ -89,6 +90,8 @@ class PacketDecoder:
         self._pos = 0
         self._deferred: bytearray | None = None
         self._tail: bytearray | None = None
+        self.has_failed = False
+        """True: the next packet is a bad one, and the next call will raise."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -123,6 +126,8 @@ class PacketDecoder:
         data = self._data
         pos = self._pos
         if pos == len(data) and self._tail is None:
+            self._data = _NOTHING
+            self._pos = 0
             return None
         try:
             first = data[pos]
@@ -163,9 +168,11 @@ class PacketDecoder:
         """
         packets: list[Packet] = []
         try:
-            while room > 0:
+            while True:
                 room -= self._take_plain(packets, room)
-                packet = self.next() if room else None
+                if not room or (not self._data and self._tail is None):
+                    break
+                packet = self.next()
                 if packet is None:
                     break
                 packets.append(packet)
@@ -174,6 +181,7 @@ class PacketDecoder:
         except PeerError:
             if not packets:
                 raise
+            self.has_failed = True
         return packets
 
     def _take_plain(self, packets: list[Packet], room: int) -> int:
@@ -208,6 +216,9 @@ class PacketDecoder:
                     break
                 pos = end
         finally:
+            if pos == unread:
+                self._data = _NOTHING
+                pos = 0
             self._pos = pos
         return taken
 

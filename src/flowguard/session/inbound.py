@@ -79,8 +79,6 @@ class Inbound:
         room = window.room()
         while room > 0:
             packets = next_batch(room)
-            if not packets:
-                return True
             self._host.counters.messages_received += len(packets)
             for packet in packets:
                 if packet.__class__ is Publish:
@@ -92,6 +90,8 @@ class Inbound:
                     room -= self._other(packet, now_s)
                     if self._connection.ended:
                         return True
+            if room and not self._decoder.has_failed:
+                return True
         if not window.room():
             self._control_lane(now_s)
         return not self._decoder.buffered_bytes

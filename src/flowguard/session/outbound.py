@@ -47,9 +47,11 @@ class Outbound:
         "_packet_size_max",
         "_resend",
         "_session",
+        "blocked",
         "connection",
         "dirty",
         "ended",
+        "has_more",
         "outbox",
         "outbox_bytes",
         "version",
@@ -64,7 +66,11 @@ class Outbound:
         self.outbox_bytes = 0
         self.dirty = False
         self.ended = False
-        self._blocked_bytes = -1
+        self.blocked = False
+        """True while the socket takes nothing more."""
+        self.has_more = False
+        """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+        self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
         self._inflight_max = host.settings.session.inflight_max
         self._packet_size_max = 0xFFFF_FFFF
@@ -106,51 +112,31 @@ class Outbound:
         return True
 
     def take_outbox(self) -> bytes:
-        """Everything that is to be sent now; whoever takes it must send or `put_back` it."""
+        """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
         outbox = self.outbox
-        if len(outbox) == 1:
-            data = outbox[0]
-            outbox.clear()
-        else:
-            data = b"".join(outbox)
-            self.outbox = []
+        data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+        self.outbox = []
+        self.outbox_bytes = 0
         self.dirty = False
+        self._host.counters.bytes_sent += len(data)
+        if self.blocked:
+            self._host.outbox_budget.give_back(self._blocked_bytes)
+            self._blocked_bytes = 0
+            self.blocked = False
         return data
 
-    def sent(self, size_bytes: int, rest: bytes | memoryview) -> None:
-        """The socket took `size_bytes` of what `take_outbox` gave; `rest` is to be sent first."""
-        self._host.counters.bytes_sent += size_bytes
-        self.outbox_bytes -= size_bytes
-        if rest:
-            self.outbox.insert(0, bytes(rest))
-            self._block()
-        elif self._blocked_bytes >= 0:
-            self._host.outbox_budget.give_back(self._blocked_bytes)
-            self._blocked_bytes = -1
+    def put_back(self, rest: bytes) -> None:
+        """The socket takes no more: `rest` goes first once it does.
 
-    def _block(self) -> None:
-        """Bytes that a socket refuses count against the node's budget until it takes them."""
-        budget = self._host.outbox_budget
-        if self._blocked_bytes > 0:
-            budget.give_back(self._blocked_bytes)
-        self._blocked_bytes = 0
-        if budget.take(self.outbox_bytes):
+        What a socket refuses counts against the node's budget until it takes it.
+        """
+        self.outbox.insert(0, rest)
+        self.outbox_bytes += len(rest)
+        self._host.counters.bytes_sent -= len(rest)
+        self.blocked = True
+        self.dirty = True
+        if self._host.outbox_budget.take(self.outbox_bytes):
             self._blocked_bytes = self.outbox_bytes
-
-    @property
-    def blocked(self) -> bool:
-        """True while the socket takes nothing more."""
-        return self._blocked_bytes >= 0
-
-    @property
-    def has_more(self) -> bool:
-        """True while a drained socket should be followed by `pump`."""
-        session = self._session
-        if session is None:
-            return False
-        return (
-            bool(session.queue.size_bytes) or self._backlog is not None or self._resend is not None
-        )
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -165,7 +151,7 @@ class Outbound:
             too_large = size_bytes > self._packet_size_max
             self._drop(delivery, Reason.PACKET_TOO_LARGE if too_large else Reason.OUTBOX_BYTES)
             return
-        if self._blocked_bytes >= 0 and not self._take_blocked(size_bytes):
+        if self.blocked and not self._take_blocked(size_bytes):
             self._drop(delivery, Reason.NODE_OUTBOX_BYTES)
             return
         self._host.counters.publish_sent += 1
@@ -191,25 +177,21 @@ class Outbound:
         return True
 
     def may_send(self, pos: int, delivery: Delivery) -> bool:
-        """Whether a new message may overtake the queue and leave now."""
+        """Whether a new message may leave now: nothing waits before it, and there is room."""
         session = self._session
         assert session is not None
         return (
-            not session.queue.size_bytes
-            and self._backlog is None
-            and self._resend is None
+            not self.has_more
             and len(session.inflight) < self._inflight_max
             and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
             and packet_id_of(pos, delivery.qos) not in session.inflight
         )
 
-    def _open(self) -> bool:
-        session = self._session
-        assert session is not None
+    def _open(self, session: "Session") -> bool:
         return (
-            len(session.inflight) < self._inflight_max
+            self._resend is None
+            and len(session.inflight) < self._inflight_max
             and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
-            and self._resend is None
         )
 
     def send(self, pos: int, delivery: Delivery, now_s: float) -> None:
@@ -244,11 +226,19 @@ class Outbound:
             return
         if self._resend is not None:
             self._pump_resend(session, now_s)
+        self._pump_queue(session, now_s)
+        if self._backlog is not None and not session.queue.size_bytes:
+            self._pump_backlog(session, now_s)
+        self.has_more = (
+            session.queue.size_bytes > 0 or self._backlog is not None or self._resend is not None
+        )
+
+    def _pump_queue(self, session: "Session", now_s: float) -> None:
         queue = session.queue
-        while self._open():
+        while self._open(session):
             head = queue.peek()
             if head is None:
-                break
+                return
             pos, delivery = head
             if packet_id_of(pos, delivery.qos) in session.inflight:
                 return
@@ -258,16 +248,15 @@ class Outbound:
                 session.drop(pos, Reason.MESSAGE_EXPIRED, self._host)
             else:
                 self.send(pos, delivery, now_s)
-        if self._backlog is not None and not queue.size_bytes:
-            self._pump_backlog(session, now_s)
 
     def replay(self, deliveries: Iterator[Delivery]) -> None:
         """Send these (retained) messages at the pace of the client, after what is queued."""
+        self.has_more = True
         self._backlog = deliveries if self._backlog is None else _chain(self._backlog, deliveries)
 
     def _pump_backlog(self, session: "Session", now_s: float) -> None:
         assert self._backlog is not None
-        while self._open() and packet_id_of(session.next_pos, 1) not in session.inflight:
+        while self._open(session) and packet_id_of(session.next_pos, 1) not in session.inflight:
             if packet_id_of(session.next_pos, 2) in session.inflight:
                 return
             delivery = next(self._backlog, None)
@@ -419,9 +408,9 @@ class Outbound:
         self._session = None
         self._backlog = None
         self._resend = None
-        if self._blocked_bytes > 0:
-            self._host.outbox_budget.give_back(self._blocked_bytes)
-        self._blocked_bytes = -1
+        self._host.outbox_budget.give_back(self._blocked_bytes)
+        self._blocked_bytes = 0
+        self.has_more = False
 
 
 def _frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:

@@ -85,6 +85,8 @@ class Session:
         reason = self.queue.offer((pos, delivery), delivery.size_bytes)
         if reason is not None:
             self.drop(pos, reason, host)
+        elif outbound is not None:
+            outbound.has_more = True
 
     def drop(self, pos: int, reason: Reason, host: "Host") -> None:
         """Give a message up: counted, and settled in the store."""
