@@ -102,6 +102,12 @@ class Stage:
         client.connack = client.expect(Connack)
         return client
 
+    def attempt(self, connect: Connect) -> "Client":
+        """A client that has sent this CONNECT, whatever the answer."""
+        client = self.open(connect.version)
+        client.send(connect)
+        return client
+
     def connect_durable(
         self, client_id: str, *, version: int = MQTT_5, **properties: Any
     ) -> "Client":

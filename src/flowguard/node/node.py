@@ -143,6 +143,7 @@ class Node:
             connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
             return
         self._exchanges[connection] = exchange
+        self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         self._step(connection, packet.properties.authentication_data, now_s)
 
     def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
@@ -196,7 +197,7 @@ class Node:
         client_id = packet.client_id
         assigned = None
         if not client_id:
-            client_id = assigned = self._random_id()  # [MQTT-3.1.3-6]
+            client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
         self._take_over(client_id, now_s)
         sessions = self.registry.sessions
         if len(sessions) >= self.settings.node.sessions_max and client_id not in sessions:
@@ -236,10 +237,18 @@ class Node:
         self.gate.settle(connection)
         self.counters.connects_accepted += 1
         self.connected_count += 1
-        connection.accept(session, answer)
+        connection.accept(session, answer, now_s)
+        if connection.ended:
+            return
         if connection.keep_alive_s:
             self.wheel.watch(connection, now_s + connection.keep_alive_s)
         connection.outbound.resume(now_s)
+
+    def _unused_id(self) -> str:
+        """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""
+        while (client_id := self._random_id()) in self.registry.sessions:
+            pass
+        return client_id
 
     def _take_over(self, client_id: str, now_s: float) -> None:
         """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
@@ -331,9 +340,10 @@ class Node:
 
     def _look_at(self, connection: ServerConnection, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
-        if connection.state is State.OPENED or connection in self._exchanges:
+        state = connection.state
+        if state is State.OPENED or (state is State.CONNECTING and connection in self._exchanges):
             connection.end(None, now_s)
-        elif connection.state is State.CONNECTED and connection.keep_alive_s:
+        elif state is State.CONNECTED and connection.keep_alive_s:
             if not connection.wants_read:
                 # We do not read: its silence is ours (overload.md, hard rule).
                 connection.last_received_s = now_s

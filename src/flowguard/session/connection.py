@@ -185,6 +185,7 @@ class ServerConnection:
             return
         assert isinstance(packet, Connect)
         self.outbound.version = packet.version
+        self.outbound.limit_packets(packet.properties)
         self.connect_packet = packet
         self.authentication_method = packet.properties.authentication_method
         reason = refusal(packet, self._host.settings.session)
@@ -209,17 +210,25 @@ class ServerConnection:
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} during authentication")
 
-    def accept(self, session: "Session", answer: Answer) -> None:
-        """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call."""
+    def accept(self, session: "Session", answer: Answer, now_s: float) -> None:
+        """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call.
+
+        A client that allows no packet as large as its CONNACK is closed instead.
+        """
         assert self.state is CONNECTING
         assert self.connect_packet is not None
         self.session = session
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
-        self.outbound.write_packet(Connack(answer.present, ReasonCode.SUCCESS, answer.properties))
         self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
         self.state = CONNECTED
         self.connect_packet = None
+        self.last_received_s = now_s
+        connack = Connack(answer.present, ReasonCode.SUCCESS, answer.properties)
+        if not self.outbound.write_packet(connack):
+            self.will_discarded = True  # it never was a client
+            self.end(None, now_s)
+            return
         if self._decoder.buffered_bytes:
             self.schedule()
 
@@ -259,8 +268,8 @@ class ServerConnection:
                 # [MQTT-3.14.2-2]
                 raise ProtocolViolation("session expiry cannot be set at DISCONNECT if it was 0")
             self._host.expire_after(session, expiry_s)
-        # [MQTT-3.14.4-3] the will is discarded, unless the client asks for it.
-        self.will_discarded = packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL
+        # [MQTT-3.14.4-3] [MQTT-3.1.2-10] only a normal disconnection discards the will.
+        self.will_discarded = packet.reason_code == ReasonCode.SUCCESS
         self.end(None, now_s)
 
     def end(self, reason: ReasonCode | None, now_s: float, why: str = "") -> None:

@@ -79,14 +79,17 @@ class Outbound:
         self._resend: deque[int] | None = None
         self._backlog: Iterator[Delivery] | None = None
 
+    def limit_packets(self, properties: Properties) -> None:
+        """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
+        if properties.maximum_packet_size is not None:
+            self._packet_size_max = properties.maximum_packet_size
+
     def attach(self, session: "Session", properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""
         self._session = session
         session.outbound = self
         if properties.receive_maximum is not None:
             self._inflight_max = min(self._inflight_max, properties.receive_maximum)
-        if properties.maximum_packet_size is not None:
-            self._packet_size_max = properties.maximum_packet_size
         if properties.topic_alias_maximum is not None:
             limit = self._host.settings.session.topic_alias_maximum
             self._alias_max = min(limit, properties.topic_alias_maximum)
