@@ -35,6 +35,7 @@ from flowguard.codec.properties import encode_properties
 from flowguard.types import (
     MQTT_5,
     MQTT_31,
+    MQTT_311,
     NO_PROPERTIES,
     Properties,
     Publish,
@@ -93,6 +94,12 @@ def publish_frame(
     if size < 0x80:
         return _HEAD.pack(first, size, len(topic)) + topic, tail
     return bytes((first,)) + encode_variable(size) + encode_u16(len(topic)) + topic, tail
+
+
+def publish_qos_0_frame(message: Publish) -> bytes:
+    """The whole QoS 0 PUBLISH for 3.1.1 and 3.1, RETAIN off: what most messages are."""
+    head, tail = publish_frame(message, MQTT_311, 0, False, NO_PROPERTIES)
+    return head + tail
 
 
 def encode(packet: Packet, version: int) -> bytes:  # noqa: C901 -- a table in the form of a match

@@ -48,31 +48,28 @@ class Plan:
 class Plans:
     """A bounded cache of plans over the node's subscription table."""
 
-    __slots__ = ("_levels_max", "_plans", "_table", "_version")
+    __slots__ = ("_levels_max", "_table", "by_topic", "version")
 
     def __init__(self, table: Table, *, levels_max: int) -> None:
         self._table = table
         self._levels_max = levels_max
-        self._plans: dict[str, Plan] = {}
-        self._version = -1
+        self.by_topic: dict[str, Plan] = {}
+        self.version = -1
 
     def forget(self) -> None:
         """A session's durability changed, which plans remember."""
-        self._plans.clear()
+        self.by_topic.clear()
 
     def find(self, topic: str) -> Plan:
         """The plan of `topic`; O(1) while subscriptions stand still."""
-        if self._version == self._table.version:
-            plan = self._plans.get(topic)
-            if plan is not None:
-                return plan
-        return self._remember(topic)
+        plan = self.by_topic.get(topic) if self.version == self._table.version else None
+        return plan or self._remember(topic)
 
     def _remember(self, topic: str) -> Plan:
-        if self._version != self._table.version or len(self._plans) >= PLANS_MAX:
-            self._plans.clear()
-            self._version = self._table.version
-        plan = self._plans[topic] = self._make(topic)
+        if self.version != self._table.version or len(self.by_topic) >= PLANS_MAX:
+            self.by_topic.clear()
+            self.version = self._table.version
+        plan = self.by_topic[topic] = self._make(topic)
         return plan
 
     def _make(self, topic: str) -> Plan:

@@ -8,6 +8,7 @@ they enter queues, and their publisher is answered, only after the commit.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.node.authentication import Hooks
@@ -26,7 +27,7 @@ from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
-from flowguard.types import NO_PROPERTIES, Publish, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
@@ -79,14 +80,16 @@ class Router:
         counters.publish_received += 1
         counters.publish_bytes_received += len(message.payload)
         session = inbound.session
-        plan = self.plans.find(message.topic)
-        refused = plan.refused
-        if message.retain or self._hooks.authorizer is not None:
-            refused = refused or self._admit(session, message, now_s)
-        if refused is not None:
-            return refused
+        plans = self.plans
+        plan = plans.by_topic.get(message.topic)
+        if plan is None or plans.version != self.table.version:
+            plan = plans.find(message.topic)
+        if plan.refused is not None or message.retain or self._hooks.authorizer is not None:
+            refused = plan.refused or self._admit(session, message, now_s)
+            if refused is not None:
+                return refused
         if message.qos == 0:
-            self._deliver_now(plan, message, session, now_s)
+            self._deliver_qos_0(plan, message, session, now_s)
             return SUCCESS
         if plan.durable or session.durable or message.retain or not self._journal.is_idle:
             return self._publish_durably(inbound, plan, message, now_s)
@@ -146,6 +149,27 @@ class Router:
         return None
 
     # --- delivery ----------------------------------------------------------------------------
+
+    def _deliver_qos_0(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
+        """To everybody who is connected; a frame without options is the same for all of them."""
+        frame = b""
+        for group in plan.groups:
+            delivery: Delivery | None = None
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None or (session is origin and group.no_local):
+                    continue  # [MQTT-3.8.3-3]
+                if outbound.version != MQTT_5:
+                    frame = frame or publish_qos_0_frame(message)
+                    outbound.send_frame(frame)
+                    continue
+                if delivery is None:
+                    retain = message.retain and group.retain_as_published
+                    expires_at_s = _expires_at_s(message, now_s)
+                    delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
+                outbound.send_qos_0(delivery, now_s)
+        if plan.shared:
+            self.deliver_to(self._shared_targets(plan.shared, message, now_s), now_s)
 
     def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""

@@ -89,7 +89,10 @@ class Registry:
             self._timers.at(session.ends_at_s, partial(self._expire, session, session.ends_at_s))
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
-        client_id = session.client_id
+        self._note_disconnected(session)
+
+    def _note_disconnected(self, session: Session) -> None:
+        client_id, expiry_s = session.client_id, session.expiry_interval_s
         self._journal.note(PutSession(client_id, expiry_s, session.ends_at_s))
         self._journal.note(PutWill(client_id, session.will))
 
@@ -142,6 +145,11 @@ class Registry:
             self._router.retained.put(message, expires_at_s)
         for record in store.sessions():
             self._recover_session(record, store, now_s)
+        for session in list(self.sessions.values()):
+            # As if all connections had ended now; wills need every subscriber to be there.
+            if session.will is not None:
+                self._owe_will(session, session.will, now_s)
+            self._note_disconnected(session)
         return len(self.sessions)
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
@@ -169,5 +177,3 @@ class Registry:
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._timers.at(ends_at_s, partial(self._expire, session, ends_at_s))
-        if session.will is not None:
-            self._owe_will(session, session.will, now_s)

@@ -30,7 +30,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
 from flowguard.session.host import IN_PROCESS
-from flowguard.types import MQTT_5, Publish, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.connection import ServerConnection
@@ -76,6 +76,7 @@ class Inbound:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window
         next_batch = self._decoder.next_batch
+        publish = self._host.publish
         room = window.room()
         while room > 0:
             packets = next_batch(room)
@@ -83,7 +84,10 @@ class Inbound:
             for packet in packets:
                 if packet.__class__ is Publish:
                     room -= 1
-                    self._publish(packet, now_s)
+                    if packet.qos or packet.properties is not NO_PROPERTIES:
+                        self._publish(packet, now_s)
+                    else:
+                        publish(self, packet, now_s)
                 elif packet.__class__ is Puback:
                     self._outbound.on_puback(packet.packet_id, now_s)
                 else:

@@ -149,20 +149,35 @@ class Outbound:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
             head, tail = delivery.frame_v4 or _frame_v4(delivery)
-        size_bytes = len(head) + len(tail)
-        if self.outbox_bytes + size_bytes > self._outbox_max or size_bytes > self._packet_size_max:
-            too_large = size_bytes > self._packet_size_max
-            self._drop(delivery, Reason.PACKET_TOO_LARGE if too_large else Reason.OUTBOX_BYTES)
-            return
-        if self.blocked and not self._take_blocked(size_bytes):
-            self._drop(delivery, Reason.NODE_OUTBOX_BYTES)
-            return
+        if not self.send_frame(head + tail):
+            self._forget_alias(delivery)
+
+    def send_frame(self, frame: bytes) -> bool:
+        """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
+        size_bytes = self.outbox_bytes + len(frame)
+        if self.blocked or size_bytes > self._outbox_max or len(frame) > self._packet_size_max:
+            reason = self._refusal(len(frame))
+            if reason is not None:
+                self._host.counters.drop(reason)
+                return False
         self._host.counters.publish_sent += 1
-        self.outbox.append(head + tail)
-        self.outbox_bytes += size_bytes
+        self.outbox.append(frame)
+        self.outbox_bytes = size_bytes
         if not self.dirty:
             self.dirty = True
             self._host.dirty.append(self.connection)
+        return True
+
+    def _refusal(self, size_bytes: int) -> Reason | None:
+        """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
+        if size_bytes > self._packet_size_max:
+            return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
+        if self.outbox_bytes + size_bytes > self._outbox_max:
+            return Reason.OUTBOX_BYTES
+        if not self._host.outbox_budget.take(size_bytes):
+            return Reason.NODE_OUTBOX_BYTES
+        self._blocked_bytes += size_bytes
+        return None
 
     def _drop(self, delivery: Delivery, reason: Reason) -> None:
         self._host.counters.drop(reason)
@@ -172,12 +187,6 @@ class Outbound:
         """A frame that is not sent defines no alias; setting one again is always allowed."""
         if self._aliases and next(reversed(self._aliases)) == delivery.message.topic:
             self._aliases.popitem()
-
-    def _take_blocked(self, size_bytes: int) -> bool:
-        if not self._host.outbox_budget.take(size_bytes):
-            return False
-        self._blocked_bytes += size_bytes
-        return True
 
     def may_send(self, pos: int, delivery: Delivery) -> bool:
         """Whether a new message may leave now: nothing waits before it, and there is room."""
@@ -379,7 +388,7 @@ class Outbound:
         """Encode for 5.0; shared by all subscribers unless it depends on time or on an alias."""
         message = delivery.message
         properties = _forwarded(delivery, now_s)
-        if self._alias_max:
+        if self._alias_max and delivery.qos < 2:  # MQTT.js 5.16 forgets the topic with QoS 2.
             return self._frame_with_alias(delivery, properties)
         frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
         if delivery.expires_at_s == NEVER_S:
