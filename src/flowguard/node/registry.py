@@ -146,10 +146,10 @@ class Registry:
         for record in store.sessions():
             self._recover_session(record, store, now_s)
         for session in list(self.sessions.values()):
-            # As if all connections had ended now; wills need every subscriber to be there.
+            # As if the connection had ended now; wills need every subscriber to be there.
             if session.will is not None:
                 self._owe_will(session, session.will, now_s)
-            self._note_disconnected(session)
+                self._note_disconnected(session)
         return len(self.sessions)
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
@@ -174,6 +174,7 @@ class Registry:
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
             ends_at_s = now_s + record.expiry_interval_s
+            self._journal.note(PutSession(client_id, record.expiry_interval_s, ends_at_s))
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._timers.at(ends_at_s, partial(self._expire, session, ends_at_s))
