@@ -281,13 +281,11 @@ class ServerConnection:
             self._say_goodbye(state, reason, why)
         self.state = ENDED
         self.drained = False
+        self.outbound.detach()
         if state is CONNECTED:
-            self.outbound.detach()
             self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
-        else:
-            self.outbound.ended = True
-            if state is CONNECTING:
-                self._host.handshake_ended(self, now_s)
+        elif state is CONNECTING:
+            self._host.handshake_ended(self, now_s)
         self._host.dirty.append(self)
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:

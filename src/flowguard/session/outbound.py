@@ -138,7 +138,7 @@ class Outbound:
         self._host.counters.bytes_sent -= len(rest)
         self.blocked = True
         self.dirty = True
-        if self._host.outbox_budget.take(self.outbox_bytes):
+        if not self.ended and self._host.outbox_budget.take(self.outbox_bytes):
             self._blocked_bytes = self.outbox_bytes
 
     # --- messages ----------------------------------------------------------------------------
