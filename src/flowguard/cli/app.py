@@ -2,6 +2,7 @@
 
 import typer
 
+from flowguard.cli.demo import demo
 from flowguard.cli.serve import serve
 from flowguard.cli.storm import storm
 
@@ -13,6 +14,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(serve)
+app.command()(demo)
 app.command()(storm)
 
 

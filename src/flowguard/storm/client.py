@@ -22,7 +22,8 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.storm.crowd import Crowd
-    from flowguard.storm.traffic import Publisher, Subscriber
+    from flowguard.storm.publisher import Publisher
+    from flowguard.storm.subscriber import Subscriber
 
 SESSION_EXPIRY_S = 300
 """Durable sessions of a storm that was killed are gone five minutes later."""

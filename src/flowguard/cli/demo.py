@@ -1,0 +1,221 @@
+"""`flowguard demo`: a flash crowd against a small broker, live in the terminal, under a minute."""
+
+import gc
+import json
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Annotated, Any, final
+
+import structlog
+import trio
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from flowguard.broker.server import Running, listen
+from flowguard.broker.server import serve as serve_broker
+from flowguard.cli.demo_broker import DEMO_SETTINGS, SlowStore, sample
+from flowguard.cli.demo_screen import Act, History, line, screen
+from flowguard.cli.demo_summary import Outcome, show_summary
+from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
+from flowguard.cli.serve import GC_THRESHOLDS
+from flowguard.cli.signals import on_signals
+
+LIMIT_S = 50.0
+"""The last act ends here, whatever the window says."""
+RESULTS_S = 8.0
+"""How long the storms may take to leave and to say what they saw."""
+SAMPLE_S = 0.1
+FRAME_S = 0.2
+LINE_S = 1.0
+OUTSTANDING = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """How large, how long."""
+
+    clients: int
+    publishers: int
+    rate_per_s: float
+    calm_s: float
+
+
+@final
+class Demo:
+    """Broker in this process, storms in processes of their own: two cores, as in life."""
+
+    def __init__(self, plan: DemoPlan, console: Console, folder: Path) -> None:
+        self._plan = plan
+        self._console = console
+        self._folder = folder
+        everybody = plan.clients + 2 * plan.publishers
+        self.history = History(plan.publishers, everybody)
+        self.interrupted = False
+        self._born_s = self._started_s = trio.current_time()
+        self._prelude_over = trio.Event()
+        self._curtain = trio.CancelScope()
+        """Ends the show, before everybody leaves."""
+        self._broker: Running
+
+    async def run(self) -> Outcome | None:
+        """The three acts; None: interrupted."""
+        listener = listen("127.0.0.1", 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
+            serve = partial(serve_broker, DEMO_SETTINGS, SlowStore(), listener)
+            self._broker = await nursery.start(_start_broker, serve)
+            nursery.start_soon(self._watch)
+            await self._acts()
+            nursery.cancel_scope.cancel()
+        if self.interrupted:
+            return None
+        return Outcome(self.history, self._read("traffic"), self._read("crowd"))
+
+    def _interrupt(self, scope: trio.CancelScope) -> None:
+        self.interrupted = True
+        scope.cancel()
+
+    async def _acts(self) -> None:
+        plan, history = self._plan, self.history
+        async with trio.open_nursery() as storms:
+            words = f"pairs --pairs {plan.publishers} --rate {plan.rate_per_s}"
+            words += f" --outstanding {OUTSTANDING} --seconds 600 --durable"
+            traffic = await storms.start(self._storm, "traffic", words)
+            await self._until(lambda: history.last.published > 0 and self._is_calm())
+            self._started_s = trio.current_time()
+            del history.samples[:-1]
+            history.samples[0] = sample(self._broker, 0.0)
+            self._prelude_over.set()
+            await trio.sleep(plan.calm_s)
+            history.act = Act.CROWD
+            words = f"connect --clients {plan.clients} --retry-max 4 --hold 600 --durable"
+            crowd = await storms.start(self._storm, "crowd", words)
+            await self._until(lambda: history.last.connected >= history.clients)
+            history.act = Act.RECOVERY
+            await self._until(self._is_calm)
+            await trio.sleep(plan.calm_s / 2)
+            self._curtain.cancel()
+            storms.cancel_scope.deadline = trio.current_time() + RESULTS_S
+            for process in (traffic, crowd):
+                process.terminate()
+
+    def _is_calm(self) -> bool:
+        now = self.history.last
+        return now.window == DEMO_SETTINGS.flow.window_max and not now.paused
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Until the condition holds, or the demo has taken long enough."""
+        until_s = self._born_s + LIMIT_S
+        while trio.current_time() < until_s:
+            if self.history.samples and condition():
+                return
+            await trio.sleep(SAMPLE_S)
+
+    # --- storms ------------------------------------------------------------------------------
+
+    async def _storm(
+        self,
+        name: str,
+        words: str,
+        task_status: trio.TaskStatus[trio.Process] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """`flowguard storm`, with its result in a file."""
+        host, port = self._broker.address
+        command = [sys.executable, "-m", "flowguard", "storm", f"{host}:{port}", *words.split()]
+        command += ["--json", str(self._folder / f"{name}.json")]
+        run = partial(
+            trio.run_process,
+            command,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for us alone
+        )
+        await run(task_status=task_status)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            result: dict[str, Any] = json.loads((self._folder / f"{name}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return result
+
+    # --- showing -----------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Sample and show until the curtain falls."""
+        with self._curtain:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._sample)
+                await self._prelude_over.wait()
+                if self._console.is_terminal:
+                    await self._show_live()
+                else:
+                    await self._show_lines()
+
+    async def _sample(self) -> None:
+        while True:
+            elapsed_s = trio.current_time() - self._started_s
+            self.history.samples.append(sample(self._broker, elapsed_s))
+            await trio.sleep(SAMPLE_S)
+
+    async def _show_live(self) -> None:
+        with Live(console=self._console, auto_refresh=False) as live:
+            while True:
+                live.update(screen(self.history, self._console.width), refresh=True)
+                await trio.sleep(FRAME_S)
+
+    async def _show_lines(self) -> None:
+        while True:
+            self._console.print(line(self.history), highlight=False, soft_wrap=True)
+            await trio.sleep(LINE_S)
+
+
+async def _start_broker(
+    serve: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[Running]
+) -> None:
+    await serve(task_status=task_status)
+
+
+def demo(
+    clients: Annotated[int, typer.Option(min=1, hidden=True)] = 2500,
+    publishers: Annotated[int, typer.Option(min=1, hidden=True)] = 20,
+    rate: Annotated[float, typer.Option(min=0.1, hidden=True)] = 30.0,
+    calm: Annotated[float, typer.Option(min=0.0, hidden=True)] = 4.0,
+) -> None:
+    """Watch a flash crowd meet a small broker: everything on this machine, under a minute.
+
+    The exit code is 1 if a connection or an acknowledged message was lost.
+    """
+    console = Console()
+    # Each client is a file here, and another one in the process that plays the crowd.
+    clients = min(clients, use_all_descriptors() - OWN_DESCRIPTORS - 2 * publishers)
+    plan = DemoPlan(clients, publishers, rate, calm)
+    console.print(
+        f"A broker with small limits and a slow store, {publishers} publishers, "
+        f"and soon {clients:,} clients at once."
+    )
+    structlog.configure(processors=[_silence])
+    gc.set_threshold(*GC_THRESHOLDS)
+    with tempfile.TemporaryDirectory(prefix="flowguard-demo-") as folder:
+        outcome = trio.run(_run, plan, console, Path(folder))
+    if outcome is None:
+        console.print("interrupted")
+        raise typer.Exit(130)
+    show_summary(outcome, console)
+    raise typer.Exit(0 if outcome.promise_kept else 1)
+
+
+async def _run(plan: DemoPlan, console: Console, folder: Path) -> Outcome | None:
+    return await Demo(plan, console, folder).run()
+
+
+def _silence(logger: object, name: str, event: structlog.types.EventDict) -> str:
+    """The screen says it all."""
+    raise structlog.DropEvent

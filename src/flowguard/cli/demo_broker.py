@@ -1,0 +1,102 @@
+"""The demo's broker: real, with deliberately small limits and a deliberately slow store."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from flowguard.broker.server import Running
+from flowguard.config import FlowSettings, NodeSettings, Settings
+from flowguard.flow import Signal
+from flowguard.records import Append, Durability, PutSession, QueueEntry, SessionRecord, StoreOp
+from flowguard.stores import MemoryStore
+from flowguard.stores.base import StoreLoad
+from flowguard.types import Publish
+
+CONNECTS_IN_PROCESS = 10
+CONNECT_BUFFER = 200
+
+COMMIT_S = 0.004
+SESSION_S = 0.002
+"""Ten CONNECTs make a commit of 24 ms: about 400 clients per second get in."""
+MESSAGE_S = 0.0002
+
+DEMO_SETTINGS = Settings(
+    flow=FlowSettings(
+        connects_in_process_max=CONNECTS_IN_PROCESS, connect_buffer_max=CONNECT_BUFFER
+    ),
+    node=NodeSettings(drain_s=1.0),
+)
+
+
+@final
+class SlowStore:
+    """The store in memory, as slow as a busy disk: the load is real, only its reason is made."""
+
+    durability = Durability.MEMORY
+    immediate = False
+
+    def __init__(self) -> None:
+        self._memory = MemoryStore()
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        self._memory.commit(ops)
+        sessions = sum(op.__class__ is PutSession for op in ops)
+        messages = sum(op.__class__ is Append for op in ops)
+        if sessions or messages:
+            time.sleep(COMMIT_S + SESSION_S * sessions + MESSAGE_S * messages)
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        return self._memory.sessions()
+
+    def retained(self) -> Iterator[tuple[Publish, float]]:
+        return self._memory.retained()
+
+    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
+        return self._memory.fetch(client_id, after_pos, limit)
+
+    def load(self) -> StoreLoad:
+        return self._memory.load()
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the broker says of itself at one instant; counts since its start."""
+
+    at_s: float
+    """Since the demo began."""
+    window: int
+    pressure: float
+    cause: Signal | None
+    in_process: int
+    buffered: int
+    refused: int
+    connected: int
+    published: int
+    paused: int
+    """Clients whose window is full: what else they have sent waits."""
+
+
+def sample(broker: Running, at_s: float) -> Sample:
+    """Look, change nothing; cost: one pass over the sessions."""
+    node = broker.node
+    paused = 0
+    for session in node.registry.sessions.values():
+        if session.outbound is not None:
+            inbound = session.outbound.connection.inbound
+            paused += inbound is not None and not inbound.window.room()
+    return Sample(
+        at_s,
+        node.window.limit,
+        node.meter.pressure,
+        node.meter.cause,
+        node.gate.in_process,
+        node.gate.buffered,
+        sum(node.gate.refused.values()),
+        node.connected_count,
+        node.counters.publish_received,
+        paused,
+    )

@@ -1,0 +1,100 @@
+"""A subscriber of a storm, and its books: what it has of each publisher."""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.codec import (
+    Packet,
+    Pubrel,
+    Suback,
+    Subscribe,
+    encode,
+    puback_frame,
+    pubcomp_frame,
+    pubrec_frame,
+)
+from flowguard.storm.client import Client
+from flowguard.types import Publish, ReasonCode, SubscriptionOptions
+
+if TYPE_CHECKING:
+    from flowguard.storm.traffic import Traffic
+
+STAMP: Final = Struct(">IId")
+"""How a payload starts: number of the publisher, number of the message, instant it was due."""
+
+
+@final
+class Flow:
+    """What a subscriber has of one publisher: all below `next_number` but the `holes`."""
+
+    __slots__ = ("holes", "next_number")
+
+    def __init__(self) -> None:
+        self.next_number = 0
+        self.holes: set[int] = set()
+
+    def arrived(self, number: int) -> bool:
+        """Note message `number`; False: a duplicate."""
+        if number == self.next_number:
+            self.next_number += 1
+        elif number > self.next_number:
+            self.holes.update(range(self.next_number, number))
+            self.next_number = number + 1
+        elif number in self.holes:
+            self.holes.remove(number)
+        else:
+            return False
+        return True
+
+    def missing(self, sent: int) -> set[int]:
+        """Numbers below `sent` that never came."""
+        return self.holes | set(range(self.next_number, sent))
+
+
+@final
+class Subscriber:
+    """Takes everything of its group's topic and acknowledges it."""
+
+    __slots__ = ("_traffic", "client", "flows", "ready", "topic")
+
+    def __init__(self, traffic: "Traffic", client: Client, topic: str) -> None:
+        self._traffic = traffic
+        self.client = client
+        self.topic = topic
+        self.ready = False
+        self.flows: dict[int, Flow] = {}
+
+    def connected(self, now_s: float) -> None:
+        assert self.client.wire is not None
+        options = SubscriptionOptions(self._traffic.plan.qos)
+        packet = Subscribe(1, ((self.topic, options),))
+        self.client.wire.write(encode(packet, self._traffic.version))
+
+    def receive(self, packet: Packet, now_s: float) -> None:
+        wire = self.client.wire
+        assert wire is not None
+        if packet.__class__ is Publish:
+            if packet.qos == 1:
+                wire.write(puback_frame(packet.packet_id))
+            elif packet.qos == 2:
+                wire.write(pubrec_frame(packet.packet_id))
+            if len(packet.payload) >= STAMP.size:
+                self._take(packet.payload, now_s)
+        elif packet.__class__ is Pubrel:
+            wire.write(pubcomp_frame(packet.packet_id))
+        elif packet.__class__ is Suback:
+            self.ready = packet.reason_codes[0] < ReasonCode.UNSPECIFIED_ERROR
+
+    def _take(self, payload: bytes, now_s: float) -> None:
+        publisher_number, number, due_s = STAMP.unpack_from(payload)
+        tally = self._traffic.tally
+        flow = self.flows[publisher_number]
+        if not flow.arrived(number):
+            tally.duplicates += 1
+            return
+        tally.received += 1
+        tally.delivery.record(now_s - due_s)
+        publisher = self._traffic.publishers[publisher_number]
+        publisher.undelivered -= 1
+        if publisher.waiting:
+            publisher.pump(now_s)
