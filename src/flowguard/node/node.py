@@ -198,6 +198,11 @@ class Node:
         assigned = None
         if not client_id:
             client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
+        if packet.will is not None:
+            reason = self.router.refusal(client_id, packet.will.topic)
+            if reason is not None:
+                connection.refuse(reason, now_s)
+                return
         self._take_over(client_id, now_s)
         sessions = self.registry.sessions
         if len(sessions) >= self.settings.node.sessions_max and client_id not in sessions:

@@ -13,7 +13,7 @@ from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Journal
-from flowguard.node.plans import Plan, Plans, Shared, Table
+from flowguard.node.plans import Group, Plan, Plans, Shared, Table
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -123,6 +123,13 @@ class Router:
             raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
         return self._retain(message, now_s)
 
+    def refusal(self, client_id: str, topic: str) -> ReasonCode | None:
+        """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
+        authorizer = self._hooks.authorizer
+        if authorizer is not None and not authorizer.may_publish(client_id, topic):
+            return ReasonCode.NOT_AUTHORIZED
+        return self.plans.find(topic).refused
+
     def publish_own(self, message: Publish, now_s: float) -> None:
         """A message of the node itself: a will, or `$SYS`."""
         if message.retain and self._retain(message, now_s) is not None:
@@ -168,8 +175,10 @@ class Router:
                     expires_at_s = _expires_at_s(message, now_s)
                     delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
                 outbound.send_qos_0(delivery, now_s)
-        if plan.shared:
-            self.deliver_to(self._shared_targets(plan.shared, message, now_s), now_s)
+        if plan.shared or plan.own:
+            targets = self._own_targets(plan.own, message, origin, now_s)
+            targets += self._shared_targets(plan.shared, message, now_s)
+            self.deliver_to(targets, now_s)
 
     def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""
@@ -188,8 +197,10 @@ class Router:
                     outbound = session.outbound
                     if outbound is not None:
                         outbound.send_qos_0(delivery, now_s)
-        if plan.shared:
-            self.deliver_to(self._shared_targets(plan.shared, message, now_s), now_s)
+        if plan.shared or plan.own:
+            targets = self._own_targets(plan.own, message, origin, now_s)
+            targets += self._shared_targets(plan.shared, message, now_s)
+            self.deliver_to(targets, now_s)
 
     def deliver_to(self, targets: list[Target], now_s: float) -> None:
         """Give a message to targets whose positions are taken already."""
@@ -211,7 +222,22 @@ class Router:
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
                     targets.append((session, session.reserve() if qos else 0, delivery))
+        targets += self._own_targets(plan.own, message, origin, now_s)
         targets += self._shared_targets(plan.shared, message, now_s)
+        return targets
+
+    def _own_targets(
+        self, groups: list[Group], message: Publish, origin: Session | None, now_s: float
+    ) -> list[Target]:
+        """The publisher itself, where only some of its subscriptions have No Local."""
+        targets: list[Target] = []
+        for group in groups:
+            if origin is not None and origin in group.sessions:
+                qos = min(message.qos, group.qos)
+                retain = message.retain and group.retain_as_published
+                expires_at_s = _expires_at_s(message, now_s)
+                delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
+                targets.append((origin, origin.reserve() if qos else 0, delivery))
         return targets
 
     def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
