@@ -13,6 +13,7 @@ from flowguard.codec.encoder import (
     puback_frame,
     pubcomp_frame,
     publish_frame,
+    publish_qos_0_frame,
     pubrec_frame,
     pubrel_frame,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "PacketDecoder",
     "encode",
     "publish_frame",
+    "publish_qos_0_frame",
     "puback_frame",
     "pubrec_frame",
     "pubrel_frame",

@@ -6,6 +6,7 @@ ProtocolViolation with the reason code that the property's own section names.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from flowguard.codec import tables as t
@@ -103,6 +104,7 @@ TABLE: Final = (
     Property(42, "shared_subscription_available", BYTE, _CONNACK),
 )
 _BY_NUMBER: Final = {row.number: row for row in TABLE}
+_values: Final = attrgetter(*[row.field for row in TABLE])
 
 _NEVER_ZERO: Final = {
     "receive_maximum": ReasonCode.PROTOCOL_ERROR,
@@ -187,8 +189,8 @@ def encode_properties(properties: Properties) -> bytes:
     if properties is NO_PROPERTIES:
         return b"\0"  # [MQTT-2.2.2-1]
     parts: list[bytes] = []
-    for row in TABLE:
-        value: object = getattr(properties, row.field)
+    values: tuple[object, ...] = _values(properties)
+    for row, value in zip(TABLE, values, strict=True):
         if value is None or value == ():
             continue
         prefix = bytes((row.number,))

@@ -12,13 +12,17 @@ from flowguard.codec import tables as t
 from flowguard.codec.primitives import decode_binary, decode_text, decode_u16, is_utf8
 from flowguard.codec.properties import decode_properties
 from flowguard.errors import MalformedPacket, ProtocolViolation
-from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, ReasonCode
 
 TOPICS_MAX: Final = 8_192
 TOPIC_BYTES_MAX: Final = 256
 """Longer topics are checked each time: at most some 6 MB are held for all others together."""
+BLOCKS_MAX: Final = 1_024
+BLOCK_BYTES_MAX: Final = 64
+"""The same for property blocks: clients that send any tend to send the same ones; about 1 MB."""
 
-_topics: Final[dict[bytes, str]] = {}
+known_topics: Final[dict[bytes, str]] = {}
+_blocks: Final[dict[bytes, Properties]] = {}
 
 
 def decode_publish(
@@ -31,7 +35,7 @@ def decode_publish(
     marks = t.PUBLISH_FLAGS[flags]
     try:
         after = pos + 2 + (data[pos] << 8 | data[pos + 1])
-        topic = _topics.get(data[pos + 2 : after])
+        topic = known_topics.get(data[pos + 2 : after])
         if topic is not None and marks is not None:
             qos, retain, dup = marks
             if qos:
@@ -48,7 +52,7 @@ def decode_publish(
                 return Publish(topic, data[after:end], qos, retain, dup, packet_id, NO_PROPERTIES)
     except IndexError:
         pass  # the buffer ends within the fields: malformed, as the careful way will find
-    return _decode_carefully(data, pos, end, flags, version, from_client)
+    return decode_carefully(data, pos, end, flags, version, from_client)
 
 
 def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
@@ -65,9 +69,10 @@ def check_topic_name(topic: str) -> None:
         raise ProtocolViolation("a topic name has wildcards", ReasonCode.TOPIC_NAME_INVALID)
 
 
-def _decode_carefully(
+def decode_carefully(
     data: bytes, pos: int, end: int, flags: int, version: int, from_client: bool
 ) -> Publish:
+    """`decode_publish` without looking for the short way first."""
     qos, retain, dup = check_publish_flags(flags)
     raw, pos = decode_binary(data, pos, end)
     topic = _decode_topic(raw)  # [MQTT-3.3.2-1] [v3 MQTT-3.3.2-1]
@@ -79,7 +84,7 @@ def _decode_carefully(
             raise ProtocolViolation("packet identifier 0")
     properties = NO_PROPERTIES
     if version == MQTT_5:
-        properties, pos = decode_properties(data, pos, end, t.PUBLISH)
+        properties, pos = _decode_properties(data, pos, end)
         if from_client and properties.subscription_identifiers:
             # [MQTT-3.3.4-6]
             raise ProtocolViolation("a client may not send subscription identifiers in PUBLISH")
@@ -97,13 +102,28 @@ def _decode_carefully(
 
 
 def _decode_topic(raw: bytes) -> str:
-    known = _topics.get(raw)
+    known = known_topics.get(raw)
     if known is not None:
         return known
     topic = decode_text(raw)
     check_topic_name(topic)
     if topic and len(raw) <= TOPIC_BYTES_MAX:
-        if len(_topics) >= TOPICS_MAX:
-            _topics.clear()
-        _topics[raw] = topic
+        if len(known_topics) >= TOPICS_MAX:
+            known_topics.clear()
+        known_topics[raw] = topic
     return topic
+
+
+def _decode_properties(data: bytes, pos: int, end: int) -> tuple[Properties, int]:
+    if pos >= end or data[pos] > BLOCK_BYTES_MAX or pos + 1 + data[pos] > end:
+        return decode_properties(data, pos, end, t.PUBLISH)
+    after = pos + 1 + data[pos]
+    block = data[pos:after]
+    known = _blocks.get(block)
+    if known is not None:
+        return known, after
+    properties, _ = decode_properties(data, pos, end, t.PUBLISH)
+    if len(_blocks) >= BLOCKS_MAX:
+        _blocks.clear()
+    _blocks[block] = properties
+    return properties, after

@@ -23,6 +23,7 @@ from flowguard.codec import (
     puback_frame,
     pubcomp_frame,
     publish_frame,
+    publish_qos_0_frame,
     pubrec_frame,
     pubrel_frame,
 )
@@ -218,3 +219,11 @@ def test_no_properties_are_said_to_be_none(packet: Packet) -> None:
     blocks = 2 if isinstance(packet, Connect) and packet.will else 1
     codes = 1 if isinstance(packet, Unsuback) else 0
     assert len(encode(packet, 5)) == len(encode(packet, 4)) + blocks + codes
+
+
+@given(strategies.publishes(4))
+def test_a_qos_0_frame_in_one_piece(message: Publish) -> None:
+    plain = Publish(message.topic, message.payload)
+    assert publish_qos_0_frame(message) == encode(plain, 4)
+    for version in (3, 4):
+        assert decode(publish_qos_0_frame(message), version) == plain

@@ -1,7 +1,7 @@
 import pytest
 
 from flowguard.codec import publish as module
-from flowguard.codec.publish import TOPIC_BYTES_MAX, TOPICS_MAX
+from flowguard.codec.publish import BLOCK_BYTES_MAX, BLOCKS_MAX, TOPIC_BYTES_MAX, TOPICS_MAX
 from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
 from flowguard.types import Properties, Publish, ReasonCode
 from tests.flowguard.codec.wire import decode, frame, props, text, u16
@@ -66,7 +66,7 @@ GOOD = [
 @pytest.mark.parametrize("again", [False, True], ids=["topic unknown", "topic known"])
 @pytest.mark.parametrize(("name", "version", "data", "expected"), GOOD)
 def test_publish(name: str, version: int, data: bytes, expected: Publish, again: bool) -> None:
-    module._topics.clear()
+    module.known_topics.clear()
     if again:
         decode(data, version)
     assert decode(data, version) == expected
@@ -233,7 +233,7 @@ def test_bad_publish(
     behind: bytes,
 ) -> None:
     """The packets behind it never make good what it lacks."""
-    module._topics.clear()
+    module.known_topics.clear()
     if known:
         for topic in ("a", "aaaaa", "\x01\x01"):
             decode(frame(0x30, text(topic)), 4)
@@ -257,15 +257,15 @@ def test_messages_for_one_topic_share_its_string() -> None:
 
 
 def test_the_known_topics_are_bounded() -> None:
-    module._topics.clear()
+    module.known_topics.clear()
     for number in range(TOPICS_MAX + 10):
         decode(frame(0x30, text(f"bound/{number}")), 4)
-        assert len(module._topics) <= TOPICS_MAX
-    assert len(module._topics) == 10
+        assert len(module.known_topics) <= TOPICS_MAX
+    assert len(module.known_topics) == 10
 
 
 def test_long_and_bad_topics_are_not_remembered() -> None:
-    module._topics.clear()
+    module.known_topics.clear()
     longest = "t" * TOPIC_BYTES_MAX
     decode(frame(0x30, text(longest)), 4)
     decode(frame(0x30, text(longest + "t")), 4)
@@ -273,4 +273,55 @@ def test_long_and_bad_topics_are_not_remembered() -> None:
     for bad in (b"a/+", b"#", b"a\0", b"\xff"):
         with pytest.raises(PeerError):
             decode(frame(0x30, text(bad)), 4)
-    assert list(module._topics) == [longest.encode()]
+    assert list(module.known_topics) == [longest.encode()]
+
+
+def properties_of(data: bytes) -> Properties:
+    packet = decode(data, 5)
+    assert isinstance(packet, Publish)
+    return packet.properties
+
+
+def expiry(seconds: int) -> bytes:
+    return frame(0x30, text("a"), props(b"\x02", u16(0), u16(seconds)), b"x")
+
+
+def test_equal_property_blocks_share_one_record() -> None:
+    module._blocks.clear()
+    first = properties_of(expiry(7))
+    assert first == Properties(message_expiry_interval=7)
+    assert properties_of(expiry(7)) is first
+    assert properties_of(expiry(8)) == Properties(message_expiry_interval=8)
+
+
+def test_the_known_blocks_are_bounded() -> None:
+    module._blocks.clear()
+    for seconds in range(BLOCKS_MAX + 10):
+        assert properties_of(expiry(seconds)).message_expiry_interval == seconds
+        assert len(module._blocks) <= BLOCKS_MAX
+    assert len(module._blocks) == 10
+
+
+def test_long_and_bad_blocks_are_not_remembered() -> None:
+    module._blocks.clear()
+    for size in (BLOCK_BYTES_MAX - 3, BLOCK_BYTES_MAX - 2):
+        properties_of(frame(0x30, text("a"), props(b"\x03", text("t" * size))))
+    for bad in (props(b"\x01\x02"), props(b"\x21\0\1"), b"\x05\x01\x01"):
+        with pytest.raises(PeerError):
+            decode(frame(0x30, text("a"), bad), 5)
+    assert [len(block) for block in module._blocks] == [BLOCK_BYTES_MAX + 1]
+
+
+@pytest.mark.spec("MQTT-3.3.4-6")
+def test_a_known_block_is_still_judged_by_its_sender() -> None:
+    data = frame(0x30, text("a"), props(b"\x0b\x01"))
+    assert decode(data, 5, "client") is not None
+    with pytest.raises(ProtocolViolation):
+        decode(data, 5)
+
+
+def test_a_known_block_is_still_held_against_the_payload() -> None:
+    assert decode(frame(0x30, text("a"), props(b"\1\1"), b"x"), 5) is not None
+    with pytest.raises(MalformedPacket) as caught:
+        decode(frame(0x30, text("a"), props(b"\1\1"), b"\xff"), 5)
+    assert caught.value.reason_code == ReasonCode.PAYLOAD_FORMAT_INVALID

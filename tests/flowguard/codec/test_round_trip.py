@@ -15,15 +15,19 @@ from flowguard.codec import (
     Pubcomp,
     Pubrec,
     Pubrel,
+    Subscribe,
+    Unsubscribe,
     encode,
 )
 from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
+from flowguard.types import Publish
 from tests.flowguard.codec import strategies
 from tests.flowguard.codec.wire import MAX, decode, decode_connect
 
 Role = Literal["server", "client"]
 ROLES: tuple[Role, ...] = ("server", "client")
 CONTROL = (Pingreq, Puback, Pubrec, Pubrel, Pubcomp)
+COUNTED = (Publish, Subscribe, Unsubscribe)
 MAX_SMALL = 400
 
 roles = st.sampled_from(ROLES)
@@ -122,6 +126,63 @@ def test_the_control_lane_against_a_list(data: st.DataObject, version: int) -> N
         assert decoder.next() == waiting.pop(0)[0]
     assert decoder.next() is None
     assert decoder.buffered_bytes == 0
+
+
+@given(st.data(), strategies.versions, roles)
+def test_batches_against_a_list(data: st.DataObject, version: int, role: Role) -> None:
+    """Each batch goes on until its room is filled by PUBLISH, SUBSCRIBE and UNSUBSCRIBE."""
+    packets = data.draw(st.lists(strategies.packets(version, sender_of(role)), max_size=12))
+    pieces = cuts_of(data, b"".join(encode(packet, version) for packet in packets))
+    ends = list(accumulate(len(encode(packet, version)) for packet in packets))
+    waiting = list(zip(packets, ends, strict=True))
+    decoder = PacketDecoder(MAX, version, role)
+    fed = taken = 0
+    for piece in pieces:
+        decoder.feed(piece)
+        fed += len(piece)
+        for room in data.draw(st.lists(st.integers(0, 4), max_size=3)):
+            expected = []
+            left = room
+            while left and waiting and waiting[0][1] <= fed:
+                packet, taken = waiting.pop(0)
+                expected.append(packet)
+                left -= isinstance(packet, COUNTED)
+            assert decoder.next_batch(room) == expected
+            assert decoder.buffered_bytes == fed - taken
+    rest = decoder.next_batch(100)
+    assert rest == [packet for packet, _ in waiting]
+    assert decoder.next_batch(100) == []
+
+
+def outcome(
+    stream: bytes, version: int, role: Role, *, room: int
+) -> tuple[list[Packet], str | None]:
+    """All that comes before the error, and the error; room 0: by `next()`."""
+    decoder = PacketDecoder(MAX_SMALL, version, role)
+    decoder.feed(stream)
+    packets: list[Packet] = []
+    try:
+        while True:
+            more = decoder.next_batch(room) if room else [decoder.next()]
+            if not more or more[0] is None:
+                return packets, None
+            packets += [packet for packet in more if packet is not None]
+    except PeerError as error:
+        why = f"{error.reason_code} {error.why}"
+        with pytest.raises(PeerError):  # it stays where it is
+            decoder.next()
+        return packets, why
+
+
+@given(st.data(), strategies.versions, roles, st.integers(1, 5))
+def test_batches_end_where_next_does(
+    data: st.DataObject, version: int, role: Role, room: int
+) -> None:
+    packets = data.draw(
+        st.lists(strategies.packets(version, sender_of(role)), min_size=1, max_size=4)
+    )
+    stream = mutate(data, b"".join(encode(packet, version) for packet in packets))
+    assert outcome(stream, version, role, room=room) == outcome(stream, version, role, room=0)
 
 
 def drain(decoder: PacketDecoder, *, control: bool) -> None:

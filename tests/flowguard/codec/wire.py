@@ -1,8 +1,12 @@
 """Packets by hand, for tests that must not trust the encoder."""
 
+import re
 from typing import Literal
 
+import pytest
+
 from flowguard.codec import Connect, Packet, PacketDecoder
+from flowguard.errors import PeerError
 from flowguard.types import MQTT_5
 
 MAX = 268_435_460
@@ -52,11 +56,30 @@ def connect(
 def decode(
     data: bytes, version: int = MQTT_5, role: Literal["server", "client"] = "server"
 ) -> Packet | None:
-    """The one packet in `data`; None if it is not complete. Nothing may be left behind it."""
-    decoder = PacketDecoder(MAX, version, role)
+    """The one packet in `data`; None if it is not complete. Nothing may be left behind it.
+
+    Taken by `next()` and again by `next_batch()`: they must agree on packets, errors and rests.
+    """
+    decoder, batches = PacketDecoder(MAX, version, role), PacketDecoder(MAX, version, role)
     decoder.feed(data)
-    packet = decoder.next()
+    batches.feed(data)
+    broken: PeerError | None = None
+    packet: Packet | None = None
+    try:
+        packet = decoder.next()
+    except PeerError as error:
+        broken = error
+    if broken is not None:
+        with pytest.raises(type(broken), match=re.escape(broken.why)) as caught:
+            batches.next_batch(10)
+        assert caught.value.reason_code == broken.reason_code
+        assert batches.version == decoder.version
+        raise broken
+    batch = batches.next_batch(10)
+    assert batch == ([] if packet is None else [packet])
+    assert batches.buffered_bytes == decoder.buffered_bytes
     if packet is not None:
+        assert type(batch[0]) is type(packet)
         assert decoder.next() is None
         assert decoder.buffered_bytes == 0
     return packet
