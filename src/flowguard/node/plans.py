@@ -4,6 +4,9 @@ Matching a topic costs microseconds, looking a plan up costs a tenth of one. A p
 session's overlapping subscriptions into one delivery of the highest QoS with all identifiers
 ([MQTT-3.3.4-2], [MQTT-3.3.4-4]) and gathers sessions that get the very same packet in one group,
 so that it is encoded once for all of them. Plans are forgotten when subscriptions change.
+
+A session may have No Local on some of its overlapping subscriptions only. Then its own messages
+reach it by the others alone, at their QoS and with their identifiers: that is what `own` is for.
 """
 
 from dataclasses import dataclass, field
@@ -32,12 +35,16 @@ class Group:
 
 @dataclass(slots=True)
 class Plan:
-    """Where messages of one topic go; `refused`: nowhere, and this is the answer."""
+    """Where messages of one topic go; `refused`: nowhere, and this is the answer.
+
+    A group in `own` is for messages published by one of its sessions, and for that session only.
+    """
 
     groups: list[Group]
     shared: list[Shared]
     durable: bool
     refused: ReasonCode | None = None
+    own: list[Group] = field(default_factory=list)
     is_empty: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,30 +89,46 @@ class Plans:
     def make(self, topic: str) -> Plan:
         """A fresh plan, whatever the topic."""
         routes = self._table.match(topic)
-        merged: dict[Session, SubscriptionOptions] = {}
-        extra: dict[Session, tuple[int, ...]] = {}
-        for session, options in routes.plain:
-            first = merged.get(session)
-            if first is None:
-                merged[session] = options
-                continue
-            extra[session] = (*extra.get(session, _identifiers(first)), *_identifiers(options))
-            merged[session] = SubscriptionOptions(
-                qos=max(first.qos, options.qos),
-                no_local=first.no_local and options.no_local,
-                retain_as_published=first.retain_as_published or options.retain_as_published,
-            )
-        groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
-        durable = bool(routes.groups)
-        for session, options in merged.items():
-            identifiers = extra.get(session, _identifiers(options))
-            key = (options.qos, options.retain_as_published, options.no_local, identifiers)
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = Group(*key, sessions=[])
-            group.sessions.append(session)
-            durable = durable or (session.durable and options.qos > 0)
-        return Plan(list(groups.values()), routes.groups, durable)
+        groups, mixed = _grouped(routes.plain)
+        own: list[Group] = []
+        if mixed:
+            heard = [pair for pair in routes.plain if pair[0] in mixed and not pair[1].no_local]
+            own, _ = _grouped(heard)
+        durable = bool(routes.groups) or any(
+            group.qos and any(session.durable for session in group.sessions) for group in groups
+        )
+        return Plan(groups, routes.groups, durable, own=own)
+
+
+def _grouped(
+    matches: list[tuple[Session, SubscriptionOptions]],
+) -> tuple[list[Group], set[Session]]:
+    """Groups, and the sessions with No Local on some of their subscriptions but not on all."""
+    merged: dict[Session, SubscriptionOptions] = {}
+    extra: dict[Session, tuple[int, ...]] = {}
+    mixed: set[Session] = set()
+    for session, options in matches:
+        first = merged.get(session)
+        if first is None:
+            merged[session] = options
+            continue
+        extra[session] = (*extra.get(session, _identifiers(first)), *_identifiers(options))
+        if first.no_local != options.no_local:
+            mixed.add(session)
+        merged[session] = SubscriptionOptions(
+            qos=max(first.qos, options.qos),
+            no_local=first.no_local or options.no_local,
+            retain_as_published=first.retain_as_published or options.retain_as_published,
+        )
+    groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
+    for session, options in merged.items():
+        identifiers = extra.get(session, _identifiers(options))
+        key = (options.qos, options.retain_as_published, options.no_local, identifiers)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = Group(*key, sessions=[])
+        group.sessions.append(session)
+    return list(groups.values()), mixed
 
 
 def _identifiers(options: SubscriptionOptions) -> tuple[int, ...]:

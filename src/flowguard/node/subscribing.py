@@ -115,7 +115,11 @@ class Subscriber:
     def _retained(
         self, filter: str, options: SubscriptionOptions, now_s: float
     ) -> Iterator[Delivery]:
-        for entry in self._router.retained.match(filter, now_s):
+        retained = self._router.retained
+        for entry in retained.match(filter, now_s):
+            # Replaced while the client was slow: it has got the new one as a live message.
+            if next(retained.match(entry.publish.topic, now_s), None) is not entry:
+                continue
             yield retained_delivery(
                 entry.publish, options.qos, options.identifier, entry.expires_at_s
             )

@@ -18,7 +18,7 @@ from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
 from flowguard.codec.packets import Packet, Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import NEVER_S, Delivery, Sent, Settle, packet_id_of, pos_of
+from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of, pos_of
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
@@ -275,10 +275,15 @@ class Outbound:
             if delivery is None:
                 self._backlog = None
                 return
-            if delivery.qos == 0:
+            if delivery.expires_at_s <= now_s:
+                self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
+            elif delivery.qos == 0:
                 self.send_qos_0(delivery, now_s)
             else:
-                self.send(session.reserve(), delivery, now_s)
+                pos = session.reserve()
+                if session.durable:
+                    self._host.note(Append(session.client_id, pos, delivery))
+                self.send(pos, delivery, now_s)
 
     # --- acknowledgements --------------------------------------------------------------------
 
