@@ -91,9 +91,20 @@ class Reactor:
     def _turn(self, now_s: float) -> bool:
         """One pass over what is ready; False when there was nothing to do."""
         events = self._epoll.poll(0, EVENTS_MAX)
+        if events:
+            now_s = self._serve(events, now_s)
+        runnable = self._node.runnable
+        if runnable:
+            self._node.runnable = []
+            now_s = self._run_slices(runnable, now_s)
+        self.settle(now_s)
+        return bool(events or runnable or self._node.runnable or self._node.dirty)
+
+    def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
+        """Read every ready socket once, in slices; returns the time."""
+        links = self._links
         served = 0
         size_bytes = 0
-        links = self._links
         for fd, event in events:
             link = links.get(fd)
             if link is None:
@@ -101,19 +112,25 @@ class Reactor:
                 continue
             if event & WRITE:
                 self._flush(link, now_s)
-            if event != WRITE:
-                size_bytes += self._on_readable(link, event, now_s)
+            if event == WRITE or (link.connection.queued and not event & BROKEN):
+                continue  # A queued conversation has enough to do: its bytes wait in the socket.
+            try:
+                data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                self._on_end_of_input(link, now_s)
+            elif not link.connection.receive_data(data, now_s):
+                self._update_interest(link)
             served += 1
+            size_bytes += len(data)
             if served >= SLICE_CONNECTIONS or size_bytes >= SLICE_BYTES:
                 self.settle(now_s)
                 served = size_bytes = 0
                 now_s = self._clock()
-        runnable = self._node.runnable
-        if runnable:
-            self._node.runnable = []
-            now_s = self._run_slices(runnable, now_s)
-        self.settle(now_s)
-        return bool(events or runnable or self._node.runnable or self._node.dirty)
+        return now_s
 
     def _run_slices(self, runnable: list[ServerConnection], now_s: float) -> float:
         """Conversations that had more than their window of packets, or waited for room."""
@@ -152,29 +169,13 @@ class Reactor:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _on_readable(self, link: Link, event: int, now_s: float) -> int:
-        """Read once and let the conversation work; the number of bytes read."""
-        connection = link.connection
-        if connection.queued and not event & BROKEN:
-            return 0  # It has enough to do; its bytes wait in the socket.
-        try:
-            data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            data = b""
-        if data:
-            connection.receive_data(data, now_s)
-            if not connection.wants_read:
-                self._update_interest(link)
-            return len(data)
+    def _on_end_of_input(self, link: Link, now_s: float) -> None:
         link.peer_closed = True
         self._set_interest(link, link.interest & ~READ)
-        if connection.ended:
+        if link.connection.ended:
             self._close(link)
         else:
-            connection.receive_eof(now_s)
-        return 0
+            link.connection.receive_eof(now_s)
 
     def _update_interest(self, link: object) -> None:
         assert isinstance(link, Link)

@@ -121,15 +121,18 @@ class ServerConnection:
 
     # --- bytes in ----------------------------------------------------------------------------
 
-    def receive_data(self, data: bytes, now_s: float) -> None:
-        """Bytes from the peer."""
+    def receive_data(self, data: bytes, now_s: float) -> bool:
+        """Bytes from the peer; returns `wants_read`."""
         self.last_received_s = now_s
         self._host.counters.bytes_received += len(data)
         if self.state is ENDED:
-            return
+            return False
         self._decoder.feed(data)
         if not self.queued:
             self.run(now_s)
+        return (self.drained and self.outbound.outbox_bytes <= self._outbox_limit) or (
+            self.wants_read
+        )
 
     def receive_eof(self, now_s: float) -> None:
         """The peer sends no more; what it sent is still worked off, then the connection ends."""
@@ -142,7 +145,10 @@ class ServerConnection:
         """Work on what is buffered, as far as window and state allow."""
         try:
             if self.state is CONNECTED:
-                self._run_inbound(now_s)
+                assert self.inbound is not None
+                self.drained = self.inbound.run(now_s)
+                if not self.drained:
+                    self._wait_for_room(self.inbound)
             elif self.state is CONNECTING:
                 self._run_handshake(now_s)
             elif self.state is OPENED:
@@ -152,12 +158,9 @@ class ServerConnection:
         if self._eof and not self._may_go_on():
             self.end(None, now_s)
 
-    def _run_inbound(self, now_s: float) -> None:
-        assert self.inbound is not None
-        self.drained = self.inbound.run(now_s)
-        if self.drained:
-            return
-        if self.inbound.window.room():
+    def _wait_for_room(self, inbound: Inbound) -> None:
+        """Packets are left: for the next turn if the window has room, else for its opening."""
+        if inbound.window.room():
             self.schedule()
         else:
             self._host.paused(self)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 """Messages stay in the queue while more than this is unsent: there they can still expire."""
+SHARED_BYTES: Final = 4 * 1024
 _DUP: Final = 0x08
 _ABSENT: Final = object()
 
@@ -77,7 +78,7 @@ class Outbound:
         self._alias_max = 0
         self._aliases: dict[str, int] | None = None
         self._resend: deque[int] | None = None
-        self._backlog: Iterator[Delivery] | None = None
+        self._backlog: deque[Iterator[Delivery]] | None = None
 
     def limit_packets(self, properties: Properties) -> None:
         """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
@@ -188,17 +189,6 @@ class Outbound:
         if self._aliases and next(reversed(self._aliases)) == delivery.message.topic:
             self._aliases.popitem()
 
-    def may_send(self, pos: int, delivery: Delivery) -> bool:
-        """Whether a new message may leave now: nothing waits before it, and there is room."""
-        session = self._session
-        assert session is not None
-        return (
-            not self.has_more
-            and len(session.inflight) < self._inflight_max
-            and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
-            and packet_id_of(pos, delivery.qos) not in session.inflight
-        )
-
     def _open(self, session: "Session") -> bool:
         return (
             self._resend is None
@@ -206,10 +196,21 @@ class Outbound:
             and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
         )
 
-    def send(self, pos: int, delivery: Delivery, now_s: float) -> None:
-        """Send a QoS 1 or 2 message for the first time; the caller made sure it may leave."""
+    def send(self, pos: int, delivery: Delivery, now_s: float) -> bool:
+        """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
+
+        The caller made sure that no message waits before it.
+        """
         session = self._session
         assert session is not None
+        inflight = session.inflight
+        packet_id = packet_id_of(pos, delivery.qos)
+        if (
+            len(inflight) >= self._inflight_max
+            or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
+            or packet_id in inflight
+        ):
+            return False
         if self.version == MQTT_5:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
@@ -219,17 +220,24 @@ class Outbound:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
             session.drop(pos, Reason.PACKET_TOO_LARGE, self._host)
             self._forget_alias(delivery)
-            return
+            return True
         self._host.counters.publish_sent += 1
-        packet_id = packet_id_of(pos, delivery.qos)
-        session.inflight[packet_id] = delivery
-        self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        inflight[packet_id] = delivery
+        self._append(head, packet_id, tail)
         self.outbox_bytes += size_bytes
         if session.durable:
             self._host.note(Sent(session.client_id, pos))
         if not self.dirty:
             self.dirty = True
             self._host.dirty.append(self.connection)
+        return True
+
+    def _append(self, head: bytes, packet_id: int, tail: bytes) -> None:
+        """A large payload is shared by all who get it, until it is sent; a small one is copied."""
+        if len(tail) < SHARED_BYTES:
+            self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        else:
+            self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
 
     def pump(self, now_s: float) -> None:
         """Send what may be sent: first resends, then the queue, then the retained backlog."""
@@ -252,29 +260,33 @@ class Outbound:
             if head is None:
                 return
             pos, delivery = head
-            if packet_id_of(pos, delivery.qos) in session.inflight:
-                return
-            queue.take()
             if delivery.expires_at_s <= now_s:
                 # [MQTT-3.3.2-5]
                 session.drop(pos, Reason.MESSAGE_EXPIRED, self._host)
-            else:
-                self.send(pos, delivery, now_s)
+            elif not self.send(pos, delivery, now_s):
+                return
+            queue.take()
 
     def replay(self, deliveries: Iterator[Delivery]) -> None:
         """Send these (retained) messages at the pace of the client, after what is queued."""
         self.has_more = True
-        self._backlog = deliveries if self._backlog is None else _chain(self._backlog, deliveries)
+        if self._backlog is None:
+            self._backlog = deque()
+        self._backlog.append(deliveries)
 
     def _pump_backlog(self, session: "Session", now_s: float) -> None:
-        assert self._backlog is not None
+        backlog = self._backlog
+        assert backlog is not None
         while self._open(session) and packet_id_of(session.next_pos, 1) not in session.inflight:
             if packet_id_of(session.next_pos, 2) in session.inflight:
                 return
-            delivery = next(self._backlog, None)
+            delivery = next(backlog[0], None)
             if delivery is None:
-                self._backlog = None
-                return
+                backlog.popleft()
+                if not backlog:
+                    self._backlog = None
+                    return
+                continue
             if delivery.expires_at_s <= now_s:
                 self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
             elif delivery.qos == 0:
@@ -396,6 +408,8 @@ class Outbound:
         if self._alias_max and delivery.qos < 2:  # MQTT.js 5.16 forgets the topic with QoS 2.
             return self._frame_with_alias(delivery, properties)
         frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
+        if not delivery.qos:
+            frame = (frame[0] + frame[1], b"")
         if delivery.expires_at_s == NEVER_S:
             delivery.frame_v5 = frame
         return frame
@@ -432,6 +446,8 @@ class Outbound:
 
 def _frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
     frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
+    if not delivery.qos:
+        frame = (frame[0] + frame[1], b"")
     delivery.frame_v4 = frame
     return frame
 
@@ -454,8 +470,3 @@ def _forwarded(delivery: Delivery, now_s: float) -> Properties:
         user_properties=received.user_properties,  # [MQTT-3.3.2-17]
         subscription_identifiers=delivery.identifiers,  # [MQTT-3.3.4-3]
     )
-
-
-def _chain(first: Iterator[Delivery], second: Iterator[Delivery]) -> Iterator[Delivery]:
-    yield from first
-    yield from second

@@ -79,8 +79,7 @@ class Session:
         if self.ended:
             return
         outbound = self.outbound
-        if outbound is not None and outbound.may_send(pos, delivery):
-            outbound.send(pos, delivery, now_s)
+        if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
             return
         reason = self.queue.offer((pos, delivery), delivery.size_bytes)
         if reason is not None:
