@@ -4,6 +4,7 @@ import typer
 
 from flowguard.cli.demo import demo
 from flowguard.cli.serve import serve
+from flowguard.cli.settings import settings
 from flowguard.cli.storm import storm
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(demo)
 app.command()(storm)
+app.command()(settings)
 
 
 @app.callback()

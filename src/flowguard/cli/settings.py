@@ -1,11 +1,13 @@
 """Settings from a TOML file and `FLOWGUARD_...` variables, with errors that name the key."""
 
+import json
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
@@ -42,6 +44,27 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
             for item in error.errors()
         ]
         raise ConfigError("\n".join(lines)) from error
+
+
+def settings() -> None:
+    """Print every setting with its unit and default, as a TOML file for `serve --config`."""
+    sys.stdout.write(settings_toml())
+
+
+def settings_toml() -> str:
+    """All settings, commented out, each with its meaning; a valid TOML file."""
+    lines = ["# flowguard serve --config FILE; every line here shows a default."]
+    for section, field in Settings.model_fields.items():
+        model = field.annotation
+        assert isinstance(model, type)
+        assert issubclass(model, BaseModel)
+        lines += ["", f"[{section}]"]
+        for name, item in model.model_fields.items():
+            assert item.description is not None
+            lines += [f"# {line}" for line in item.description.splitlines()]
+            value = "(absent)" if item.default is None else json.dumps(item.default)
+            lines.append(f"# {name} = {value}")
+    return "\n".join(lines) + "\n"
 
 
 def parse_address(text: str) -> tuple[str, int]:

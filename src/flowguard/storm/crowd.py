@@ -57,6 +57,7 @@ class Crowd:
         await self.loop.run(
             lambda now_s: self._stopped or self.tally.settled or now_s >= until_s,
         )
+        self.tally.seconds = self.loop.clock() - started_s
         return not self._stopped
 
     async def leave(self) -> None:

@@ -98,6 +98,8 @@ class TrafficPlan:
     rate_per_s: float | None = None
     """Messages per second of each publisher; None: as fast as the bounds allow."""
     seconds: float = 10.0
+    late_s: float = 5.0
+    """After the last PUBLISH: how long what is on its way may take to arrive."""
 
     @property
     def backlog_share(self) -> int:

@@ -73,6 +73,7 @@ class ConnectTally:
         "lost",
         "ended",
         "attempts_max",
+        "seconds",
         "to_connected",
         "answer",
     )
@@ -108,6 +109,8 @@ class ConnectTally:
         self.ended: Counter[int] = Counter()
         """DISCONNECT that the broker sent, by reason code."""
         self.attempts_max = 0
+        self.seconds = 0.0
+        """From the first attempt until nobody tried any more."""
         self.to_connected = Latencies()
         """From a client's first attempt to CONNACK 0."""
         self.answer = Latencies()
@@ -130,6 +133,7 @@ class ConnectTally:
             "attempts": self.attempts,
             "attempts_mean": round(self.attempts / max(1, self.clients), 3),
             "attempts_max": self.attempts_max,
+            "connect_seconds": round(self.seconds, 3),
             "accepted": self.accepted,
             "busy": self.busy,
             "refused": _by_code(self.refused),

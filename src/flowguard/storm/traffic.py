@@ -6,16 +6,13 @@ less those whose publisher was never told that they are taken.
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 from flowguard.storm.crowd import Crowd
 from flowguard.storm.plan import CrowdPlan, Target, TrafficPlan
 from flowguard.storm.publisher import Publisher
 from flowguard.storm.subscriber import Flow, Subscriber
 from flowguard.storm.tally import Result, TrafficTally
-
-LATE_S: Final = 5.0
-"""After the last PUBLISH: how long what is on its way may take to arrive."""
 
 
 @final
@@ -88,7 +85,7 @@ class Traffic:
         await loop.run(lambda now_s: self.crowd.stopped or now_s >= until_s)
         self.publishing = False
         self.tally.seconds = loop.clock() - started_s
-        until_s = loop.clock() + LATE_S
+        until_s = loop.clock() + self.plan.late_s
         await loop.run(
             lambda now_s: now_s >= until_s or all(each.settled for each in self.publishers)
         )

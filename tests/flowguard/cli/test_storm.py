@@ -1,0 +1,78 @@
+"""`flowguard storm` as a program, against `flowguard serve`."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FLOWGUARD = [sys.executable, "-m", "flowguard"]
+LIMIT_S = 60
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    command = [*FLOWGUARD, "serve", "--listen", "127.0.0.1:0"]
+    data = str(tmp_path_factory.mktemp("data"))
+    with subprocess.Popen(
+        [*command, "--data", data], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().removeprefix("listening on ").strip()
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+
+
+def storm(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*FLOWGUARD, "storm", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+
+def test_json_is_all_that_stdout_has(address: str) -> None:
+    done = storm(address, "connect", "--clients", "50", "--hold", "0", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert (result["scenario"], result["version"], result["target"]) == ("connect", "5.0", address)
+    assert result["connected"] == result["clients"] == 50
+    assert "50" in done.stderr
+
+
+@pytest.mark.parametrize("scenario", ["pairs", "fanout", "fanin"])
+def test_messages_flow_and_the_result_lands_in_a_file(
+    address: str, scenario: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.json"
+    words = ["--clients", "5", "--pairs", "5", "--seconds", "0.2", "--version", "3.1.1"]
+    done = storm(address, scenario, *words, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "received" in done.stdout
+    result = json.loads(path.read_text())
+    assert result["received"] == result["expected"] > 0
+
+
+def test_nobody_there_is_exit_code_1() -> None:
+    done = storm("127.0.0.1:1", "connect", "--clients", "3", "--retry", "none", "--json", "-")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["unreachable"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["localhost", "connect"], "HOST:PORT"),
+        (["127.0.0.1:1", "connect", "--clients", "100000000"], "open files"),
+        (["127.0.0.1:1", "tornado"], "scenario"),
+        (["127.0.0.1:1", "pairs", "--qos", "3"], "qos"),
+    ],
+)
+def test_what_cannot_be_done_is_said_at_once(words: list[str], hint: str) -> None:
+    done = storm(*words)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,149 @@
+import pytest
+import trio
+
+from flowguard.codec import Connack, encode
+from flowguard.storm import Crowd, CrowdPlan, Retry, RetryPolicy, Target
+from flowguard.types import MQTT_5, MQTT_311
+from tests.flowguard.storm.servers import LINGER_ZERO, broker, server, target, until
+
+ONCE = RetryPolicy(Retry.NONE)
+SOON = RetryPolicy(Retry.BACKOFF, first_s=0.01, max_s=0.1)
+
+
+async def run(where: Target, plan: CrowdPlan) -> Crowd:
+    crowd = Crowd(where, plan, trio.current_time)
+    with trio.fail_after(30):
+        await crowd.run()
+    return crowd
+
+
+@pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
+async def test_everybody_gets_in_where_there_is_room(version: int) -> None:
+    async with broker() as running:
+        crowd = await run(target(running.address, version), CrowdPlan(200, hold_s=0.0))
+    tally = crowd.tally
+    assert (tally.connected, tally.accepted, tally.attempts) == (200, 200, 200)
+    assert tally.settled
+    assert tally.to_connected.count == tally.answer.count == 200
+    assert running.node.counters.connects_accepted == 200
+
+
+@pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
+async def test_who_is_refused_comes_back_until_it_is_in(version: int) -> None:
+    limits = {"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}}
+    async with broker(limits) as running:
+        plan = CrowdPlan(40, SOON, hold_s=0.0, durable=True)
+        crowd = await run(target(running.address, version), plan)
+    tally = crowd.tally
+    assert tally.connected == 40
+    assert tally.busy > 0
+    assert 0 < tally.came_back <= tally.busy
+    assert tally.attempts == 40 + tally.busy
+    assert tally.busy == running.node.counters.connects_refused
+    assert tally.resets == tally.closed == tally.timeouts == tally.lost == 0
+
+
+async def test_without_retries_a_refusal_is_the_end() -> None:
+    limits = {"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}}
+    async with broker(limits) as running:
+        crowd = await run(target(running.address), CrowdPlan(40, ONCE, hold_s=0.0))
+    tally = crowd.tally
+    assert tally.gave_up == tally.busy > 0
+    assert tally.connected + tally.gave_up == tally.attempts == 40
+
+
+async def test_durable_sessions_are_gone_when_a_5_0_storm_is_over() -> None:
+    async with broker() as running:
+        await run(target(running.address), CrowdPlan(50, hold_s=0.0, durable=True))
+        await until(lambda: not running.node.registry.sessions)
+
+
+async def test_connections_that_the_broker_ends_are_lost() -> None:
+    async with broker() as running:
+        crowd = Crowd(target(running.address), CrowdPlan(20, hold_s=30.0), trio.current_time)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crowd.run)
+            await until(lambda: crowd.tally.connected == 20)
+            running.stop.set()
+            await until(lambda: crowd.tally.lost == 20)
+            crowd.stop()
+    assert crowd.tally.connected == 0
+    assert crowd.tally.ended == {0x8B: 20}
+
+
+async def test_stop_ends_a_storm_in_order() -> None:
+    async with broker() as running:
+        crowd = Crowd(target(running.address), CrowdPlan(20, hold_s=600.0), trio.current_time)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crowd.run)
+            await until(lambda: crowd.tally.connected == 20)
+            crowd.stop()
+        assert crowd.tally.connected == 20
+        assert crowd.tally.lost == 0
+
+
+async def test_a_crowd_that_never_gets_in_stops_trying() -> None:
+    async with server(lambda stream: stream.aclose()) as address:
+        crowd = await run(target(address), CrowdPlan(5, SOON, seconds=0.2, hold_s=0.0))
+    assert crowd.tally.trying == 5
+    assert crowd.tally.attempts > 5
+
+
+# --- brokers that misbehave ----------------------------------------------------------------------
+
+
+async def test_silence_is_a_timeout() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with server(silent) as address:
+        crowd = await run(target(address), CrowdPlan(5, ONCE, timeout_s=0.1, hold_s=0.0))
+    assert crowd.tally.timeouts == crowd.tally.gave_up == 5
+
+
+async def test_a_reset_is_a_reset() -> None:
+    async def resetting(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, LINGER_ZERO)
+        await stream.aclose()
+
+    async with server(resetting) as address:
+        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    assert crowd.tally.resets == crowd.tally.gave_up == 5
+
+
+async def test_an_end_without_a_word_is_no_reset() -> None:
+    async def mute(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+
+    async with server(mute) as address:
+        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    assert crowd.tally.closed == crowd.tally.gave_up == 5
+
+
+async def test_bytes_that_are_no_mqtt_are_told_apart() -> None:
+    async def web(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with server(web) as address:
+        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    assert crowd.tally.broken == crowd.tally.gave_up == 5
+
+
+async def test_other_refusals_are_counted_by_code() -> None:
+    async def refusing(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(encode(Connack(reason_code=0x87), MQTT_5))
+
+    async with server(refusing) as address:
+        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    assert crowd.tally.refused == {0x87: 5}
+    assert crowd.tally.busy == 0
+
+
+async def test_nobody_there_is_unreachable() -> None:
+    async with server(lambda stream: stream.aclose()) as address:
+        pass
+    crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    assert crowd.tally.unreachable == crowd.tally.gave_up == 5
