@@ -309,9 +309,10 @@ class PacketDecoder:
 
     def _next_of_more(self) -> Packet | None:
         """`next()` where `_data` holds no complete packet: bring on what lies behind it."""
-        rest = self._data[self._pos :]  # at most a part of one packet: the chunk goes free
-        self._data = rest
-        self._pos = 0
+        if self._pos:
+            self._data = self._data[self._pos :]  # a part of one packet: the chunk goes free
+            self._pos = 0
+        rest = self._data
         tail = self._tail
         if self._deferred is not None:
             assert not rest
