@@ -81,7 +81,7 @@ def _table(outcome: Outcome, traffic: dict[str, Any], crowd: dict[str, Any]) -> 
     row(
         "told 137, and came back",
         f"{crowd['came_back']:,}",
-        f"{crowd['busy']:,} refusals, {crowd['attempts_max']} tries at most",
+        f"{crowd['busy']:,} refusals, up to {crowd['attempts_max']} tries",
     )
     bad = traffic["resets"] + crowd["resets"] + traffic["lost"] + crowd["lost"]
     row(
