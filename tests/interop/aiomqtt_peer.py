@@ -71,7 +71,7 @@ class AiomqttConnection(Connection):
                 )
         except aiomqtt.MqttError as error:
             code = getattr(error.__cause__, "rc", None)
-            self.ended.put(getattr(code, "value", None))
+            self.ended.put(getattr(code, "value", None) if self._is_5 else None)
 
     def subscribe(self, *subscriptions: Subscription) -> list[int]:
         topics = paho_subscriptions(subscriptions, self._is_5)

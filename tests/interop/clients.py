@@ -1,8 +1,13 @@
 """Who takes part, and the marks that run a test once for each of them."""
 
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+
+from tests.interop.peer import Engines, Peer
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,37 @@ def _each(names: list[str]) -> pytest.MarkDecorator:
 
 
 ALL = _names()
+every_nameless = _each([name for name in _names(only_libraries=True) if name[-4:] != " 3.1"])
 every_peer = _each(ALL)
 every_library = _each(_names(only_libraries=True))
 every_peer_with_5 = _each(_names(only_5=True))
 every_library_with_5 = _each(_names(only_5=True, only_libraries=True))
 every_qos = pytest.mark.parametrize("qos", [0, 1, 2])
+
+
+def make_peer(name: str, port: int, engines: Engines) -> Peer:
+    """ "gmqtt 5.0", for a broker on that port; skips the test where gmqtt is not installed."""
+    client, version = name.split()
+    module = importlib.import_module(f"tests.interop.{client}_peer")
+    peer: Peer = getattr(module, CLIENTS[client].class_name)(version, port, engines)
+    peer.require()
+    return peer
+
+
+@contextmanager
+def all_installed(port: int, engines: Engines) -> Iterator[list[Peer]]:
+    """Every client in every version at one broker; skips the test if there is none at all."""
+    peers: list[Peer] = []
+    missing: list[str] = []
+    for name in ALL:
+        try:
+            peers.append(make_peer(name, port, engines))
+        except pytest.skip.Exception as reason:
+            missing.append(str(reason))
+    if not peers:
+        pytest.skip("\n".join(missing))
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            peer.close()

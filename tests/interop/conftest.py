@@ -1,11 +1,10 @@
-import importlib
 import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.interop.broker import Broker, running_broker
-from tests.interop.clients import CLIENTS
+from tests.interop.clients import make_peer
 from tests.interop.peer import Engines, Peer
 
 _numbers = itertools.count(1)
@@ -30,17 +29,9 @@ def topic() -> str:
     return f"test/{next(_numbers)}"
 
 
-def make_peer(name: str, broker: Broker, engines: Engines) -> Peer:
-    """ "gmqtt 5.0"; skips the test where that client is not installed."""
-    client, version = name.split()
-    module = importlib.import_module(f"tests.interop.{client}_peer")
-    peer: Peer = getattr(module, CLIENTS[client].class_name)(version, broker.port, engines)
-    return peer
-
-
 @pytest.fixture
 def peer(request: pytest.FixtureRequest, broker: Broker, engines: Engines) -> Iterator[Peer]:
-    """The client that `every_peer` and its like name."""
-    made = make_peer(request.param, broker, engines)
+    """The client that `every_peer` and its like name; skips where it is not installed."""
+    made = make_peer(request.param, broker.port, engines)
     yield made
     made.close()

@@ -20,8 +20,15 @@ AT_ONCE = 50
 NO_RECONNECT = {"reconnect_retries": -2}
 """0 would still try once, -1 is for ever."""
 MANY = ("subscription_identifier", "user_property")
-OWN_KEYS = ("dup", "retain")
-"""What gmqtt adds to the properties."""
+OWN_KEYS = ("dup", "retain", "topic_alias")
+"""What gmqtt adds to the properties, and what it has done with."""
+OWN_NAMES = {"payload_format_indicator": "payload_format_id"}
+NAMES = {own: name for name, own in OWN_NAMES.items()}
+
+
+def to_gmqtt(message: Message) -> Any:
+    properties = {OWN_NAMES.get(name, name): value for name, value in message.properties.items()}
+    return gmqtt.Message(message.topic, message.payload, message.qos, message.retain, **properties)
 
 
 class GmqttConnection(Connection):
@@ -38,14 +45,15 @@ class GmqttConnection(Connection):
 
     async def _connect(self, peer: Peer, opening: Opening) -> None:
         will = opening.will
+        rest: dict[str, Any] = {}
+        if peer.is_5:
+            rest = {"session_expiry_interval": opening.expiry_s, "topic_alias_maximum": 10}
         self._client = client = gmqtt.Client(
             opening.client_id,
             clean_session=opening.clean,
             persistent_storage=self._storage,
-            will_message=None
-            if will is None
-            else gmqtt.Message(will.topic, will.payload, will.qos, will.retain, **will.properties),
-            **({"session_expiry_interval": opening.expiry_s} if peer.is_5 else {}),
+            will_message=None if will is None else to_gmqtt(will),
+            **rest,
         )
         client.set_config(NO_RECONNECT)
         client.on_connect = self._on_connect
@@ -73,7 +81,7 @@ class GmqttConnection(Connection):
         self, client: Any, topic: str, payload: bytes, qos: int, properties: dict[str, Any]
     ) -> int:
         values = {
-            name: value if name in MANY else value[0]
+            NAMES.get(name, name): value if name in MANY else value[0]
             for name, value in properties.items()
             if name not in OWN_KEYS
         }
@@ -112,7 +120,7 @@ class GmqttConnection(Connection):
 
     async def _publish(self, messages: tuple[Message, ...]) -> None:
         for number, each in enumerate(messages, 1):
-            self._client.publish(each.topic, each.payload, each.qos, each.retain, **each.properties)
+            self._client.publish(to_gmqtt(each))
             if number % AT_ONCE == 0:
                 await self._storage.wait_empty()
         await self._storage.wait_empty()

@@ -46,6 +46,8 @@ def read_message(line: str) -> Message:
             properties["user_property"] = [tuple(pair) for pair in value]
         elif name == "correlation-data":
             properties["correlation_data"] = value.encode()
+        elif name == "subscription-identifier":
+            properties["subscription_identifier"] = value if isinstance(value, list) else [value]
         else:
             properties[name.replace("-", "_")] = value
     return Message(
@@ -120,7 +122,7 @@ class MosquittoConnection(Connection):
                 self.inbox.put(read_message(line))
             elif line.startswith("Subscribed"):
                 self._granted.put(line)
-            elif "received DISCONNECT" in line:
+            elif line.startswith("Received DISCONNECT"):
                 self.ended.put(int(line.rpartition("(")[2].rstrip(")\n")))
         self._granted.put("the process has ended: 255")
         self.ended.put(None)
@@ -173,12 +175,24 @@ class MosquittoConnection(Connection):
 class Mosquitto(Peer):
     resumes_silently = False
 
+    def require(self) -> None:
+        program("mosquitto_pub")
+        program("mosquitto_sub")
+
+    @property
+    def notices_the_end(self) -> bool:
+        """Without DISCONNECT it tries to come back for ever, without a word."""
+        return self.is_5
+
+    @property
+    def leaves_with_will(self) -> bool:
+        """A mosquitto_sub that is interrupted says DISCONNECT 0x04."""
+        return self.is_5
+
     def words(self, name: str) -> list[str]:
         """The first words of a command."""
         version = PROTOCOLS[self.version]
         return [program(name), "-h", "127.0.0.1", "-p", str(self.port), "-V", version]
 
     def connect(self, opening: Opening) -> Connection:
-        program("mosquitto_pub")
-        program("mosquitto_sub")
         return MosquittoConnection(self, opening)

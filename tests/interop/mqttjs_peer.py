@@ -18,6 +18,8 @@ from tests.interop.peer import Connection, Message, Opening, Peer, Subscription
 
 SCRIPT = Path(__file__).with_name("mqttjs.cjs")
 PACKAGE = SCRIPT.parents[2] / ".peers" / "node_modules" / "mqtt"
+AT_ONCE = 100
+"""MQTT.js does not heed the server's Receive Maximum, which is this."""
 PROTOCOLS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 NAMES = {
     "content_type": "contentType",
@@ -58,6 +60,8 @@ def from_js(properties: dict[str, Any]) -> dict[str, Any]:
             value = base64.b64decode(value["base64"])
         elif name == "payload_format_indicator":
             value = int(value)
+        elif name == "subscription_identifier":
+            value = value if isinstance(value, list) else [value]
         result[name] = value
     return result
 
@@ -67,10 +71,7 @@ class Node:
 
     def __init__(self) -> None:
         node = shutil.which("node")
-        if node is None:
-            pytest.skip("node is missing: make test installs it (apt-get install nodejs npm)")
-        if not PACKAGE.exists():
-            pytest.skip("MQTT.js is missing: make test installs it (scripts/setup-test-peers.sh)")
+        assert node is not None
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._listeners: dict[int, Callable[[dict[str, Any]], None]] = {}
@@ -190,7 +191,9 @@ class MqttJsConnection(Connection):
         self._node.ask("unsubscribe", self._handle, filter=filter)
 
     def publish(self, *messages: Message) -> None:
-        self._node.ask("publish", self._handle, messages=[message_to_js(each) for each in messages])
+        for start in range(0, len(messages), AT_ONCE):
+            group = [message_to_js(each) for each in messages[start : start + AT_ONCE]]
+            self._node.ask("publish", self._handle, messages=group)
 
     def disconnect(self) -> None:
         self._node.ask("disconnect", self._handle)
@@ -200,5 +203,11 @@ class MqttJsConnection(Connection):
 
 
 class MqttJs(Peer):
+    def require(self) -> None:
+        if shutil.which("node") is None:
+            pytest.skip("node is missing: make test installs it (apt-get install nodejs npm)")
+        if not PACKAGE.exists():
+            pytest.skip("MQTT.js is missing: make test installs it (scripts/setup-test-peers.sh)")
+
     def connect(self, opening: Opening) -> Connection:
         return MqttJsConnection(self, opening)

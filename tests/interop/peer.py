@@ -117,14 +117,26 @@ class Peer(abc.ABC):
 
     resumes_silently: ClassVar[bool] = True
     """False: subscribes again whenever it connects."""
-    forgets: ClassVar[tuple[str, ...]] = ()
-    """Properties of a PUBLISH that the client receives and does not show."""
 
     def __init__(self, version: str, port: int, engines: Engines) -> None:
         self.version = version
         self.port = port
         self.engines = engines
         self._open: list[Connection] = []
+
+    def require(self) -> None:
+        """Skip the test if a program is missing; a Python package is missed at its import."""
+        return
+
+    @property
+    def notices_the_end(self) -> bool:
+        """False: `Connection.wait_ended` would wait for ever."""
+        return True
+
+    @property
+    def leaves_with_will(self) -> bool:
+        """True: asks for its will when it disconnects."""
+        return False
 
     @property
     def is_5(self) -> bool:
@@ -142,6 +154,8 @@ class Peer(abc.ABC):
         if not self.is_5:
             opening = replace(opening, expiry_s=0)
         connection = self.connect(opening)
+        if self.version == "3.1":
+            connection.session_present = None  # A CONNACK of 3.1 has no such bit.
         self._open.append(connection)
         return connection
 

@@ -1,3 +1,4 @@
+import time
 import uuid
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from tests.interop.clients import (
     every_library,
     every_library_with_5,
+    every_nameless,
     every_peer,
     every_peer_with_5,
     every_qos,
@@ -48,6 +50,8 @@ def test_who_disconnects_has_no_will(peer: Peer, topic: str) -> None:
     watcher = peer.open(Subscription(topic, 1))
     peer.open("nothing", will=Message(topic, b"gone", 1)).disconnect()
     peer.open().publish(Message(topic, b"all is well", 1))
+    if peer.leaves_with_will:
+        assert watcher.receive().payload == b"gone"
     assert watcher.receive().payload == b"all is well"
 
 
@@ -78,17 +82,17 @@ def test_who_comes_back_in_time_has_no_will(peer: Peer, topic: str, client_id: s
 # --- sessions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["disconnect", "cut"])
+@pytest.mark.parametrize(("qos", "end"), [(1, "cut"), (2, "disconnect")])
 @every_peer
-def test_a_session_is_resumed(peer: Peer, topic: str, client_id: str, end: str) -> None:
+def test_a_session_is_resumed(peer: Peer, topic: str, client_id: str, qos: int, end: str) -> None:
     mine = {"client_id": client_id, "clean": False, "expiry_s": EXPIRY_S}
-    first = peer.open(Subscription(topic, 2), **mine)
+    first = peer.open(Subscription(topic, qos), **mine)
     assert first.session_present in (False, None)
     getattr(first, end)()
-    sent = [Message(topic, b"%d" % number, 1 + number % 2) for number in range(150)]
+    sent = [Message(topic, b"%d" % number, qos) for number in range(150)]
     peer.open().publish(*sent)
     # mosquitto_sub cannot but subscribe again, which changes nothing.
-    again = [] if peer.resumes_silently else [Subscription(topic, 2)]
+    again = [] if peer.resumes_silently else [Subscription(topic, qos)]
     second = peer.open(*again, **mine)
     assert second.session_present in (True, None)
     assert [second.receive() for _ in sent] == sent
@@ -122,8 +126,6 @@ def test_messages_expire_in_the_queue(peer: Peer, topic: str, client_id: str) ->
     peer.open(Subscription(topic, 1), **mine).disconnect()
     short = Message(topic, b"short", 1, properties={"message_expiry_interval": 1})
     peer.open().publish(short, Message(topic, b"long", 1))
-    import time
-
     time.sleep(1.1)  # The interval of the standard is in whole seconds.
     assert peer.open(**mine).receive().payload == b"long"
 
@@ -155,3 +157,14 @@ def test_a_group_shares_the_work(peer: Peer, topic: str, qos: int) -> None:
         done += mine
     assert sorted(done, key=int) == work
     assert [outsider.receive().payload for _ in range(61)] == [*work, b"end"]
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+@every_nameless
+def test_the_broker_names_who_has_no_name(peer: Peer, topic: str) -> None:
+    """gmqtt would name itself; in 3.1 everybody has a name."""
+    clients = [peer.open(Subscription(topic, 1), client_id="") for _ in range(2)]
+    peer.open().publish(Message(topic, b"x", 1))
+    assert [each.receive().payload for each in clients] == [b"x", b"x"]
