@@ -14,7 +14,9 @@ PACKET_SIZE_MAX = 268_435_460
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
 
 
 class FlowSettings(_Settings):
@@ -59,7 +61,7 @@ class SessionSettings(_Settings):
     """QoS 1 and 2 messages waiting for a client, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
     """The same, bytes."""
-    outbox_bytes_max: int = Field(MIB, ge=16 * KIB)
+    outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
     """Subscriptions of one client, filters."""
@@ -112,5 +114,10 @@ class Settings(_Settings):
             raise ValueError(
                 "session.outbox_bytes_max is above node.outbox_bytes_max; "
                 "raise the node's or lower the session's"
+            )
+        if self.session.packet_size_max > self.session.queue_bytes_max:
+            raise ValueError(
+                "session.packet_size_max is above session.queue_bytes_max: "
+                "the largest message could never wait for anybody; raise the queue's"
             )
         return self

@@ -18,7 +18,7 @@ from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
 from flowguard.codec.packets import Packet, Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of, pos_of
+from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
@@ -173,8 +173,10 @@ class Outbound:
         """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
         if size_bytes > self._packet_size_max:
             return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
-        if self.outbox_bytes + size_bytes > self._outbox_max:
-            return Reason.OUTBOX_BYTES
+        if self.outbox and self.outbox_bytes + size_bytes > self._outbox_max:
+            return Reason.OUTBOX_BYTES  # One message is always possible.
+        if not self.blocked:
+            return None
         if not self._host.outbox_budget.take(size_bytes):
             return Reason.NODE_OUTBOX_BYTES
         self._blocked_bytes += size_bytes
@@ -226,6 +228,7 @@ class Outbound:
         self._append(head, packet_id, tail)
         self.outbox_bytes += size_bytes
         if session.durable:
+            session.positions[packet_id] = pos
             self._host.note(Sent(session.client_id, pos))
         if not self.dirty:
             self.dirty = True
@@ -336,8 +339,7 @@ class Outbound:
             return
         session.inflight[packet_id] = None
         if session.durable:
-            pos = pos_of(packet_id, session.next_pos)
-            self._host.received(session, packet_id, pos, now_s)
+            self._host.received(session, packet_id, session.positions[packet_id], now_s)
         else:
             self.release(packet_id)
 
@@ -357,7 +359,7 @@ class Outbound:
     def _settle(self, session: "Session", packet_id: int) -> None:
         del session.inflight[packet_id]
         if session.durable:
-            self._host.note(Settle(session.client_id, pos_of(packet_id, session.next_pos)))
+            self._host.note(Settle(session.client_id, session.positions.pop(packet_id)))
 
     # --- resume ------------------------------------------------------------------------------
 
@@ -365,8 +367,13 @@ class Outbound:
         """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
         session = self._session
         assert session is not None
-        if session.inflight:
-            self._resend = deque(session.inflight)
+        resend: deque[int] = deque()
+        for packet_id, delivery in session.inflight.items():
+            if delivery is None:
+                self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
+            else:
+                resend.append(packet_id)
+        self._resend = resend or None
         self.pump(now_s)
 
     def _pump_resend(self, session: "Session", now_s: float) -> None:
@@ -376,10 +383,8 @@ class Outbound:
             if len(session.inflight) - len(resend) >= self._inflight_max:
                 return
             packet_id = resend.popleft()
-            delivery = session.inflight.get(packet_id, _ABSENT)
-            if delivery is None:
-                self.release(packet_id)
-            elif isinstance(delivery, Delivery):
+            delivery = session.inflight.get(packet_id)
+            if delivery is not None:
                 self._send_again(session, packet_id, delivery, now_s)
         if not resend:
             self._resend = None
