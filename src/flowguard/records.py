@@ -25,14 +25,6 @@ def packet_id_of(pos: int, qos: int) -> int:
     return 1 + pos % QOS_1_IDS if qos == 1 else QOS_2_IDS + pos % QOS_2_IDS
 
 
-def pos_of(packet_id: int, next_pos: int) -> int:
-    """The newest position before `next_pos` that has this packet identifier."""
-    period, residue = (
-        (QOS_1_IDS, packet_id - 1) if packet_id <= QOS_1_IDS else (QOS_2_IDS, packet_id - QOS_2_IDS)
-    )
-    return next_pos - 1 - (next_pos - 1 - residue) % period
-
-
 class Durability(IntEnum):
     """What "committed" means (design/storage.md 8.3)."""
 

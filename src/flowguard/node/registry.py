@@ -105,6 +105,7 @@ class Registry:
             self._router.table.unsubscribe(filter, session)
         session.queue.clear()
         session.inflight.clear()
+        session.positions.clear()
         del self.sessions[session.client_id]
         if session.durable:
             self._journal.note(DropSession(session.client_id))
@@ -169,6 +170,7 @@ class Registry:
                 after = entry.pos
                 if entry.delivery is None or entry.pos <= record.sent_pos:
                     session.inflight[entry.packet_id] = entry.delivery
+                    session.positions[entry.packet_id] = entry.pos
                 else:
                     session.offer(entry.pos, entry.delivery, self._host, now_s)
         ends_at_s = record.ends_at_s

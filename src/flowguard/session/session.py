@@ -16,7 +16,8 @@ class Session:
     """One client id's state: subscriptions, messages sent and waiting, inbound QoS 2 identifiers.
 
     `inflight` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is
-    owed), in send order. `durable` sessions outlive their connection and are told to the store.
+    owed), in send order. `durable` sessions outlive their connection and are told to the store,
+    which knows messages by position: `positions` has those of `inflight` (durable sessions only).
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Session:
         "inflight",
         "next_pos",
         "outbound",
+        "positions",
         "queue",
         "subscriptions",
         "will",
@@ -44,6 +46,7 @@ class Session:
         self.subscriptions: dict[str, SubscriptionOptions] = {}
         self.queue = queue
         self.inflight: dict[int, Delivery | None] = {}
+        self.positions: dict[int, int] = {}
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
         self.next_pos = 1
