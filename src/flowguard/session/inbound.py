@@ -149,7 +149,7 @@ class Inbound:
         if packet.qos > limits.maximum_qos:
             # [MQTT-3.2.2-11]
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
-        if packet.qos == 2 and not self._first_time(packet.packet_id):
+        if packet.qos == 2 and self._is_repeated(packet.packet_id):
             return
         if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
@@ -161,23 +161,27 @@ class Inbound:
         if reason_code == IN_PROCESS:
             self.window.admit()
             self.unacknowledged += 1
+            if packet.qos == 2:
+                self._remember(packet.packet_id, durable=False)
         elif reason_code == 0 and packet.qos == 1:
             self._outbound.write(puback_frame(packet.packet_id))
         else:
             self._acknowledge(packet, reason_code)
 
-    def _first_time(self, packet_id: int) -> bool:
+    def _is_repeated(self, packet_id: int) -> bool:
         """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
+        ids = self.session.inbound_ids
+        durable = ids.get(packet_id) if ids else None
+        if durable:
+            self._outbound.write(pubrec_frame(packet_id))
+        return durable is not None
+
+    def _remember(self, packet_id: int, *, durable: bool) -> None:
+        """A QoS 2 identifier is in use, from the moment its PUBLISH is taken until PUBREL."""
         ids = self.session.inbound_ids
         if ids is None:
             ids = self.session.inbound_ids = {}
-        committed = ids.get(packet_id)
-        if committed is None:
-            ids[packet_id] = False
-            return True
-        if committed:
-            self._outbound.write(pubrec_frame(packet_id))
-        return False
+        ids[packet_id] = durable
 
     def published(self, packet: Publish, reason_code: int) -> None:
         """The work for a QoS 1 or 2 PUBLISH is done: acknowledge, free its place [MQTT-4.3.2-4]."""
@@ -190,13 +194,11 @@ class Inbound:
         packet_id = packet.packet_id
         outbound: Outbound | None = self._outbound
         if packet.qos == 2:
-            ids = self.session.inbound_ids
-            assert ids is not None
-            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-                del ids[packet_id]
-            else:
-                ids[packet_id] = True
+            if reason_code < ReasonCode.UNSPECIFIED_ERROR:
+                self._remember(packet_id, durable=True)
                 self.unacknowledged += 1
+            elif self.session.inbound_ids:
+                self.session.inbound_ids.pop(packet_id, None)
             # A client that came back meanwhile waits for this PUBREC on its new connection.
             outbound = self.session.outbound
         if outbound is None or outbound.ended:

@@ -337,6 +337,8 @@ class Outbound:
             self._settle(session, packet_id)
             self.pump(now_s)
             return
+        # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
+        del session.inflight[packet_id]
         session.inflight[packet_id] = None
         if session.durable:
             self._host.received(session, packet_id, session.positions[packet_id], now_s)
