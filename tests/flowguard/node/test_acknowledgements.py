@@ -1,0 +1,146 @@
+"""PUBACK, PUBREC, PUBREL, PUBCOMP: the answers to answers, also to those that make no sense."""
+
+import pytest
+
+from flowguard.codec.packets import (
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsubscribe,
+)
+from flowguard.node.authentication import Hooks
+from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
+from tests.support.stage import Client, Stage
+
+
+def sent_one(stage: Stage, qos: int, version: int = MQTT_5) -> tuple[Client, Publish]:
+    """A subscriber that holds one unacknowledged message, and the message."""
+    subscriber = stage.connect_durable("s", version=version)
+    subscriber.subscribe("t", qos=qos)
+    stage.connect("p").publish("t", b"x", qos=qos)
+    (message,) = subscriber.publishes(acknowledge=False)
+    return subscriber, message
+
+
+@pytest.mark.spec("MQTT-3.6.1-1", "v3:MQTT-3.6.1-1")
+@pytest.mark.parametrize("first_byte", [0x60, 0x61, 0x63, 0x64, 0x6A])
+def test_a_pubrel_with_other_flags_closes_the_connection(version: int, first_byte: int) -> None:
+    client = Stage().connect("c", version=version)
+    client.send_bytes(bytes((first_byte, 2, 0, 1)))
+    assert client.is_closed
+
+
+def test_a_pubrec_is_answered_with_pubrel_and_pubcomp_ends_it(version: int) -> None:
+    stage = Stage()
+    client, message = sent_one(stage, 2, version)
+    client.send(Pubrec(message.packet_id))
+    assert client.expect(Pubrel) == Pubrel(message.packet_id)
+    client.send(Pubcomp(message.packet_id))
+    assert stage.store.fetch("s", 0, 10) == []
+
+
+def test_a_pubrec_sent_twice_is_answered_twice(version: int) -> None:
+    client, message = sent_one(Stage(), 2, version)
+    client.send(Pubrec(message.packet_id), Pubrec(message.packet_id))
+    assert client.take() == [Pubrel(message.packet_id)] * 2
+
+
+@pytest.mark.parametrize("refusal", [0x80, 0x83, 0x87, 0x90, 0x97, 0x99])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_the_client_refuses_is_done(qos: int, refusal: int) -> None:
+    stage = Stage()
+    client, message = sent_one(stage, qos)
+    answer = Puback if qos == 1 else Pubrec
+    client.send(answer(message.packet_id, refusal))
+    assert client.take() == []
+    assert stage.store.fetch("s", 0, 10) == []
+    client.close()
+    assert stage.connect_durable("s").publishes() == []
+
+
+@pytest.mark.parametrize(
+    ("packet", "answer"),
+    [
+        (Puback(7), []),
+        (Pubcomp(7), []),
+        (Pubrec(7), [Pubrel(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]),
+        (Pubrel(7), [Pubcomp(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]),
+    ],
+)
+def test_an_unknown_identifier_is_no_reason_to_close(
+    version: int, packet: Puback | Pubcomp | Pubrec | Pubrel, answer: list[object]
+) -> None:
+    client = Stage().connect("c", version=version)
+    client.send(packet, Pingreq())
+    expected = answer if version == MQTT_5 else [type(each)(7) for each in answer]
+    assert client.take() == [*expected, Pingresp()]
+
+
+def test_an_answer_of_the_wrong_kind_is_a_protocol_error() -> None:
+    client, message = sent_one(Stage(), 2)
+    client.send(Puback(message.packet_id))
+    assert client.expect(Disconnect).reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+# --- what a connection in error leaves behind ------------------------------------------------
+
+
+def test_a_publish_that_ended_its_connection_may_be_sent_again() -> None:
+    stage = Stage({"session": {"receive_maximum": 1}})
+    first = stage.connect_durable("c")
+    first.publish("t", b"1", qos=2)
+    second_id = first.publish("t", b"2", qos=2)
+    assert first.expect(Disconnect).reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+    again = stage.connect_durable("c")
+    again.send(Publish("t", b"2", 2, dup=True, packet_id=second_id))
+    assert again.expect(Pubrec).packet_id == second_id
+
+
+# --- Request Problem Information -------------------------------------------------------------
+
+
+class NobodyMay:
+    """Refuses everything."""
+
+    def may_publish(self, client_id: str, topic: str) -> bool:
+        return False
+
+    def may_subscribe(self, client_id: str, filter: str) -> bool:
+        return False
+
+
+@pytest.mark.spec("MQTT-3.1.2-29")
+def test_a_client_that_wants_no_problem_information_gets_bare_answers() -> None:
+    stage = Stage(hooks=Hooks(authorizer=NobodyMay()))
+    client = stage.connect("c", request_problem_information=0)
+    client.publish("t", qos=1)
+    client.publish("t", qos=2)
+    client.send(Pubrec(70), Pubrel(71))
+    client.send(Subscribe(72, (("t", SubscriptionOptions()),)), Unsubscribe(73, ("t",)))
+    answers = client.take()
+    assert len(answers) == 6
+    assert all(answer.properties == Properties() for answer in answers)
+    assert all(
+        answer.reason_codes[0] == ReasonCode.NOT_AUTHORIZED
+        for answer in answers
+        if isinstance(answer, Suback)
+    )
+
+
+def test_a_disconnect_says_why_whatever_was_asked() -> None:
+    client = Stage().connect("c", request_problem_information=0)
+    client.send_bytes(b"\x00\x00")
+    assert client.expect(Disconnect).properties.reason_string
+
+
+def test_311_is_never_told_why() -> None:
+    client = Stage().connect("c", version=MQTT_311)
+    client.send_bytes(b"\x00\x00")
+    assert client.is_closed
+    assert client.take() == []

@@ -1,0 +1,152 @@
+"""How many clients a node takes, and how long it waits for one to say who it is."""
+
+import pytest
+
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp
+from flowguard.types import MQTT_5, ReasonCode
+from tests.support.stage import Client, Stage
+
+
+def refused_with(client: Client) -> int:
+    """The reason code of a refusing CONNACK after which the server closed."""
+    assert client.is_closed
+    return client.expect(Connack).reason_code
+
+
+def as_told(reason: ReasonCode, version: int) -> ReasonCode:
+    """What is left of a reason that 3.1.1 has no word for."""
+    return reason if version == MQTT_5 else ReasonCode.SERVER_UNAVAILABLE
+
+
+# --- connect timeout -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_bytes", [b"", b"\x10", encode(Connect("c"), 5)[:-1]])
+def test_a_connection_without_a_complete_connect_is_closed_in_time(first_bytes: bytes) -> None:
+    stage = Stage({"flow": {"connect_timeout_s": 5}})
+    client = stage.open()
+    if first_bytes:
+        client.send_bytes(first_bytes)
+    stage.advance(4.9)
+    assert not client.is_closed
+    stage.advance(2)
+    assert client.is_closed
+    assert not client.raw
+
+
+def test_single_bytes_do_not_buy_time(version: int) -> None:
+    stage = Stage({"flow": {"connect_timeout_s": 5}})
+    client = stage.open(version)
+    for byte in encode(Connect("a-rather-long-client-id", version), version)[:14]:
+        client.send_bytes(bytes((byte,)))
+        stage.advance(0.5)
+    assert client.is_closed
+
+
+def test_a_connected_client_is_not_under_the_connect_timeout(version: int) -> None:
+    stage = Stage({"flow": {"connect_timeout_s": 5}})
+    client = stage.connect("c", version=version)
+    stage.advance(10)
+    assert not client.is_closed
+
+
+# --- connections -----------------------------------------------------------------------------
+
+
+def test_beyond_the_last_connection_a_client_is_refused(version: int) -> None:
+    stage = Stage({"node": {"connections_max": 2}})
+    stage.connect("one")
+    stage.connect("two")
+    client = stage.attempt(Connect("three", version))
+    assert refused_with(client) == as_told(ReasonCode.QUOTA_EXCEEDED, version)
+
+
+def test_a_closed_connection_makes_room_for_another(version: int) -> None:
+    stage = Stage({"node": {"connections_max": 1}})
+    stage.connect("one").close()
+    stage.connect("two", version=version)
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+def test_beyond_the_last_session_a_new_client_is_refused(version: int) -> None:
+    stage = Stage({"node": {"sessions_max": 2}})
+    stage.connect_durable("one").close()
+    stage.connect("two")
+    client = stage.attempt(Connect("three", version))
+    assert refused_with(client) == as_told(ReasonCode.QUOTA_EXCEEDED, version)
+
+
+@pytest.mark.parametrize("clean_start", [False, True])
+def test_a_client_with_a_session_needs_no_further_one(version: int, clean_start: bool) -> None:
+    stage = Stage({"node": {"sessions_max": 1}})
+    stage.connect_durable("one", version=version).close()
+    stage.connect("one", version=version, clean_start=clean_start)
+
+
+def test_a_session_that_ended_makes_room(version: int) -> None:
+    stage = Stage({"node": {"sessions_max": 1}})
+    stage.connect("one", version=version).close()
+    stage.connect("two", version=version)
+
+
+# --- the gate --------------------------------------------------------------------------------
+
+TIGHT = {"flow": {"connects_in_process_max": 1, "connect_buffer_max": 1}}
+
+
+def crowd(stage: Stage, version: int) -> tuple[Client, Client, Client]:
+    """One CONNECT in process, one in the buffer, one too many."""
+    stage.hold_commits = True
+    first, second, third = (stage.attempt(Connect(name, version)) for name in "abc")
+    return first, second, third
+
+
+def test_a_connect_beyond_the_buffer_is_refused_as_busy(version: int) -> None:
+    third = crowd(Stage(TIGHT), version)[2]
+    assert refused_with(third) == as_told(ReasonCode.SERVER_BUSY, version)
+
+
+def test_a_connect_in_the_buffer_is_served_in_its_turn(version: int) -> None:
+    stage = Stage(TIGHT)
+    first, second, _ = crowd(stage, version)
+    assert not first.raw
+    assert not second.raw
+    stage.release_commits()
+    for client in (first, second):
+        assert client.expect(Connack).reason_code == ReasonCode.SUCCESS
+        client.send(Pingreq())
+        client.expect(Pingresp)
+
+
+def test_a_connect_that_waited_too_long_is_refused(version: int) -> None:
+    stage = Stage({"flow": {**TIGHT["flow"], "connect_patience_s": 3}})
+    second = crowd(stage, version)[1]
+    stage.advance(4)
+    assert refused_with(second) == as_told(ReasonCode.SERVER_BUSY, version)
+
+
+def test_a_client_that_leaves_the_buffer_takes_no_place(version: int) -> None:
+    stage = Stage(TIGHT)
+    first, second, _ = crowd(stage, version)
+    second.close()
+    assert stage.node.gate.buffered == 0
+    first.close()
+    stage.release_commits()
+    assert stage.node.gate.in_process == 0
+    assert stage.node.registry.sessions == {}
+
+
+# --- drain -----------------------------------------------------------------------------------
+
+
+def test_a_node_that_drains_refuses_new_clients_and_serves_the_others(version: int) -> None:
+    stage = Stage()
+    client = stage.connect("old", version=version)
+    stage.node.drain(stage.now_s)
+    late = stage.attempt(Connect("late", version))
+    assert refused_with(late) == ReasonCode.SERVER_UNAVAILABLE
+    client.send(Pingreq())
+    client.expect(Pingresp)

@@ -1,0 +1,164 @@
+"""Maximum Packet Size of the client: nothing larger is sent, and what is dropped hurts nobody."""
+
+import pytest
+
+from flowguard.codec.packets import (
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+)
+from flowguard.flow import Reason
+from flowguard.node.authentication import Hooks
+from flowguard.types import Properties, ReasonCode, SubscriptionOptions
+from tests.support.stage import Client, Stage
+
+OVERHEAD_BYTES = 2 + 2 + 1 + 1
+"""A PUBLISH to "t" besides its payload: fixed header, topic, no properties; QoS above 0: 2 more."""
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_may_be_as_large_as_the_client_said_and_no_larger(qos: int) -> None:
+    stage = Stage()
+    subscriber = stage.connect("s", maximum_packet_size=60)
+    subscriber.subscribe("t", qos=qos)
+    publisher = stage.connect("p")
+    largest = 60 - OVERHEAD_BYTES - (2 if qos else 0)
+    publisher.publish("t", bytes(largest), qos=qos)
+    publisher.publish("t", bytes(largest + 1), qos=qos)
+    assert [len(message.payload) for message in subscriber.publishes()] == [largest]
+
+
+@pytest.mark.spec("MQTT-3.1.2-25")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_too_large_is_counted_and_takes_no_place(qos: int) -> None:
+    stage = Stage()
+    subscriber = stage.connect("s", maximum_packet_size=60, receive_maximum=1)
+    subscriber.subscribe("t", qos=qos)
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("t", bytes(100), qos=qos)
+    publisher.publish("t", b"small", qos=qos)
+    assert [message.payload for message in subscriber.publishes()] == [b"small"]
+    assert not subscriber.is_closed
+    assert stage.node.counters.dropped == {Reason.PACKET_TOO_LARGE: 3}
+
+
+@pytest.mark.spec("MQTT-3.1.2-25")
+def test_a_message_too_large_leaves_session_and_store() -> None:
+    stage = Stage()
+    subscriber = stage.connect_durable("s", maximum_packet_size=60)
+    subscriber.subscribe("t", qos=1)
+    subscriber.close()
+    stage.connect("p").publish("t", bytes(100), qos=1)
+    assert stage.connect_durable("s", maximum_packet_size=60).publishes() == []
+    assert stage.store.fetch("s", 0, 10) == []
+
+
+@pytest.mark.spec("MQTT-3.1.2-25")
+def test_a_message_sent_before_is_dropped_where_the_client_now_takes_less() -> None:
+    stage = Stage()
+    first = stage.connect_durable("s")
+    first.subscribe("t", qos=1)
+    stage.connect("p").publish("t", bytes(100), qos=1)
+    first.close()
+    assert stage.connect_durable("s", maximum_packet_size=60).publishes() == []
+    assert stage.store.fetch("s", 0, 10) == []
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+def test_other_subscribers_get_what_is_too_large_for_one() -> None:
+    stage = Stage()
+    small, large = stage.connect("small", maximum_packet_size=60), stage.connect("large")
+    for subscriber in (small, large):
+        subscriber.subscribe("t", qos=1)
+    stage.connect("p").publish("t", bytes(100), qos=1)
+    assert small.publishes() == []
+    assert len(large.publishes()) == 1
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+def test_a_retained_message_too_large_is_not_sent() -> None:
+    stage = Stage()
+    stage.connect("p").publish("t", bytes(100), retain=True)
+    subscriber = stage.connect("s", maximum_packet_size=60)
+    subscriber.subscribe("t")
+    assert subscriber.publishes() == []
+    subscriber.send(Pingreq())
+    subscriber.expect(Pingresp)
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+def test_a_suback_too_large_is_not_sent() -> None:
+    client = Stage().connect("s", maximum_packet_size=60)
+    filters = tuple((f"{number}", SubscriptionOptions()) for number in range(80))
+    client.send(Subscribe(1, filters))
+    assert client.take() == []
+
+
+# --- answers without ornaments ---------------------------------------------------------------
+
+
+class NobodyMay:
+    """Refuses every publish."""
+
+    def may_publish(self, client_id: str, topic: str) -> bool:
+        return False
+
+    def may_subscribe(self, client_id: str, filter: str) -> bool:
+        return True
+
+
+SMALLEST_ANSWER_BYTES = 5
+"""Fixed header, packet identifier, reason code."""
+
+
+def small_client() -> tuple[Stage, Client]:
+    """A client that takes nothing larger than such an answer, once it is connected."""
+    stage = Stage(hooks=Hooks(authorizer=NobodyMay()))
+    client = stage.connect("c", maximum_packet_size=60)
+    client.connection.outbound.limit_packets(Properties(maximum_packet_size=SMALLEST_ANSWER_BYTES))
+    return stage, client
+
+
+@pytest.mark.spec("MQTT-3.4.2-1", "MQTT-3.4.2-2", "MQTT-3.4.2-3")
+def test_a_refusing_puback_fits_the_smallest_client() -> None:
+    _, client = small_client()
+    packet_id = client.publish("t", qos=1)
+    assert client.take() == [Puback(packet_id, ReasonCode.NOT_AUTHORIZED)]
+
+
+@pytest.mark.spec("MQTT-3.5.2-1", "MQTT-3.5.2-2", "MQTT-3.5.2-3")
+def test_a_refusing_pubrec_fits_the_smallest_client() -> None:
+    _, client = small_client()
+    packet_id = client.publish("t", qos=2)
+    assert client.take() == [Pubrec(packet_id, ReasonCode.NOT_AUTHORIZED)]
+
+
+@pytest.mark.spec("MQTT-3.6.2-1", "MQTT-3.6.2-2", "MQTT-3.6.2-3")
+def test_a_pubrel_for_an_unknown_identifier_fits_the_smallest_client() -> None:
+    _, client = small_client()
+    client.send(Pubrec(7))
+    assert client.take() == [Pubrel(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]
+
+
+@pytest.mark.spec("MQTT-3.7.2-1", "MQTT-3.7.2-2", "MQTT-3.7.2-3")
+def test_a_pubcomp_for_an_unknown_identifier_fits_the_smallest_client() -> None:
+    _, client = small_client()
+    client.send(Pubrel(7))
+    assert client.take() == [Pubcomp(7, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]
+
+
+@pytest.mark.spec("MQTT-3.1.2-24")
+def test_a_disconnect_leaves_its_reason_string_out_where_it_would_be_too_large() -> None:
+    _, client = small_client()
+    client.send_bytes(b"\x00\x00")
+    (packet,) = client.take()
+    assert isinstance(packet, Disconnect)
+    assert packet.reason_code == ReasonCode.MALFORMED_PACKET
+    assert packet.properties.reason_string is None
