@@ -54,6 +54,6 @@ async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -
             sys_topics.publish(now_s)
             sys_due_s = now_s + node.settings.node.sys_interval_s
         reactor.settle(now_s)
-        if node.runnable or node.dirty:
+        if node.has_work:
             reactor.wake()
         await trio.sleep(TICK_S)

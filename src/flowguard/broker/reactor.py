@@ -98,7 +98,7 @@ class Reactor:
             self._node.runnable = []
             now_s = self._run_slices(runnable, now_s)
         self.settle(now_s)
-        return bool(events or runnable or self._node.runnable or self._node.dirty)
+        return bool(events or runnable) or self._node.has_work
 
     def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
         """Read every ready socket once, in slices; returns the time."""

@@ -52,6 +52,11 @@ class ConnectGate(Generic[K]):
         """CONNECTs waiting for a place."""
         return len(self._buffer)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `admit_next` would admit somebody."""
+        return bool(self._buffer) and len(self._in_process) < self.limit
+
     def offer(self, key: K, size_bytes: int, now_s: float) -> Verdict:
         """A CONNECT of `size_bytes` arrived: ADMIT (settle it later), DELAY or REJECT."""
         assert key not in self._in_process

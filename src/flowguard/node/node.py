@@ -332,6 +332,16 @@ class Node:
             for connection in starved:
                 connection.schedule()
 
+    @property
+    def has_work(self) -> bool:
+        """Whether another turn would find something to do, though nothing new came in."""
+        return bool(
+            self.runnable
+            or self.dirty
+            or self.gate.is_ready
+            or (self._starved and not self.journal.is_full)
+        )
+
     def tick(self, now_s: float) -> None:
         """Every 100 ms: deadlines and the window."""
         self.meter.observe(Signal.QUEUE, self.journal.oldest_s(now_s))

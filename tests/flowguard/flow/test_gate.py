@@ -107,6 +107,7 @@ class Gate(RuleBasedStateMachine):
     def everybody_is_in_exactly_one_place(self) -> None:
         if not hasattr(self, "gate"):
             return
+        assert self.gate.is_ready == (bool(self.waiting) and len(self.inside) < self.limit)
         assert self.gate.in_process == len(self.inside) <= self.limit
         assert self.gate.buffered == len(self.waiting) <= self.buffer_max
         assert self.gate.buffered_bytes == self.waiting_bytes() <= self.bytes_max

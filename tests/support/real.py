@@ -1,0 +1,209 @@
+"""The real broker on a real socket of 127.0.0.1, in this process, and clients that speak to it.
+
+    async with broker({"flow": {"window_max": 10}}) as running:
+        client = await connect(running, "a")
+        await client.send(Pingreq())
+        await client.expect(Pingresp)
+
+Nothing here judges time: TEST_S only ends a test that hangs. A client that meets a reset sees it as
+`trio.BrokenResourceError`; the orderly end of a connection is `None`.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import trio
+
+from flowguard.broker.server import Running, listen, serve
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import (
+    Connack,
+    Connect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Suback,
+    Subscribe,
+    Will,
+)
+from flowguard.config import Settings
+from flowguard.flow import LoadMeter, Signal
+from flowguard.node.authentication import Hooks
+from flowguard.records import QueueEntry, StoreOp
+from flowguard.stores import MemoryStore, Store
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
+
+P = TypeVar("P")
+TEST_S = 60.0
+POLL_S = 0.005
+
+
+@asynccontextmanager
+async def broker(
+    settings: dict[str, dict[str, Any]] | None = None,
+    *,
+    store: Store | None = None,
+    hooks: Hooks | None = None,
+    calm: bool = False,
+) -> AsyncIterator[Running]:
+    """A broker until the block ends, which drains it; `calm`: its window stays where it is."""
+    start = partial(
+        serve,
+        Settings.model_validate(settings or {}),
+        store or MemoryStore(),
+        listen("127.0.0.1", 0),
+        hooks=hooks,
+    )
+    with trio.fail_after(TEST_S):
+        async with trio.open_nursery() as nursery:
+            running: Running = await nursery.start(start)
+            if calm:
+                be_calm(running)
+            try:
+                yield running
+            finally:
+                running.stop.set()
+
+
+def be_calm(running: Running) -> None:
+    """Objectives that no machine misses, so that the window does not depend on its speed."""
+    node = running.node
+    node.meter = LoadMeter(node.window, dict.fromkeys(Signal, 1e9))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that the broker does by itself."""
+    with trio.fail_after(TEST_S):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(POLL_S)
+
+
+class SlowStore:
+    """A memory store behind a disk that works only while `open` is set."""
+
+    def __init__(self) -> None:
+        self._memory = MemoryStore()
+        self.durability = self._memory.durability
+        self.immediate = False
+        self.open = threading.Event()
+        self.open.set()
+        self.commits = 0
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        self.open.wait(TEST_S)
+        self._memory.commit(ops)
+        self.commits += 1
+
+    def sessions(self) -> Any:
+        return self._memory.sessions()
+
+    def retained(self) -> Any:
+        return self._memory.retained()
+
+    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
+        return self._memory.fetch(client_id, after_pos, limit)
+
+    def load(self) -> Any:
+        return self._memory.load()
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+class Wire:
+    """A client's end: packets out, packets in, no rules of its own."""
+
+    def __init__(self, stream: trio.SocketStream, version: int) -> None:
+        self.stream = stream
+        self.version = version
+        self._decoder = PacketDecoder(2**28, version, role="client")
+
+    async def send(self, *packets: Packet) -> None:
+        """All packets in one chunk."""
+        await self.stream.send_all(b"".join(encode(packet, self.version) for packet in packets))
+
+    async def receive(self) -> Packet | None:
+        """The next packet; None: the broker has ended the connection in good order."""
+        with trio.fail_after(TEST_S):
+            while (packet := self._decoder.next()) is None:
+                data = await self.stream.receive_some(256 * 1024)
+                if not data:
+                    return None
+                self._decoder.feed(bytes(data))
+        return packet
+
+    async def expect(self, kind: Callable[..., P]) -> P:
+        """The next packet, which must be of this kind."""
+        packet = await self.receive()
+        assert type(packet) is kind, f"{packet} is no {kind}"
+        return packet  # type: ignore[return-value]
+
+    async def ping(self) -> None:
+        """Until everything sent before has been looked at."""
+        await self.send(Pingreq())
+        await self.expect(Pingresp)
+
+    async def subscribe(self, filter: str, qos: int) -> None:
+        await self.send(Subscribe(1, ((filter, SubscriptionOptions(qos)),)))
+        assert (await self.expect(Suback)).reason_codes == (qos,)
+
+    async def close(self) -> None:
+        await self.stream.aclose()
+
+
+async def open_wire(running: Running, version: int = MQTT_5) -> Wire:
+    """A connection that has said nothing yet."""
+    return Wire(await trio.open_tcp_stream(*running.address), version)
+
+
+def connect_packet(
+    client_id: str,
+    version: int = MQTT_5,
+    *,
+    durable: bool = False,
+    keep_alive_s: int = 0,
+    will: Will | None = None,
+    **properties: Any,
+) -> Connect:
+    """A CONNECT; `durable`: its session survives the connection."""
+    if durable and version == MQTT_5:
+        properties["session_expiry_interval"] = 3_600
+    return Connect(
+        client_id,
+        version,
+        clean_start=not durable,
+        keep_alive_s=keep_alive_s,
+        will=will,
+        properties=Properties(**properties) if properties else NO_PROPERTIES,
+    )
+
+
+async def connect(
+    running: Running, client_id: str, version: int = MQTT_5, **options: Any
+) -> Wire:
+    """A client that has been accepted."""
+    wire = await open_wire(running, version)
+    await wire.send(connect_packet(client_id, version, **options))
+    connack = await wire.expect(Connack)
+    assert connack.reason_code == 0
+    return wire
+
+
+async def offline_subscriber(running: Running, filter: str, client_id: str = "offline") -> None:
+    """A durable session with a QoS 2 subscription and no connection: publishing must commit."""
+    wire = await connect(running, client_id, durable=True)
+    await wire.subscribe(filter, 2)
+    await wire.close()
+    await until(lambda: running.node.registry.sessions[client_id].outbound is None)
+
+
+def publishes(topic: str, count: int, qos: int = 1, payload: bytes = b"x") -> list[Publish]:
+    """Messages with packet identifiers from 1."""
+    return [
+        Publish(topic, payload, qos, packet_id=number if qos else 0)
+        for number in range(1, count + 1)
+    ]
