@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for commands that end in order."""
+"""Ctrl-C, SIGTERM and a closed terminal, for commands that end in order."""
 
 import os
 import signal
@@ -11,7 +11,10 @@ async def on_signals(
     stop: Callable[[], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """The first signal calls `stop`, the second one ends the process; runs until cancelled."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    wanted = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
+        wanted.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         stopping = False
         async for number in signals:

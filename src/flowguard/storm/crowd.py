@@ -38,14 +38,15 @@ class Crowd:
         try:
             if await self.connect():
                 until_s = self.loop.clock() + self.plan.hold_s
-                await self.loop.run(lambda now_s: self.stopped or now_s >= until_s)
+                await self.loop.run(lambda now_s: self.over or now_s >= until_s)
             await self.leave()
         finally:
             self.loop.close_all()
 
     @property
-    def stopped(self) -> bool:
-        return self._stopped
+    def over(self) -> bool:
+        """Stopped, or nobody is left: connections lost are not made again."""
+        return self._stopped or (self.tally.settled and not self.tally.connected)
 
     async def connect(self) -> bool:
         """Until nobody tries any more, at most `plan.seconds`; False: stopped."""

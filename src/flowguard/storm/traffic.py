@@ -82,7 +82,7 @@ class Traffic:
             period_s = 1 / self.plan.rate_per_s if self.plan.rate_per_s else 0.0
             loop.call_at(started_s + period_s * number / len(self.publishers), publisher.start)
         until_s = started_s + self.plan.seconds
-        await loop.run(lambda now_s: self.crowd.stopped or now_s >= until_s)
+        await loop.run(lambda now_s: self.crowd.over or now_s >= until_s)
         self.publishing = False
         self.tally.seconds = loop.clock() - started_s
         until_s = loop.clock() + self.plan.late_s
