@@ -100,6 +100,7 @@ class Stage:
         if self.hold_commits:
             return client
         client.connack = client.expect(Connack)
+        assert client.connack.reason_code == 0, client.connack
         return client
 
     def attempt(self, connect: Connect) -> "Client":
@@ -187,6 +188,7 @@ class Client:
         self.connection = self.stage.node.opened(self, self.stage.now_s)
         self._decoder = PacketDecoder(2**28, self.version, role="client")
         self._packet_id = 0
+        self._socket_closed = False
 
     @property
     def is_closed(self) -> bool:
@@ -208,6 +210,9 @@ class Client:
             if not self.connection.ended and outbound.has_more:
                 outbound.pump(self.stage.now_s)
         outbound.dirty = False
+        if self.connection.ended and not self._socket_closed:
+            self._socket_closed = True
+            self.stage.node.closed()
 
     def read_again(self) -> None:
         """The peer reads: what waited for its socket arrives."""

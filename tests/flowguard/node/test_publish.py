@@ -155,19 +155,18 @@ def test_a_topic_with_wildcards_closes_the_connection(version: int, topic: bytes
 # --- properties ------------------------------------------------------------------------------
 
 FORWARDED = [
-    pytest.param({"payload_format_indicator": 0}, marks=pytest.mark.spec("MQTT-3.3.2-4")),
-    pytest.param({"payload_format_indicator": 1}, marks=pytest.mark.spec("MQTT-3.3.2-4")),
-    pytest.param({"content_type": "text/ünïcode"}, marks=pytest.mark.spec("MQTT-3.3.2-20")),
-    pytest.param({"response_topic": "reply/to/ü"}, marks=pytest.mark.spec("MQTT-3.3.2-15")),
-    pytest.param({"correlation_data": b"\0\xff\1"}, marks=pytest.mark.spec("MQTT-3.3.2-16")),
-    pytest.param({"correlation_data": b""}, marks=pytest.mark.spec("MQTT-3.3.2-16")),
-    pytest.param(
-        {"user_properties": (("b", "1"), ("a", "2"), ("b", "1"), ("", ""))},
-        marks=pytest.mark.spec("MQTT-3.3.2-17", "MQTT-3.3.2-18"),
-    ),
+    {"payload_format_indicator": 0},
+    {"payload_format_indicator": 1},
+    {"content_type": "text/ünïcode"},
+    {"response_topic": "reply/to/ü"},
+    {"correlation_data": b"\0\xff\1"},
+    {"correlation_data": b""},
+    {"user_properties": (("b", "1"), ("a", "2"), ("b", "1"), ("", ""))},
 ]
 
 
+@pytest.mark.spec("MQTT-3.3.2-4", "MQTT-3.3.2-15", "MQTT-3.3.2-16")
+@pytest.mark.spec("MQTT-3.3.2-17", "MQTT-3.3.2-18", "MQTT-3.3.2-20")
 @pytest.mark.parametrize("properties", FORWARDED)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_belongs_to_the_message_is_forwarded_unchanged(
