@@ -9,8 +9,13 @@ PINS := pyproject.toml constraints.txt scripts/setup-venv.sh
 RUN  := .venv/.ready-run
 DEV  := .venv/.ready-dev
 
+# Compiled rooms, once made, are used by serve and kept up to date with their sources.
+SOURCES := $(shell find src/flowguard -name '*.py')
+FAST    := $(if $(wildcard .compiled/ready),.compiled/ready)
+serve: export PYTHONPATH := $(if $(FAST),$(CURDIR)/.compiled)
+
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo test check spec bench lint
+.PHONY: help venv serve demo test check spec bench lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -19,8 +24,11 @@ help:  ## what can be made
 venv: $(DEV)  ## the virtual environment .venv, with everything that development needs
 	@echo ".venv is ready: $$($(PY) --version)"
 
-serve: $(RUN)  ## run the broker on 127.0.0.1:1883
+serve: $(RUN) $(FAST)  ## run the broker on 127.0.0.1:1883
 	@$(PY) -m flowguard serve $(ARGS)
+
+compile: .compiled/ready  ## compile the hot rooms with mypyc; make serve uses them from then on
+	@echo "make serve now runs the compiled rooms; rm -r .compiled to go back"
 
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
 	@$(PY) -m flowguard demo $(ARGS)
@@ -40,8 +48,13 @@ lint: $(DEV)  ## format, lint, types and layers; changes nothing
 spec: $(DEV)  ## which statements of the MQTT standards the tests prove
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
-bench: $(DEV)  ## flowguard beside other brokers, in one run on this machine
+bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
 	@$(PY) -m benchmarks $(ARGS)
+
+.compiled/ready: $(DEV) scripts/compile.py $(SOURCES)
+	@echo 'compiling with mypyc, about a minute ...'
+	@$(PY) scripts/compile.py .compiled
+	@touch $@
 
 $(RUN): $(PINS)
 	@scripts/setup-venv.sh run

@@ -12,6 +12,7 @@ from . import machine
 from .brokers import HOST, Broker
 from .build import Unavailable, build, work_folder
 
+COMPILED = Path(__file__).resolve().parents[1] / ".compiled"
 AMQTT_VERSION = "0.12.1"
 AMQTT_INSTALL_LIMIT_S = 300
 
@@ -29,6 +30,19 @@ class Flowguard(Broker):
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         address, data = f"{HOST}:{port}", str(folder / "data")
         return [sys.executable, "-m", "flowguard", "serve", "--listen", address, "--data", data]
+
+
+class FlowguardCompiled(Flowguard):
+    name = "flowguard-compiled"
+    remark = "the same sources, the sans-IO rooms compiled with mypyc (`make compile`)"
+
+    def prepare(self) -> str:
+        if not (COMPILED / "flowguard").is_dir():
+            raise Unavailable("the hot rooms are not compiled: make compile")
+        return super().prepare()
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        return ["env", f"PYTHONPATH={COMPILED}", *super().command(port, folder, scenario)]
 
 
 class Mosquitto(Broker):
@@ -126,5 +140,5 @@ class Sink(Broker):
 
 
 BROKERS: dict[str, Broker] = {
-    broker.name: broker for broker in (Flowguard(), Mosquitto(), Amqtt(), Sink())
+    broker.name: broker for broker in (Flowguard(), FlowguardCompiled(), Mosquitto(), Amqtt(), Sink())
 }

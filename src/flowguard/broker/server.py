@@ -12,6 +12,7 @@ import trio
 from flowguard.broker.committer import Committer
 from flowguard.broker.housekeeping import keep_house
 from flowguard.broker.reactor import Reactor
+from flowguard.codec import decoder
 from flowguard.config import Settings
 from flowguard.node.authentication import Hooks
 from flowguard.node.node import Node
@@ -72,7 +73,8 @@ async def serve(
     reactor = Reactor(node, store, clock, committer.notify)
     try:
         sessions = node.recover(store, clock())
-        log.info("store opened", sessions=sessions, retained=len(node.router.retained))
+        compiled = decoder.__file__.endswith(".so")
+        log.info("store opened", compiled=compiled, sessions=sessions, retained=len(node.router.retained))
         reactor.listen(listener)
         host, port = listener.getsockname()[:2]
         running = Running(node, (host, port), trio.Event())

@@ -1,0 +1,43 @@
+"""The compiled rooms behave like their sources: the same tests pass on them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("codec", "flow", "routing", "node")
+TIMEOUT_S = 900
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_compiled_rooms_pass_on_the_compiled_rooms(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler: apt-get install gcc python3-dev")
+    folder = tmp_path / "compiled"
+    run([sys.executable, str(ROOT / "scripts" / "compile.py"), str(folder)], {})
+    environment = {"PYTHONPATH": str(folder), "HYPOTHESIS_PROFILE": "dev", "CI": ""}
+    shown = run(
+        [sys.executable, "-c", "from flowguard.codec import decoder; print(decoder.__file__)"],
+        environment,
+    )
+    assert shown.strip().endswith(".so")
+    tests = [f"tests/flowguard/{room}" for room in ROOMS]
+    run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], environment)
+
+
+def run(command: list[str], environment: dict[str, str]) -> str:
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-4_000:] + result.stderr[-4_000:]
+    return result.stdout
