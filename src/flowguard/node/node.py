@@ -163,7 +163,10 @@ class Node:
                 self._claim(connection, now_s, step)
             case Refuse():
                 del self._exchanges[connection]
-                connection.end(step.reason_code, now_s)
+                if connection.state is State.CONNECTED:
+                    connection.end(step.reason_code, now_s)  # [MQTT-4.12.1-2]
+                else:
+                    connection.refuse(step.reason_code, now_s)  # [MQTT-4.12.0-4]
 
     def authenticating(self, connection: ServerConnection) -> bool:
         return connection in self._exchanges
