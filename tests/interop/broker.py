@@ -16,17 +16,16 @@ ANNOUNCEMENT = "listening on "
 
 
 def start(
-    *arguments: str, environment: Mapping[str, str] | None = None, **options: Any
+    *arguments: str, environment: Mapping[str, str] | None = None, stderr: Any = subprocess.PIPE
 ) -> "subprocess.Popen[str]":
     """`flowguard ARGUMENTS` with piped output, in an environment without settings but these."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
     return subprocess.Popen(
         [sys.executable, "-m", "flowguard", *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if "stderr" not in options else options.pop("stderr"),
+        stderr=stderr,
         text=True,
-        env={**clean, "COLUMNS": "200", **(environment or {})},
-        **options,
+        env={**clean, **(environment or {})},
     )
 
 
@@ -47,9 +46,15 @@ class Broker:
 
 @contextmanager
 def running_broker(
-    data: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    data: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    exit_code: int = 0,
 ) -> Iterator[Broker]:
-    """A broker on a free port; at the end it must still run, drain and exit with 0, silently."""
+    """A broker on a free port; whoever ends it, it must end with `exit_code`, without a traceback.
+
+    It drains at the end of the block if it has not been told before.
+    """
     data.mkdir(parents=True, exist_ok=True)
     log = data / "stderr.txt"
     with log.open("w") as stderr:
@@ -64,11 +69,11 @@ def running_broker(
         line = process.stdout.readline()
         assert line.startswith(ANNOUNCEMENT), line + log.read_text()
         host, _, port = line.removeprefix(ANNOUNCEMENT).strip().rpartition(":")
-        broker = Broker(process, host, int(port), log)
+        broker = Broker(process, host.strip("[]"), int(port), log)
         yield broker
         if process.poll() is None:
             broker.terminate()
-        assert process.returncode == 0, log.read_text()
+        assert process.returncode == exit_code, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
     finally:
         process.kill()

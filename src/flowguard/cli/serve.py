@@ -35,7 +35,6 @@ def serve(
     store: Annotated[str, typer.Option(help="Where sessions live: memory.")] = "memory",
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
-    errors = Console(stderr=True)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -50,21 +49,34 @@ def serve(
         if store != "memory":
             raise ConfigError(f"--store {store}: this version has the store 'memory' only")
     except ConfigError as error:
-        errors.print(f"[red]flowguard cannot start[/red]\n{error}", highlight=False)
-        raise typer.Exit(2) from error
+        raise _refused("flowguard cannot start", str(error), 2) from error
     try:
         listener = listen(host, port)
     except OSError as error:
-        errors.print(
-            f"[red]flowguard cannot listen on {listen_on}[/red]: {error.strerror}.\n"
+        raise _refused(
+            f"flowguard cannot listen on {listen_on}: {error.strerror}",
             "Is another broker running? Choose another address: --listen 127.0.0.1:0",
-            highlight=False,
-        )
-        raise typer.Exit(1) from error
-    data.mkdir(parents=True, exist_ok=True)
+            1,
+        ) from error
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refused(
+            f"flowguard cannot use {data}: {error.strerror}",
+            "Choose another directory: --data DIRECTORY",
+            1,
+        ) from error
     use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
     trio.run(_main, settings, listener)
+
+
+def _refused(what: str, why: str, code: int) -> typer.Exit:
+    """Complain; the texts may hold brackets, which are no markup."""
+    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    errors.print(what, style="red")
+    errors.print(why)
+    return typer.Exit(code)
 
 
 async def _main(settings: Settings, listener: socket) -> None:

@@ -69,7 +69,8 @@ def settings_toml() -> str:
 
 def parse_address(text: str) -> tuple[str, int]:
     """`HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65_535:
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"{text}: expected HOST:PORT, for example 127.0.0.1:1883")
-    return host.strip("[]"), int(port)
+    return host, int(port)

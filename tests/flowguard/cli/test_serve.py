@@ -1,0 +1,201 @@
+"""`flowguard serve` as a process, spoken to with bytes where no other program is needed."""
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Suback,
+    Subscribe,
+)
+from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
+from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
+
+
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and complaint of a broker that must not start."""
+    process = start("serve", *arguments, environment=environment)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    return process.returncode, stderr
+
+
+class Caller:
+    """A client that is only bytes."""
+
+    def __init__(self, broker: Broker, version: int = MQTT_5, client_id: str = "") -> None:
+        self.version = version
+        self._sock = socket.create_connection((broker.host, broker.port), PATIENCE_S)
+        self._decoder = PacketDecoder(1_000_000, version, "client")
+        self.send(Connect(client_id or f"caller-{version}", version))
+
+    def send(self, *packets: Packet) -> None:
+        self._sock.sendall(b"".join(encode(packet, self.version) for packet in packets))
+
+    def read(self) -> Packet | None:
+        """The next packet; None: the broker has closed."""
+        while (packet := self._decoder.next()) is None:
+            data = self._sock.recv(65_536)
+            if not data:
+                return None
+            self._decoder.feed(data)
+        return packet
+
+    def __enter__(self) -> "Caller":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._sock.close()
+
+
+@pytest.mark.slow
+def test_a_taken_port_is_named_and_so_is_the_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, complaint = refused("--listen", address, "--data", str(tmp_path / "data"))
+    assert code == 1
+    assert address in complaint
+    assert "Address already in use" in complaint
+    assert "--listen 127.0.0.1:0" in complaint
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.slow
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
+    address = "203.0.113.1:1883"  # RFC 5737: nobody has it.
+    code, complaint = refused("--listen", address, "--data", str(tmp_path / "data"))
+    assert code == 1
+    assert address in complaint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["1883", "127.0.0.1:65536", "[/red]"])
+def test_a_bad_address(tmp_path: Path, address: str) -> None:
+    code, complaint = refused("--listen", address, "--data", str(tmp_path / "data"))
+    assert code == 2
+    assert f"{address}: expected HOST:PORT" in complaint
+
+
+@pytest.mark.slow
+def test_an_unknown_key_is_named_with_its_path(tmp_path: Path) -> None:
+    config = tmp_path / "flowguard.toml"
+    config.write_text("[flow]\nwindow_maximum = 5\n")
+    code, complaint = refused("--config", str(config), "--data", str(tmp_path / "data"))
+    assert code == 2
+    assert "flow.window_maximum" in complaint
+
+
+@pytest.mark.slow
+def test_a_bad_variable_is_named_with_its_path(tmp_path: Path) -> None:
+    environment = {"FLOWGUARD_FLOW__WINDOW_MAX": "many"}
+    code, complaint = refused("--data", str(tmp_path / "data"), environment=environment)
+    assert code == 2
+    assert "flow.window_max" in complaint
+
+
+@pytest.mark.slow
+def test_a_store_that_is_not_there(tmp_path: Path) -> None:
+    code, complaint = refused("--store", "drawer", "--data", str(tmp_path / "data"))
+    assert code == 2
+    assert "--store drawer" in complaint
+
+
+@pytest.mark.slow
+def test_data_that_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("")
+    code, complaint = refused("--listen", "127.0.0.1:0", "--data", str(file))
+    assert code == 1
+    assert str(file) in complaint
+
+
+@pytest.mark.slow
+def test_file_and_variables_reach_the_broker(tmp_path: Path) -> None:
+    """The variable wins over the file, the file over the default; CONNACK shows both."""
+    config = tmp_path / "flowguard.toml"
+    config.write_text("[session]\nreceive_maximum = 7\ntopic_alias_maximum = 3\n")
+    environment = {"FLOWGUARD_SESSION__RECEIVE_MAXIMUM": "5", "FLOWGUARD_FLOW__WINDOW_MAX": "5"}
+    with (
+        running_broker(
+            tmp_path / "data", "--config", str(config), environment=environment
+        ) as broker,
+        Caller(broker) as caller,
+    ):
+        connack = caller.read()
+        assert isinstance(connack, Connack)
+        assert connack.properties.receive_maximum == 5
+        assert connack.properties.topic_alias_maximum == 3
+
+
+@pytest.mark.slow
+def test_ipv6(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with (
+        running_broker(tmp_path, "--listen", "[::1]:0") as broker,
+        Caller(broker) as caller,
+    ):
+        assert broker.host == "::1"
+        assert isinstance(caller.read(), Connack)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_says_goodbye_and_ends_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    with (
+        running_broker(tmp_path) as broker,
+        Caller(broker) as caller_5,
+        Caller(broker, MQTT_311) as caller_4,
+    ):
+        assert isinstance(caller_5.read(), Connack)
+        assert isinstance(caller_4.read(), Connack)
+        broker.process.send_signal(number)
+        goodbye = caller_5.read()
+        assert isinstance(goodbye, Disconnect)
+        assert goodbye.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+        assert caller_5.read() is None
+        assert caller_4.read() is None
+        assert broker.process.wait(PATIENCE_S) == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((broker.host, broker.port), PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """One client reads nothing, so the broker would wait for it, for ten minutes."""
+    payload = bytes(500_000)
+    with (
+        running_broker(
+            tmp_path,
+            environment={"FLOWGUARD_NODE__DRAIN_S": "600"},
+            exit_code=128 + signal.SIGTERM,
+        ) as broker,
+        Caller(broker, client_id="deaf") as deaf,
+        Caller(broker) as caller,
+    ):
+        deaf.send(Subscribe(1, (("#", SubscriptionOptions(qos=1)),)))
+        assert isinstance(deaf.read(), Connack)
+        assert isinstance(deaf.read(), Suback)
+        assert isinstance(caller.read(), Connack)
+        for number in range(1, 31):  # More than the sockets on both sides hold.
+            caller.send(Publish("t", payload, qos=1, packet_id=number))
+            assert isinstance(caller.read(), Puback)
+        broker.process.send_signal(signal.SIGTERM)
+        assert isinstance(caller.read(), Disconnect)
+        broker.process.send_signal(signal.SIGTERM)
+        broker.process.wait(PATIENCE_S)

@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import pytest
+
+from flowguard.cli.settings import load_settings, parse_address
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "flowguard.toml"
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+def test_without_file_and_variables_there_are_the_defaults() -> None:
+    assert load_settings(None, {}) == Settings()
+
+
+def test_an_empty_file_changes_nothing(file: Path) -> None:
+    file.write_text("")
+    assert load_settings(file, {}) == Settings()
+
+
+def test_the_file_overrides_the_defaults(file: Path) -> None:
+    file.write_text("[flow]\nwindow_max = 7\n[node]\ndrain_s = 0.5\n")
+    settings = load_settings(file, {})
+    assert (settings.flow.window_max, settings.node.drain_s) == (7, 0.5)
+    assert settings.session == Settings().session
+
+
+def test_variables_override_the_file(file: Path) -> None:
+    file.write_text("[flow]\nwindow_max = 7\nconnect_buffer_max = 9\n")
+    settings = load_settings(file, {"FLOWGUARD_FLOW__WINDOW_MAX": "5"})
+    assert (settings.flow.window_max, settings.flow.connect_buffer_max) == (5, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "section", "value"),
+    [
+        ("SESSION__RETAIN_AVAILABLE", "false", "session", False),
+        ("SESSION__KEEP_ALIVE_MAX_S", "30", "session", 30),
+        ("NODE__SYS_INTERVAL_S", "2.5", "node", 2.5),
+    ],
+)
+def test_the_text_of_a_variable_becomes_what_the_setting_is(
+    name: str, text: str, section: str, value: object
+) -> None:
+    settings = load_settings(None, {f"FLOWGUARD_{name}": text})
+    assert getattr(getattr(settings, section), name.partition("__")[2].lower()) == value
+
+
+@pytest.mark.parametrize("name", ["FLOWGUARD_NO_APT", "FLOW__WINDOW_MAX", "PATH", "A__B"])
+def test_other_variables_are_none_of_ours(name: str) -> None:
+    assert load_settings(None, {name: "5"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("[flow]\nwindow_maximum = 5\n", "flow.window_maximum"),
+        ("[flows]\nwindow_max = 5\n", "flows"),
+        ("[flow]\nwindow_max = 0\n", "flow.window_max"),
+        ("[flow]\nwindow_max = 70000\n", "flow.window_max"),
+        ("[session]\nmaximum_qos = 'two'\n", "session.maximum_qos"),
+        ("flow = 5\n", "flow"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named_with_its_path(file: Path, text: str, path: str) -> None:
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"^{path}: "):
+        load_settings(file, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("FLOWGUARD_FLOW__WINDOW_MAX", "flow.window_max"),
+        ("FLOWGUARD_FLOW__WINDOW_MAXIMUM", "flow.window_maximum"),
+        ("FLOWGUARD_FLOWS__WINDOW_MAX", "flows"),
+    ],
+)
+def test_what_is_wrong_in_a_variable_is_named_with_its_path(name: str, path: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{path}: "):
+        load_settings(None, {name: "many"})
+
+
+def test_all_mistakes_are_named_at_once(file: Path) -> None:
+    file.write_text("[flow]\nwindow_max = 0\n[node]\ndrain = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, {})
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "flow.window_max",
+        "node.drain",
+    ]
+
+
+def test_an_impossible_relation_says_what_to_do(file: Path) -> None:
+    file.write_text("[node]\nqueue_bytes_max = 1048576\n")
+    with pytest.raises(ConfigError, match="raise the node's or lower the session's"):
+        load_settings(file, {})
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*flowguard\.toml: No such file"):
+        load_settings(file, {})
+
+
+@pytest.mark.parametrize("content", [b"[flow\n", b"\xff\xfe"])
+def test_a_file_that_is_no_toml(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"flowguard\.toml is not valid TOML"):
+        load_settings(file, {})
+
+
+def test_a_variable_for_a_section_that_is_no_table(file: Path) -> None:
+    file.write_text("flow = 5\n")
+    with pytest.raises(ConfigError, match="FLOWGUARD_FLOW__WINDOW_MAX"):
+        load_settings(file, {"FLOWGUARD_FLOW__WINDOW_MAX": "5"})
+
+
+# --- addresses --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:1883", ("127.0.0.1", 1883)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("localhost:65535", ("localhost", 65_535)),
+        ("[::1]:1883", ("::1", 1883)),
+        ("[::]:0", ("::", 0)),
+    ],
+)
+def test_an_address(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1883", ":1883", "[]:1883", "host", "host:", "host:-1", "host:65536", "host:1883x"],
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError, match="expected HOST:PORT"):
+        parse_address(text)
