@@ -147,6 +147,10 @@ class Wire:
         await self.send(Pingreq())
         await self.expect(Pingresp)
 
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """A QoS 0 message."""
+        await self.send(Publish(topic, payload))
+
     async def subscribe(self, filter: str, qos: int) -> None:
         await self.send(Subscribe(1, ((filter, SubscriptionOptions(qos)),)))
         assert (await self.expect(Suback)).reason_codes == (qos,)
@@ -182,9 +186,7 @@ def connect_packet(
     )
 
 
-async def connect(
-    running: Running, client_id: str, version: int = MQTT_5, **options: Any
-) -> Wire:
+async def connect(running: Running, client_id: str, version: int = MQTT_5, **options: Any) -> Wire:
     """A client that has been accepted."""
     wire = await open_wire(running, version)
     await wire.send(connect_packet(client_id, version, **options))

@@ -217,6 +217,8 @@ class Reactor:
             if size_bytes < len(data):
                 outbound.put_back(data[size_bytes:])
                 self._set_interest(link, link.interest | WRITE)
+                if outbound.ended:
+                    self._linger(link, now_s)
                 return
         if outbound.has_more:
             outbound.pump(now_s)
@@ -240,6 +242,10 @@ class Reactor:
         self._linger(link, now_s)
 
     def _linger(self, link: Link, now_s: float) -> None:
+        """Close the socket soon, whether or not the peer takes our last word."""
+        if link.lingers:
+            return
+        link.lingers = True
         self._lingering.append((now_s + LINGER_S, link))
         if len(self._lingering) > LINGERING_MAX:
             self._close(self._lingering.popleft()[1])
