@@ -140,5 +140,6 @@ class Sink(Broker):
 
 
 BROKERS: dict[str, Broker] = {
-    broker.name: broker for broker in (Flowguard(), FlowguardCompiled(), Mosquitto(), Amqtt(), Sink())
+    broker.name: broker
+    for broker in (Flowguard(), FlowguardCompiled(), Mosquitto(), Amqtt(), Sink())
 }

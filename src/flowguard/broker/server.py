@@ -74,7 +74,9 @@ async def serve(
     try:
         sessions = node.recover(store, clock())
         compiled = decoder.__file__.endswith(".so")
-        log.info("store opened", compiled=compiled, sessions=sessions, retained=len(node.router.retained))
+        log.info(
+            "store opened", compiled=compiled, sessions=sessions, retained=len(node.router.retained)
+        )
         reactor.listen(listener)
         host, port = listener.getsockname()[:2]
         running = Running(node, (host, port), trio.Event())
