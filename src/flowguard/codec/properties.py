@@ -72,7 +72,7 @@ _ANSWERS: Final = _carriers(
 )
 _ALL: Final = _ANSWERS | _MESSAGE | _CONNECT | 1 << t.SUBSCRIBE | 1 << t.UNSUBSCRIBE
 
-TABLE: Final = (
+TABLE: Final[tuple[Property, ...]] = (
     Property(1, "payload_format_indicator", BYTE, _MESSAGE),
     Property(2, "message_expiry_interval", U32, _MESSAGE),
     Property(3, "content_type", STRING, _MESSAGE),
@@ -104,7 +104,12 @@ TABLE: Final = (
     Property(42, "shared_subscription_available", BYTE, _CONNACK),
 )
 _BY_NUMBER: Final = {row.number: row for row in TABLE}
+_OF_PUBLISH: Final = tuple([row for row in TABLE if row.carriers & 1 << t.PUBLISH])
+_OTHERS: Final = tuple([row for row in TABLE if row not in _OF_PUBLISH])
 _values: Final = attrgetter(*[row.field for row in TABLE])
+_values_of_publish: Final = attrgetter(*[row.field for row in _OF_PUBLISH])
+_other_values: Final = attrgetter(*[row.field for row in _OTHERS])
+_NO_OTHERS: Final = (None,) * len(_OTHERS)
 
 _NEVER_ZERO: Final = {
     "receive_maximum": ReasonCode.PROTOCOL_ERROR,
@@ -188,9 +193,14 @@ def encode_properties(properties: Properties) -> bytes:
     """Property length and properties, by rising identifier; user properties keep their order."""
     if properties is NO_PROPERTIES:
         return b"\0"  # [MQTT-2.2.2-1]
+    rows = TABLE
+    values: tuple[object, ...]
+    if _other_values(properties) == _NO_OTHERS:
+        rows, values = _OF_PUBLISH, _values_of_publish(properties)  # the frequent case, quicker
+    else:
+        values = _values(properties)
     parts: list[bytes] = []
-    values: tuple[object, ...] = _values(properties)
-    for row, value in zip(TABLE, values, strict=True):
+    for row, value in zip(rows, values, strict=True):
         if value is None or value == ():
             continue
         prefix = bytes((row.number,))
