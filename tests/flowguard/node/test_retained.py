@@ -127,6 +127,15 @@ def test_a_message_sent_for_a_standing_subscription_has_no_flag(version: int, qo
     assert [message.retain for message in subscriber.publishes()] == [False]
 
 
+@pytest.mark.spec("MQTT-3.3.1-12", "v3:MQTT-3.3.1-9")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_publisher_gets_its_own_message_without_the_flag_as_well(version: int, qos: int) -> None:
+    client = Stage().connect("c", version=version)
+    client.subscribe("t", qos=qos)
+    client.publish("t", b"live", qos=qos, retain=True)
+    assert [message.retain for message in client.publishes()] == [False]
+
+
 @pytest.mark.spec("MQTT-3.3.1-13")
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("qos", [0, 1])

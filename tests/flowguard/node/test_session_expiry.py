@@ -134,6 +134,16 @@ def test_a_client_that_comes_back_stops_the_expiry() -> None:
     assert "c" in stage.node.registry.sessions
 
 
+def test_a_client_that_was_back_for_a_moment_has_its_whole_interval_again() -> None:
+    stage = Stage()
+    for _ in range(3):
+        stage.connect("c", clean_start=False, session_expiry_interval=5).close()
+        stage.advance(4)
+    assert "c" in stage.node.registry.sessions
+    stage.advance(2)
+    assert "c" not in stage.node.registry.sessions
+
+
 def test_the_new_connection_decides_the_expiry_of_the_resumed_session() -> None:
     stage = Stage()
     stage.connect("c", session_expiry_interval=1_000).close()
