@@ -77,7 +77,7 @@ class NodeSettings(_Settings):
     """Totals of the whole node."""
 
     connections_max: int = Field(1_000_000, ge=1)
-    """Open connections; beyond it CONNACK 0x97, connections."""
+    """Clients connected or connecting; beyond it CONNACK 0x97, clients."""
     sessions_max: int = Field(1_000_000, ge=1)
     """Sessions, connected or not; beyond it CONNACK 0x97, sessions."""
     subscriptions_max: int = Field(10_000_000, ge=1)

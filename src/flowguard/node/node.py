@@ -111,13 +111,18 @@ class Node:
         """Admission: capacity, then the gate; see `Host.connect`."""
         if self.draining:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-        elif self.connections_count > self.settings.node.connections_max:
+        elif self._clients_count >= self.settings.node.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
             will_bytes = len(packet.will.payload) if packet.will else 0
             size_bytes = CONNECT_BYTES + len(packet.client_id) + will_bytes
             verdict = self.gate.offer(connection, size_bytes, now_s)
             self._on_verdict(connection, verdict, now_s)
+
+    @property
+    def _clients_count(self) -> int:
+        """Clients connected or on their way in; sockets that said nothing yet do not count."""
+        return self.connected_count + self.gate.in_process + self.gate.buffered
 
     def _on_verdict(self, connection: ServerConnection, verdict: Verdict, now_s: float) -> None:
         if verdict is Verdict.ADMIT:

@@ -43,7 +43,7 @@ class Registry:
     def claim(
         self, client_id: str, *, clean_start: bool, expiry_s: int, now_s: float
     ) -> tuple[Session, bool]:
-        """The session for an accepted CONNECT, and whether it was there [MQTT-3.1.2-4..6]."""
+        """The session for an accepted CONNECT, and whether it was there [MQTT-3.1.2-4] [MQTT-3.1.2-5]."""
         session = self.sessions.get(client_id)
         if session is not None and (clean_start or not session.durable):
             self.end(session, now_s)
