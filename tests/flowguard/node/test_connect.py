@@ -215,3 +215,18 @@ def test_an_authentication_that_stops_half_way_is_closed_in_time() -> None:
     assert not client.is_closed
     stage.advance(3)
     assert client.is_closed
+
+
+def test_time_in_the_connect_buffer_does_not_count_for_an_authentication() -> None:
+    limits = {"connect_timeout_s": 5, "connects_in_process_max": 1, "connect_patience_s": 60}
+    stage = Stage({"flow": limits}, hooks=Hooks(methods={"m": TwoSteps}))
+    stage.hold_commits = True
+    stage.attempt(Connect("first"))
+    client = stage.attempt(Connect("c", properties=Properties(authentication_method="m")))
+    stage.advance(10)
+    stage.release_commits()
+    client.expect(Auth)
+    stage.advance(4)
+    assert not client.is_closed
+    stage.advance(3)
+    assert client.is_closed

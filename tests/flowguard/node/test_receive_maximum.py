@@ -56,6 +56,15 @@ def test_a_finished_exchange_frees_its_place() -> None:
     assert not client.is_closed
 
 
+def test_a_message_that_waited_for_the_store_frees_its_place() -> None:
+    stage = Stage({"session": {"receive_maximum": 1}})
+    stage.connect_durable("s").subscribe("t", qos=2)
+    client = stage.connect("c")
+    for qos in (1, 1, 2):
+        client.publish("t", qos=qos)
+    assert not client.is_closed
+
+
 def test_qos_0_does_not_count() -> None:
     client = Stage({"session": {"receive_maximum": 1}}).connect("c")
     client.publish("t", qos=2)

@@ -136,11 +136,13 @@ def test_a_client_that_comes_back_stops_the_expiry() -> None:
 
 def test_a_client_that_was_back_for_a_moment_has_its_whole_interval_again() -> None:
     stage = Stage()
+    stage.connect("c", session_expiry_interval=5).close()
     for _ in range(3):
-        stage.connect("c", clean_start=False, session_expiry_interval=5).close()
         stage.advance(4)
-    assert "c" in stage.node.registry.sessions
-    stage.advance(2)
+        client = stage.connect("c", clean_start=False, session_expiry_interval=5)
+        assert client.connack.session_present
+        client.close()
+    stage.advance(6)
     assert "c" not in stage.node.registry.sessions
 
 
@@ -224,6 +226,15 @@ def test_a_restart_keeps_sessions_with_what_they_missed(version: int) -> None:
     again = resume(stage, version)
     assert again.connack.session_present
     assert [message.payload for message in again.publishes()] == [b"missed"]
+
+
+def test_after_a_restart_the_expiry_of_those_who_were_connected_begins() -> None:
+    stage = Stage()
+    stage.connect("c", session_expiry_interval=10)
+    stage.advance(20)
+    stage.restart()
+    stage.advance(9)
+    assert "c" in stage.node.registry.sessions
 
 
 def test_restarts_do_not_lengthen_the_life_of_a_session() -> None:

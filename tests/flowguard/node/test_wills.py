@@ -191,6 +191,19 @@ def test_a_client_that_is_back_within_the_delay_takes_its_will_with_it() -> None
 
 
 @pytest.mark.spec("MQTT-3.1.3-9")
+def test_the_delay_begins_anew_with_each_end_of_a_connection() -> None:
+    stage = Stage()
+    witness = witness_of(stage)
+    stage.connect("c", will=delayed(5), session_expiry_interval=60).close()
+    stage.advance(3)
+    stage.connect("c", clean_start=False, will=delayed(5), session_expiry_interval=60).close()
+    stage.advance(4)
+    assert payloads(witness) == []
+    stage.advance(2)
+    assert payloads(witness) == [b"gone"]
+
+
+@pytest.mark.spec("MQTT-3.1.3-9")
 def test_a_take_over_within_the_delay_keeps_the_will_from_being_sent() -> None:
     stage = Stage()
     witness = witness_of(stage)
