@@ -1,0 +1,190 @@
+"""Bounds on the way to a slow client: what does not fit is dropped, counted and forgotten."""
+
+import pytest
+
+from flowguard.codec.packets import Puback
+from flowguard.flow import Reason
+from flowguard.records import DELIVERY_BYTES
+from tests.support.stage import Client, Stage
+
+KIB = 1024
+
+
+def slow(stage: Stage, version: int = 5, client_id: str = "s") -> Client:
+    """A subscriber that has not acknowledged as many messages as it may be sent: one."""
+    client = stage.connect_durable(client_id, version=version)
+    client.subscribe("a", qos=1)
+    stage.connect("first").publish("a", b"first", qos=1)
+    client.publishes(acknowledge=False)
+    return client
+
+
+def release(client: Client) -> list[bytes]:
+    """Acknowledge what is in flight; the payloads that follow."""
+    session = client.connection.session
+    assert session is not None
+    client.send(*(Puback(packet_id) for packet_id in list(session.inflight)))
+    return [message.payload for message in client.publishes()]
+
+
+def publish(stage: Stage, *payloads: bytes, qos: int = 1) -> None:
+    publisher = stage.connect("p")
+    for payload in payloads:
+        publisher.publish("a", payload, qos=qos)
+
+
+def test_the_queue_of_a_client_holds_only_so_many_messages(version: int) -> None:
+    stage = Stage({"session": {"inflight_max": 1, "queue_messages_max": 2}})
+    client = slow(stage, version)
+    publish(stage, b"one", b"two", b"three", b"four")
+    assert stage.node.counters.dropped == {Reason.QUEUE_MESSAGES: 2}
+    assert release(client) == [b"one", b"two"]
+    publish(stage, b"five")
+    assert release(client) == [b"five"]
+
+
+def test_the_queue_of_a_client_holds_only_so_many_bytes(version: int) -> None:
+    stage = Stage(
+        {"session": {"inflight_max": 1, "queue_bytes_max": 2 * KIB, "packet_size_max": 2 * KIB}}
+    )
+    client = slow(stage, version)
+    fits = 2 * KIB - 2 * (DELIVERY_BYTES + 1) - 3
+    publish(stage, b"one", bytes(fits + 1), bytes(fits))
+    assert stage.node.counters.dropped == {Reason.QUEUE_BYTES: 1}
+    assert release(client) == [b"one", bytes(fits)]
+
+
+def test_all_queues_together_hold_only_so_many_bytes() -> None:
+    limits = {"queue_bytes_max": 1024 * KIB}
+    stage = Stage({"session": {"inflight_max": 1, **limits}, "node": limits})
+    clients = [slow(stage, client_id=name) for name in ("one", "two")]
+    clients[0].publishes()
+    for client in clients:
+        release(client)
+    for client in clients:
+        client.close()
+    publish(stage, bytes(400 * KIB), bytes(400 * KIB))
+    assert stage.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 2}
+    assert stage.node.queue_budget.used_bytes <= 1024 * KIB
+    for name in ("one", "two"):
+        assert len(stage.connect_durable(name).publishes()) == 1
+    assert stage.node.queue_budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("end", ["clean start", "expiry"])
+def test_an_ended_session_gives_the_bytes_of_its_queue_back(end: str) -> None:
+    stage = Stage()
+    client = stage.connect_durable("s", session_expiry_interval=5)
+    client.subscribe("a", qos=1)
+    client.close()
+    publish(stage, bytes(1_000))
+    assert stage.node.queue_budget.used_bytes > 1_000
+    if end == "expiry":
+        stage.advance(6)
+    else:
+        stage.connect("s")
+    assert stage.node.queue_budget.used_bytes == 0
+
+
+def test_what_was_dropped_does_not_come_back_after_a_restart(version: int) -> None:
+    stage = Stage({"session": {"inflight_max": 1, "queue_messages_max": 1}})
+    slow(stage, version)
+    publish(stage, b"one", b"two")
+    assert stage.node.counters.dropped == {Reason.QUEUE_MESSAGES: 1}
+    stage.restart()
+    client = stage.connect_durable("s", version=version)
+    assert [message.payload for message in client.publishes()] == [b"first", b"one"]
+
+
+def test_a_full_queue_is_no_matter_of_the_publisher_or_of_others(version: int) -> None:
+    stage = Stage({"session": {"inflight_max": 1, "queue_messages_max": 1}})
+    slow(stage, version)
+    quick = stage.connect("quick", version=version)
+    quick.subscribe("a", qos=1)
+    publisher = stage.connect("p", version=version)
+    for number in range(5):
+        packet_id = publisher.publish("a", b"%d" % number, qos=1)
+        assert publisher.take() == [Puback(packet_id)]
+        assert [message.payload for message in quick.publishes()] == [b"%d" % number]
+
+
+def test_qos_0_is_not_queued_for_a_client_that_reads_nothing(version: int) -> None:
+    stage = Stage({"session": {"outbox_bytes_max": 16 * KIB}})
+    client = stage.connect("s", version=version)
+    client.subscribe("a")
+    client.reads = False
+    publish(stage, *[bytes(1_000)] * 20, qos=0)
+    assert client.connection.outbound.outbox_bytes <= 16 * KIB
+    dropped = stage.node.counters.dropped[Reason.OUTBOX_BYTES]
+    client.read_again()
+    assert len(client.publishes()) == 20 - dropped
+    assert 0 < dropped < 20
+
+
+def test_qos_1_waits_in_the_queue_while_a_client_reads_nothing(version: int) -> None:
+    stage = Stage()
+    client = stage.connect("s", version=version)
+    client.subscribe("a", qos=1)
+    client.reads = False
+    publish(stage, *[bytes(10_000)] * 20)
+    assert client.connection.outbound.outbox_bytes < 80_000
+    assert stage.node.queue_budget.used_bytes > 100_000
+    client.read_again()
+    assert len(client.publishes()) == 20
+    assert stage.node.counters.dropped == {}
+
+
+def test_unsent_bytes_of_all_clients_together_are_bounded() -> None:
+    limit = 1024 * KIB
+    settings = {"session": {"outbox_bytes_max": limit}, "node": {"outbox_bytes_max": limit}}
+    stage = Stage(settings)
+    clients = [stage.connect(name) for name in ("one", "two")]
+    for client in clients:
+        client.subscribe("a")
+        client.reads = False
+    publish(stage, *[bytes(100_000)] * 10, qos=0)
+    assert stage.node.outbox_budget.used_bytes <= limit
+    assert stage.node.counters.dropped[Reason.NODE_OUTBOX_BYTES] > 0
+    for client in clients:
+        client.close()
+    assert stage.node.outbox_budget.used_bytes == 0
+
+
+def test_a_message_for_a_client_that_is_away_is_dropped_only_if_it_is_qos_0(version: int) -> None:
+    stage = Stage()
+    client = stage.connect_durable("s", version=version)
+    client.subscribe("a", qos=2)
+    client.close()
+    for qos in (0, 1, 2):
+        publish(stage, b"%d" % qos, qos=qos)
+    client = stage.connect_durable("s", version=version)
+    assert [message.payload for message in client.publishes()] == [b"1", b"2"]
+
+
+@pytest.mark.spec("MQTT-4.9.0-1", "MQTT-4.9.0-2", "MQTT-3.3.4-9")
+@pytest.mark.parametrize("receive_maximum", [1, 3, 65_535])
+def test_the_send_quota_starts_at_receive_maximum_or_at_ours(receive_maximum: int) -> None:
+    stage = Stage({"session": {"inflight_max": 5}})
+    client = stage.connect("s", receive_maximum=receive_maximum)
+    client.subscribe("a", qos=2)
+    publish(stage, *[b"x"] * 8, qos=2)
+    quota = min(receive_maximum, 5)
+    assert len(client.publishes(acknowledge=False)) == quota
+    session = client.connection.session
+    assert session is not None
+    first = next(iter(session.inflight))
+    client.send(Puback(first + 20))
+    assert client.take() == [], "an acknowledgement of nothing opens no place"
+
+
+@pytest.mark.spec("MQTT-4.9.0-2")
+def test_an_acknowledgement_opens_one_place_of_the_send_quota() -> None:
+    stage = Stage()
+    client = stage.connect("s", receive_maximum=2)
+    client.subscribe("a", qos=1)
+    publish(stage, b"1", b"2", b"3", b"4")
+    one, two = client.publishes(acknowledge=False)
+    client.send(Puback(two.packet_id))
+    assert [message.payload for message in client.publishes(acknowledge=False)] == [b"3"]
+    client.send(Puback(one.packet_id))
+    assert [message.payload for message in client.publishes(acknowledge=False)] == [b"4"]
