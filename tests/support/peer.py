@@ -96,6 +96,8 @@ class Peer:
 
     in_use: dict[int, bytes] = field(default_factory=dict)
     """Packet identifiers of the server, and the payload each stands for."""
+    unmarked: set[int] = field(default_factory=set)
+    """Those that a killed server may repeat without DUP: it does not wait for that mark."""
     in_flight: set[int] = field(default_factory=set)
     """Those that count against our Receive Maximum on this connection."""
     received: set[int] = field(default_factory=set)
@@ -112,10 +114,10 @@ class Peer:
 
     def connect(self, *, clean: bool = False) -> None:
         """Open a connection, whether or not there is one; CONNACK comes with `receive`."""
+        self._leave()
         clean = clean or self.must_start_clean
         if self.version != MQTT_5 and not self.expiry_s:
             clean = True
-        self._leave()
         if clean:
             self.must_start_clean = True
             self._forget()
@@ -142,8 +144,9 @@ class Peer:
             wire.close()
 
     def lost(self) -> None:
-        """The server is gone without a word."""
+        """The server is killed, and may have forgotten what it had just sent."""
         self._leave()
+        self.unmarked = set(self.in_use)
 
     def disconnect(self, expiry_s: int | None = None) -> None:
         """The orderly end; with `expiry_s` the session's time to live changes."""
@@ -161,6 +164,10 @@ class Peer:
         self.uplink = False
 
     def _leave(self) -> None:
+        if self.wire is not None and not self.online and self._expected is Presence.UNKNOWN:
+            # The answer that would have told whether there is a session is lost.
+            self.must_start_clean = True
+            self._forget()
         self.wire = None
         self.online = False
         self.in_flight.clear()
@@ -170,7 +177,7 @@ class Peer:
         self.asked.clear()
         if not self._is_durable:
             self.presence = Presence.ABSENT
-            self.on_session_lost(self)
+            self._forget()
 
     @property
     def _is_durable(self) -> bool:
@@ -374,7 +381,8 @@ class Peer:
         assert packet_id not in self.in_flight, "sent twice on one connection"
         known = self.in_use.get(packet_id)
         assert known is None or known == packet.payload, "a packet identifier doubly in use"
-        assert known is None or packet.dup, "repeated without DUP"
+        assert known is None or packet.dup or packet_id in self.unmarked, "repeated without DUP"
+        self.unmarked.discard(packet_id)
         self.in_use[packet_id] = packet.payload
         self.in_flight.add(packet_id)
         if packet.qos == 1:

@@ -1,7 +1,8 @@
 """The 100 ms tick: deadlines, load signals, `$SYS`."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import trio
@@ -34,10 +35,11 @@ def memory_limit_bytes() -> int:
     return limit
 
 
-def resident_bytes() -> int:
-    """Resident set of this process."""
-    with Path("/proc/self/statm").open() as statm:
-        return int(statm.read().split()[1]) * PAGE_BYTES
+@contextmanager
+def memory_gauge() -> Iterator[Callable[[], int]]:
+    """Reads the resident set, bytes; opened once: later there may be no descriptor for it."""
+    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
+        yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
 
 async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
@@ -45,15 +47,16 @@ async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -
     limit_bytes = node.settings.flow.memory_max_bytes or int(memory_limit_bytes() * MEMORY_SHARE)
     sys_topics = SysTopics(node, clock())
     sys_due_s = clock()
-    while True:
-        now_s = clock()
-        node.meter.observe(Signal.MEMORY, resident_bytes() / limit_bytes)
-        node.tick(now_s)
-        reactor.sweep(now_s)
-        if now_s >= sys_due_s:
-            sys_topics.publish(now_s)
-            sys_due_s = now_s + node.settings.node.sys_interval_s
-        reactor.settle(now_s)
-        if node.has_work:
-            reactor.wake()
-        await trio.sleep(TICK_S)
+    with memory_gauge() as resident_bytes:
+        while True:
+            now_s = clock()
+            node.meter.observe(Signal.MEMORY, resident_bytes() / limit_bytes)
+            node.tick(now_s)
+            reactor.sweep(now_s)
+            if now_s >= sys_due_s:
+                sys_topics.publish(now_s)
+                sys_due_s = now_s + node.settings.node.sys_interval_s
+            reactor.settle(now_s)
+            if node.has_work:
+                reactor.wake()
+            await trio.sleep(TICK_S)

@@ -328,6 +328,6 @@ class Reactor:
         return [link.connection for link in self._links.values() if not link.connection.ended]
 
     @property
-    def has_unsent(self) -> bool:
-        """Whether some socket still has to take bytes."""
-        return any(link.connection.outbound.outbox for link in self._links.values())
+    def is_empty(self) -> bool:
+        """Whether every socket of a client is closed."""
+        return not self._links

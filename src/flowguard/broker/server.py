@@ -11,7 +11,7 @@ import trio
 
 from flowguard.broker.committer import Committer
 from flowguard.broker.housekeeping import keep_house
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
 from flowguard.config import Settings
 from flowguard.node.authentication import Hooks
@@ -22,6 +22,8 @@ from flowguard.types import ReasonCode
 BACKLOG = 4_096
 """A crowd's SYNs must fit: one that does not comes back a second later (feasibility.md A.3)."""
 QUIET_POLL_S = 0.01
+FAREWELL_S = LINGER_S + 1.0
+"""Until every peer has read our last word and closed, or the reactor has: a reset loses it."""
 
 log = structlog.get_logger()
 
@@ -100,10 +102,11 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
     node.drain(clock())
     with trio.move_on_after(node.settings.node.drain_s):
         await _until(lambda: reactor.is_quiet)
-        for connection in reactor.connections():
-            connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
-        reactor.settle(clock())
-        await _until(lambda: reactor.is_quiet and not reactor.has_unsent)
+    for connection in reactor.connections():
+        connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
+    reactor.settle(clock())
+    with trio.move_on_after(FAREWELL_S):
+        await _until(lambda: reactor.is_quiet and reactor.is_empty)
     log.info("drained", dropped=node.counters.publish_dropped)
 
 

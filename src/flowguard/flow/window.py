@@ -23,7 +23,7 @@ class NodeWindow:
         self.limit_max = limit_max
         self.limit = limit_max
         self.closed = False
-        """True while the node admits nothing at all: its journal is full."""
+        """True while the node admits nothing at all: its journal is full, or it drains."""
 
     def resize(self, limit: int) -> None:
         """Move the limit, clamped to [1, `limit_max`]."""

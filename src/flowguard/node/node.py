@@ -85,7 +85,7 @@ class Node:
         self._random_id = random_id
         self._claims: dict[str, ServerConnection] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
-        self._starved: list[ServerConnection] = []
+        self._starved: dict[ServerConnection, None] = {}
 
     # --- connections -------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class Node:
 
     def paused(self, connection: ServerConnection) -> None:
         if self.window.closed:
-            self._starved.append(connection)
+            self._starved[connection] = None
 
     # --- time --------------------------------------------------------------------------------
 
@@ -334,9 +334,9 @@ class Node:
         while (waiting := self.gate.admit_next(now_s)) is not None:
             connection, verdict = waiting
             self._on_verdict(connection, verdict, now_s)
-        self.window.closed = self.journal.is_full
+        self.window.closed = self._admits_nothing
         if self._starved and not self.window.closed:
-            starved, self._starved = self._starved, []
+            starved, self._starved = self._starved, {}
             for connection in starved:
                 connection.schedule()
 
@@ -347,8 +347,12 @@ class Node:
             self.runnable
             or self.dirty
             or self.gate.is_ready
-            or (self._starved and not self.journal.is_full)
+            or (self._starved and not self._admits_nothing)
         )
+
+    @property
+    def _admits_nothing(self) -> bool:
+        return self.draining or self.journal.is_full
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms: deadlines and the window."""
@@ -377,7 +381,7 @@ class Node:
                 self.wheel.watch(connection, due_s)
 
     def drain(self, now_s: float) -> None:
-        """Refuse new clients from now on, also those that wait; what is in process goes on."""
+        """Admit nothing from now on and refuse who waits outside; what is in process goes on."""
         self.draining = True
         while (connection := self.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)

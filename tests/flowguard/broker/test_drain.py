@@ -1,0 +1,184 @@
+"""The way out: refuse what is new, finish what is in process, tell everybody, leave."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from flowguard.broker.server import Running
+from flowguard.codec.packets import Connack, Disconnect, Puback
+from flowguard.errors import StoreError
+from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
+from tests.support.real import (
+    SlowStore,
+    Wire,
+    broker,
+    connect,
+    connect_packet,
+    offline_subscriber,
+    open_wire,
+    publishes,
+    until,
+)
+
+
+async def listening_ends(running: Running) -> None:
+    """Until the kernel refuses new connections."""
+
+    def is_refused() -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(running.address) != 0
+
+    await until(is_refused)
+
+
+async def told_to_leave(wire: Wire) -> None:
+    if wire.version == MQTT_5:
+        assert (await wire.expect(Disconnect)).reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+    assert await wire.receive() is None
+    await wire.close()
+
+
+async def test_connected_clients_are_told_and_new_ones_are_refused() -> None:
+    async with broker() as running:
+        wires = [await connect(running, f"{v}", v) for v in (MQTT_311, MQTT_5)]
+        running.stop.set()
+        for wire in wires:
+            await told_to_leave(wire)
+        await listening_ends(running)
+
+
+async def test_what_is_in_process_is_finished_and_acknowledged_first() -> None:
+    store = SlowStore()
+    async with broker(store=store, calm=True) as running:
+        await offline_subscriber(running, "t")
+        publisher = await connect(running, "p", receive_maximum=10)
+        store.open.clear()
+        await publisher.send(*publishes("t", 10))
+        await publisher.ping()
+        running.stop.set()
+        await listening_ends(running)
+        store.open.set()
+        for number in range(1, 11):
+            assert (await publisher.expect(Puback)).packet_id == number
+        await told_to_leave(publisher)
+
+
+async def test_connects_in_process_are_answered_and_those_that_wait_are_refused() -> None:
+    store = SlowStore()
+    async with broker({"flow": {"connects_in_process_max": 1}}, store=store) as running:
+        store.open.clear()
+        first, second, late = [await open_wire(running) for _ in range(3)]
+        await first.send(connect_packet("first"))
+        await until(lambda: running.node.gate.in_process == 1)
+        await second.send(connect_packet("second"))
+        await until(lambda: running.node.gate.buffered == 1)
+        running.stop.set()
+        assert (await second.expect(Connack)).reason_code == ReasonCode.SERVER_UNAVAILABLE
+        assert await second.receive() is None
+        await late.send(connect_packet("late"))
+        assert (await late.expect(Connack)).reason_code == ReasonCode.SERVER_UNAVAILABLE
+        store.open.set()
+        assert (await first.expect(Connack)).reason_code == 0
+        await told_to_leave(first)
+        await second.close()
+        await late.close()
+
+
+async def test_clients_that_flood_until_the_end_are_told_like_everybody_else() -> None:
+    """They are never quiet by themselves, and what they sent last must not become a reset."""
+    async with broker({"node": {"drain_s": 1.0}}) as running:
+        wires = [await connect(running, f"p{number}") for number in range(3)]
+        subscriber = await connect(running, "s")
+        await subscriber.subscribe("t", 0)
+        flood = publishes("t", 10_000, qos=0)
+
+        async def publish(wire: Wire) -> None:
+            try:
+                while True:
+                    await wire.send(*flood)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # It went on after the broker's last word, and past the end.
+
+        async def told(wire: Wire) -> None:
+            packet = await wire.receive()
+            while isinstance(packet, Publish):
+                packet = await wire.receive()
+            assert isinstance(packet, Disconnect)
+            assert packet.reason_code == ReasonCode.SERVER_SHUTTING_DOWN
+
+        async with trio.open_nursery() as nursery:
+            for wire in wires:
+                nursery.start_soon(publish, wire)
+            await until(lambda: running.node.counters.publish_received > 10_000)
+            running.stop.set()
+            for wire in (*wires, subscriber):
+                await told(wire)
+                await wire.close()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_client_that_does_not_read_does_not_keep_the_broker() -> None:
+    async with broker({"node": {"drain_s": 0.2}}) as running:
+        deaf = await connect(running, "c")
+        await deaf.subscribe("t", 0)
+        publisher = await connect(running, "p")
+        outbound = running.node.registry.sessions["c"].outbound
+        while not outbound.blocked:
+            await publisher.publish("t", bytes(50_000))
+        running.stop.set()
+        await told_to_leave(publisher)
+    await deaf.close()
+
+
+async def test_a_store_that_fails_ends_the_broker_and_acknowledges_nothing() -> None:
+    class FailingStore(SlowStore):
+        fails = False
+
+        def commit(self, ops: object) -> None:
+            if self.fails:
+                raise StoreError("no space left")
+            super().commit(ops)  # type: ignore[arg-type]
+
+    store = FailingStore()
+    publisher = None
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True, allow_unwrapped=True):
+        async with broker(store=store) as running:
+            await offline_subscriber(running, "t")
+            publisher = await connect(running, "p")
+            store.fails = True
+            await publisher.send(*publishes("t", 1))
+            await trio.sleep_forever()
+    assert publisher is not None
+    try:
+        assert await publisher.receive() is None
+    except trio.BrokenResourceError:
+        pass  # A broker that cannot go on owes nobody a farewell.
+    await publisher.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_program_drains_on_a_signal_and_exits_with_zero(
+    number: signal.Signals, tmp_path: object
+) -> None:
+    command = [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("listening on 127.0.0.1:")
+        with socket.create_connection(("127.0.0.1", int(line.rpartition(":")[2]))) as sock:
+            sock.sendall(b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c")
+            received = sock.recv(1_024)
+            assert received[:1] == b"\x20"
+            os.kill(process.pid, number)
+            goodbye = sock.recv(1_024)
+            assert goodbye[:3] == b"\xe0\x02\x8b" or goodbye[2:3] == b"\x8b"
+            assert sock.recv(1_024) == b""
+        assert process.wait(30) == 0
