@@ -15,6 +15,7 @@ LARGE_BYTES = 200_000
 """Many times what a socket takes at once."""
 
 
+@pytest.mark.spec("v3:MQTT-7.0.0-2")
 @every_qos
 @every_peer
 def test_a_message_arrives_once_with_its_qos(peer: Peer, topic: str, qos: int) -> None:

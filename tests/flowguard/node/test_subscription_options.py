@@ -113,17 +113,6 @@ def test_retain_handling_says_when_retained_messages_are_sent(
     assert payloads(client) == [b"kept"] * at_first, "after UNSUBSCRIBE it is new"
 
 
-def test_a_subscription_of_a_resumed_session_is_not_new() -> None:
-    stage = Stage()
-    stage.connect("p").publish("a", b"kept", retain=True)
-    stage.connect_durable("c").subscribe("a", retain_handling=1)
-    assert stage.connect_durable("c").connack.session_present
-    client = stage.connect_durable("c")
-    assert payloads(client) == [], "resuming is no subscribing"
-    client.subscribe("a", retain_handling=1)
-    assert payloads(client) == []
-
-
 def test_a_shared_subscription_is_sent_no_retained_messages() -> None:
     stage = Stage()
     stage.connect("p").publish("a", b"kept", retain=True)
@@ -165,29 +154,7 @@ def test_retain_as_published(as_published: bool, forwarded: list[bool], qos: int
         assert [copy.retain for copy in copies] == [forwarded[retain]] * 2
 
 
-@pytest.mark.spec("v3:MQTT-3.3.1-9")
-def test_in_3_1_1_a_standing_subscription_gets_retain_0() -> None:
-    stage = Stage()
-    client = stage.connect("c", version=4)
-    client.subscribe("a")
-    stage.connect("p").publish("a", b"x", retain=True)
-    assert [message.retain for message in client.publishes()] == [False]
-
-
 # --- retained messages and slow subscribers --------------------------------------------------
-
-
-def test_retained_messages_come_at_the_pace_of_the_subscriber() -> None:
-    stage = Stage()
-    publisher = stage.connect("p")
-    for number in range(5):
-        publisher.publish(f"a/{number}", b"kept", qos=1, retain=True)
-    client = stage.connect("c", receive_maximum=2)
-    client.subscribe("a/+", qos=1)
-    assert len(client.publishes(acknowledge=False)) == 2
-    client = stage.connect("d", receive_maximum=2)
-    client.subscribe("a/+", qos=1)
-    assert len(client.publishes()) == 5
 
 
 def test_an_old_retained_message_never_follows_the_one_that_replaced_it() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel, Unsuback, Unsubscribe
-from flowguard.types import MQTT_5, Publish
+from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel, Suback, Unsuback, Unsubscribe
+from flowguard.types import MQTT_5, Properties, Publish
 from tests.support.stage import Client, Stage
 
 REMOVED, NOTHING_THERE = 0x00, 0x11
@@ -108,3 +108,13 @@ def test_unsuback_waits_until_the_removal_is_durable(version: int) -> None:
     assert client.take() == []
     stage.release_commits()
     assert client.take() == [Unsuback(3, (REMOVED,) if version == MQTT_5 else ())]
+
+
+@pytest.mark.spec("MQTT-3.9.2-1", "MQTT-3.9.2-2", "MQTT-3.11.2-1", "MQTT-3.11.2-2")
+def test_suback_and_unsuback_have_nothing_that_could_be_left_out_for_their_size() -> None:
+    """Not even with a refusal to explain: no reason string, no user properties."""
+    client = Stage().connect("c")
+    smallest = Properties(maximum_packet_size=2 + 2 + 1 + 2)
+    client.connection.outbound.limit_packets(smallest)
+    assert client.subscribe("a/#/b", "a") == Suback(1, (0x8F, 0))
+    assert client.unsubscribe("b", "a") == Unsuback(2, (NOTHING_THERE, REMOVED))
