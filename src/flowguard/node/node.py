@@ -277,6 +277,7 @@ class Node:
         self, connection: ServerConnection, *, with_will: bool, now_s: float
     ) -> None:
         self.connected_count -= 1
+        self.wheel.forget(connection)
         self._exchanges.pop(connection, None)
         session = connection.session
         assert session is not None
@@ -284,6 +285,7 @@ class Node:
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
         self.gate.settle(connection)
+        self.wheel.forget(connection)
         self._exchanges.pop(connection, None)
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:

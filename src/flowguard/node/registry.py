@@ -1,12 +1,13 @@
 """Sessions of a node: who is who, take-over, expiry, wills."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Budget
 from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
-from flowguard.node.timers import Timers
+from flowguard.node.timers import Timer, Timers
 from flowguard.records import (
     DropSession,
     PutSession,
@@ -28,7 +29,7 @@ FETCH_LIMIT = 1_000
 class Registry:
     """All sessions by client id, connected or not."""
 
-    __slots__ = ("_budget", "_host", "_journal", "_router", "_timers", "sessions")
+    __slots__ = ("_armed", "_budget", "_host", "_journal", "_router", "_timers", "sessions")
 
     def __init__(
         self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: Budget
@@ -39,11 +40,13 @@ class Registry:
         self._timers = timers
         self._budget = budget
         self.sessions: dict[str, Session] = {}
+        self._armed: dict[Session, list[Timer]] = {}
+        """Timers of sessions without a connection: expiry, will."""
 
     def claim(
         self, client_id: str, *, clean_start: bool, expiry_s: int, now_s: float
     ) -> tuple[Session, bool]:
-        """The session for an accepted CONNECT, and whether it was there [MQTT-3.1.2-4] [MQTT-3.1.2-5]."""
+        """The session of an accepted CONNECT; was it there? [MQTT-3.1.2-4] [MQTT-3.1.2-5]"""
         session = self.sessions.get(client_id)
         if session is not None and (clean_start or not session.durable):
             self.end(session, now_s)
@@ -55,7 +58,7 @@ class Registry:
         else:
             # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
             session.will = None
-            session.will_due_s = None
+            self._disarm(session)
             session.ends_at_s = None
             self.set_expiry(session, expiry_s)
         return session, present
@@ -86,7 +89,7 @@ class Registry:
             return
         session.ends_at_s = None if session.never_expires else now_s + expiry_s
         if session.ends_at_s is not None:
-            self._timers.at(session.ends_at_s, partial(self._expire, session, session.ends_at_s))
+            self._arm(session, session.ends_at_s, self._expire)
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
         self._note_disconnected(session)
@@ -101,6 +104,7 @@ class Registry:
         assert session.outbound is None
         assert not session.ended
         session.ended = True
+        self._disarm(session)
         for filter in session.subscriptions:
             self._router.table.unsubscribe(filter, session)
         session.queue.clear()
@@ -112,10 +116,18 @@ class Registry:
         if session.will is not None:
             self._publish_will(session, session.will, now_s)
 
-    def _expire(self, session: Session, ends_at_s: float, now_s: float) -> None:
-        if session.ends_at_s == ends_at_s and session.outbound is None and not session.ended:
-            self._host.counters.clients_expired += 1
-            self.end(session, now_s)
+    def _expire(self, session: Session, now_s: float) -> None:
+        self._host.counters.clients_expired += 1
+        self.end(session, now_s)
+
+    def _arm(self, session: Session, due_s: float, call: Callable[[Session, float], None]) -> None:
+        """Call unless the client comes back, or the session ends, before `due_s`."""
+        timer = self._timers.at(due_s, partial(call, session))
+        self._armed.setdefault(session, []).append(timer)
+
+    def _disarm(self, session: Session) -> None:
+        for timer in self._armed.pop(session, ()):
+            self._timers.cancel(timer)
 
     # --- wills -------------------------------------------------------------------------------
 
@@ -123,18 +135,16 @@ class Registry:
         if not will.delay_s:
             self._publish_will(session, will, now_s)
             return
-        session.will_due_s = now_s + will.delay_s
-        self._timers.at(session.will_due_s, partial(self._will_due, session, session.will_due_s))
+        self._arm(session, now_s + will.delay_s, self._will_due)
 
-    def _will_due(self, session: Session, due_s: float, now_s: float) -> None:
-        if session.will_due_s == due_s and session.will is not None and not session.ended:
-            self._publish_will(session, session.will, now_s)
-            self._journal.note(PutWill(session.client_id, None))
+    def _will_due(self, session: Session, now_s: float) -> None:
+        assert session.will is not None
+        self._publish_will(session, session.will, now_s)
+        self._journal.note(PutWill(session.client_id, None))
 
     def _publish_will(self, session: Session, will: WillRecord, now_s: float) -> None:
         """[MQTT-3.1.2-8]; [MQTT-3.1.2-10]: once published it is no longer part of the session."""
         session.will = None
-        session.will_due_s = None
         self._host.counters.wills_published += 1
         self._router.publish_own(will.message, now_s)
 
@@ -179,4 +189,4 @@ class Registry:
             self._journal.note(PutSession(client_id, record.expiry_interval_s, ends_at_s))
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
-            self._timers.at(ends_at_s, partial(self._expire, session, ends_at_s))
+            self._arm(session, ends_at_s, self._expire)

@@ -6,7 +6,8 @@ whole seconds, rounded up: nobody is cut off early.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import floor
 from typing import final
 
@@ -15,22 +16,29 @@ from flowguard.session.connection import ServerConnection
 
 @final
 class Wheel:
-    """Connections by the second in which somebody should look at them."""
+    """Connections by the second in which somebody should look at them; ended ones are let go."""
 
     __slots__ = ("_buckets", "_next_s")
 
     def __init__(self, now_s: float) -> None:
-        self._buckets: dict[int, list[ServerConnection]] = {}
+        self._buckets: dict[int, dict[ServerConnection, None]] = {}
         self._next_s = floor(now_s)
 
     def watch(self, connection: ServerConnection, due_s: float) -> None:
         """Look at `connection` once `due_s` has passed; replaces what was asked before."""
+        self.forget(connection)
         slot_s = max(floor(due_s) + 1, self._next_s)
         connection.watched_s = slot_s
         bucket = self._buckets.get(slot_s)
         if bucket is None:
-            bucket = self._buckets[slot_s] = []
-        bucket.append(connection)
+            bucket = self._buckets[slot_s] = {}
+        bucket[connection] = None
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Never look at `connection` again; hours of keep-alive must not hold what is over."""
+        bucket = self._buckets.get(connection.watched_s)
+        if bucket is not None:
+            bucket.pop(connection, None)
 
     def due(self, now_s: float) -> list[ServerConnection]:
         """Connections to look at now, each once."""
@@ -39,28 +47,59 @@ class Wheel:
             slot_s = self._next_s
             self._next_s += 1
             for connection in self._buckets.pop(slot_s, ()):
-                if connection.watched_s == slot_s and not connection.ended:
-                    connection.watched_s = 0
+                connection.watched_s = 0
+                if not connection.ended:
                     found.append(connection)
         return found
 
 
 @final
-class Timers:
-    """One-shot calls at an instant; what is no longer wanted, the callee notices itself."""
+@dataclass(slots=True, eq=False)
+class Timer:
+    """A call that is still to be made; None: cancelled."""
 
-    __slots__ = ("_heap", "_sequence")
+    call: Callable[[float], None] | None
+
+
+@final
+class Timers:
+    """One-shot calls at an instant. Cancelled ones leave as soon as they are half of all."""
+
+    __slots__ = ("_cancelled_count", "_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
+        self._cancelled_count = 0
 
-    def at(self, due_s: float, call: Callable[[float], None]) -> None:
+    def __len__(self) -> int:
+        """Timers held, cancelled ones included."""
+        return len(self._heap)
+
+    def at(self, due_s: float, call: Callable[[float], None]) -> Timer:
         """Call `call(now_s)` at or after `due_s`; ties in the order of asking."""
         self._sequence += 1
-        heappush(self._heap, (due_s, self._sequence, call))
+        timer = Timer(call)
+        heappush(self._heap, (due_s, self._sequence, timer))
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Make no call; safe when it was made already. Cost: amortised O(1)."""
+        if timer.call is None:
+            return
+        timer.call = None
+        self._cancelled_count += 1
+        if 2 * self._cancelled_count > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].call is not None]
+            heapify(self._heap)
+            self._cancelled_count = 0
 
     def fire(self, now_s: float) -> None:
         """Make every call that is due."""
         while self._heap and self._heap[0][0] <= now_s:
-            heappop(self._heap)[2](now_s)
+            timer = heappop(self._heap)[2]
+            call, timer.call = timer.call, None
+            if call is None:
+                self._cancelled_count -= 1
+            else:
+                call(now_s)

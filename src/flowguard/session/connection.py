@@ -123,7 +123,6 @@ class ServerConnection:
 
     def receive_data(self, data: bytes, now_s: float) -> bool:
         """Bytes from the peer; returns `wants_read`."""
-        self.last_received_s = now_s
         self._host.counters.bytes_received += len(data)
         if self.state is ENDED:
             return False
@@ -146,6 +145,8 @@ class ServerConnection:
         try:
             if self.state is CONNECTED:
                 assert self.inbound is not None
+                # Also for packets that waited: who was held back by us has not been silent.
+                self.last_received_s = now_s
                 self.drained = self.inbound.run(now_s)
                 if not self.drained:
                     self._wait_for_room(self.inbound)

@@ -34,7 +34,6 @@ class Session:
         "queue",
         "subscriptions",
         "will",
-        "will_due_s",
     )
 
     def __init__(
@@ -52,7 +51,6 @@ class Session:
         self.next_pos = 1
         self.outbound: Outbound | None = None
         self.will: WillRecord | None = None
-        self.will_due_s: float | None = None
         self.ends_at_s: float | None = None
         self.ended = False
 

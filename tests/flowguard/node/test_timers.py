@@ -1,0 +1,116 @@
+"""Deadlines: never early, never lost, and nothing kept for what is over.
+
+1. A call is made once, by the first `fire` at or after its instant, in order; unless cancelled.
+2. Cancelled timers never are more than half of what is held.
+3. The wheel shows a connection once, within a second after the instant asked last, not before.
+4. Neither holds a connection or a session that is over, however far its deadline is.
+"""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from flowguard.codec.packets import Will
+from flowguard.node.timers import Timer, Timers, Wheel
+from flowguard.session.connection import ServerConnection
+from tests.support.stage import Stage
+
+
+class Calls(RuleBasedStateMachine):
+    """Timers against a plain list of deadlines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers = Timers()
+        self.now_s = 0.0
+        self.count = 0
+        self.waiting: dict[int, float] = {}
+        self.handles: dict[int, Timer] = {}
+        self.called: list[int] = []
+
+    @rule(delay_s=st.integers(0, 20))
+    def ask(self, delay_s: int) -> None:
+        self.count += 1
+        number = self.count
+        self.waiting[number] = self.now_s + delay_s
+        self.handles[number] = self.timers.at(
+            self.now_s + delay_s, lambda now_s: self.called.append(number)
+        )
+
+    @precondition(lambda self: self.handles)
+    @rule(choice=st.integers(min_value=0))
+    def cancel(self, choice: int) -> None:
+        """Also what was called or cancelled before: safe, and nothing happens."""
+        number = list(self.handles)[choice % len(self.handles)]
+        self.timers.cancel(self.handles[number])
+        self.waiting.pop(number, None)
+
+    @rule(seconds=st.integers(0, 10))
+    def time_passes(self, seconds: int) -> None:
+        self.now_s += seconds
+        self.called.clear()
+        self.timers.fire(self.now_s)
+        due = [number for number, due_s in self.waiting.items() if due_s <= self.now_s]
+        assert self.called == sorted(due, key=lambda number: (self.waiting[number], number))
+        for number in due:
+            del self.waiting[number]
+
+    @invariant()
+    def cancelled_ones_are_never_the_majority(self) -> None:
+        assert len(self.waiting) <= len(self.timers) <= 2 * len(self.waiting)
+
+
+TestCalls = Calls.TestCase
+
+
+class Looks(RuleBasedStateMachine):
+    """The wheel, with three connections, against a dict of deadlines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1_000.0
+        stage = Stage()
+        self.connections = [stage.open().connection for _ in range(3)]
+        self.wheel = Wheel(self.now_s)
+        for connection in self.connections:
+            connection.watched_s = 0  # The stage's own node watches its newcomers.
+        self.due_s: dict[ServerConnection, float] = {}
+
+    @rule(index=st.integers(0, 2), delay_s=st.floats(0.0, 30.0))
+    def watch(self, index: int, delay_s: float) -> None:
+        connection = self.connections[index]
+        self.wheel.watch(connection, self.now_s + delay_s)
+        self.due_s[connection] = self.now_s + delay_s
+
+    @rule(index=st.integers(0, 2))
+    def forget(self, index: int) -> None:
+        self.wheel.forget(self.connections[index])
+        self.due_s.pop(self.connections[index], None)
+
+    @rule(seconds=st.floats(0.0, 10.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+        for connection in self.wheel.due(self.now_s):
+            assert self.due_s.pop(connection) <= self.now_s
+        assert all(due_s > self.now_s - 1.0 for due_s in self.due_s.values())
+
+
+TestLooks = Looks.TestCase
+
+
+def test_a_client_that_comes_and_goes_leaves_no_timer_behind_each_time() -> None:
+    stage = Stage()
+    will = Will("w", b"")
+    will.properties = type(will.properties)(will_delay_interval=4_000_000)
+    for clean in (False, True) * 50:
+        client = stage.connect(
+            "c", clean_start=clean, will=will, session_expiry_interval=4_000_000_000
+        )
+        client.close()
+    assert len(stage.node.timers) <= 4
+
+
+def test_connections_that_are_over_are_not_kept_until_their_keep_alive() -> None:
+    stage = Stage()
+    for _ in range(50):
+        stage.connect("c", keep_alive_s=65_535).close()
+    assert sum(len(bucket) for bucket in stage.node.wheel._buckets.values()) == 0
