@@ -307,13 +307,14 @@ class Node:
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
         self.subscriber.unsubscribe(inbound, packet, now_s)
 
-    def release(self, inbound: Inbound, packet_id: int, now_s: float) -> None:
+    def release(self, inbound: Inbound, packet_id: int, now_s: float, *, known: bool) -> None:
         session = inbound.session
-        if session.durable:
-            ops: list[StoreOp] = [DropInbound(session.client_id, packet_id)]
-            self.journal.append(ops, lambda _: inbound.released(packet_id), now_s)
+        if session.durable and (known or not self.journal.is_idle):
+            # A repeated PUBREL, too, waits for what the first one has changed.
+            ops: list[StoreOp] = [DropInbound(session.client_id, packet_id)] if known else []
+            self.journal.append(ops, lambda _: inbound.released(packet_id, known=known), now_s)
         else:
-            inbound.released(packet_id)
+            inbound.released(packet_id, known=known)
 
     def received(self, session: Session, packet_id: int, pos: int, now_s: float) -> None:
         def done(now_s: float) -> None:

@@ -89,10 +89,7 @@ class Timers:
             return
         timer.call = None
         self._cancelled_count += 1
-        if 2 * self._cancelled_count > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].call is not None]
-            heapify(self._heap)
-            self._cancelled_count = 0
+        self._tidy()
 
     def fire(self, now_s: float) -> None:
         """Make every call that is due."""
@@ -103,3 +100,10 @@ class Timers:
                 self._cancelled_count -= 1
             else:
                 call(now_s)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        if 2 * self._cancelled_count > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].call is not None]
+            heapify(self._heap)
+            self._cancelled_count = 0

@@ -42,8 +42,8 @@ class Host(Protocol):
     def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
         """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows."""
 
-    def release(self, inbound: "Inbound", packet_id: int, now_s: float) -> None:
-        """PUBREL of a known identifier; `Inbound.released` follows, maybe at once."""
+    def release(self, inbound: "Inbound", packet_id: int, now_s: float, *, known: bool) -> None:
+        """PUBREL, perhaps of an unknown identifier; `Inbound.released` follows, maybe at once."""
 
     def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> None:
         """`Inbound.answered` with the SUBACK follows, maybe at once."""

@@ -233,20 +233,22 @@ class Inbound:
 
     def _pubrel(self, packet_id: int, now_s: float) -> None:
         ids = self.session.inbound_ids
-        if ids and ids.pop(packet_id, None):
+        known = ids is not None and ids.get(packet_id) is True
+        if ids is not None and known:
+            del ids[packet_id]
             if self.unacknowledged:
                 self.unacknowledged -= 1
-            self._host.release(self, packet_id, now_s)
-        elif self._outbound.version == MQTT_5:
+        self._host.release(self, packet_id, now_s, known=known)
+
+    def released(self, packet_id: int, *, known: bool) -> None:
+        """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
+        if self._outbound.ended:
+            return
+        if known or self._outbound.version != MQTT_5:
+            self._outbound.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
+        else:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             self._outbound.write_packet(Pubcomp(packet_id, code))
-        else:
-            self._outbound.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
-
-    def released(self, packet_id: int) -> None:
-        """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
-        if not self._outbound.ended:
-            self._outbound.write(pubcomp_frame(packet_id))
 
     # --- SUBSCRIBE, UNSUBSCRIBE --------------------------------------------------------------
 

@@ -327,19 +327,18 @@ class Outbound:
                 code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
                 self.write_packet(Pubrel(packet_id, code))
             return
-        if delivery is None:
-            self.release(packet_id)
-            return
-        assert isinstance(delivery, Delivery)
-        if delivery.qos != 2:
-            raise ProtocolViolation("PUBREC for a QoS 1 message")
-        if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-            self._settle(session, packet_id)
-            self.pump(now_s)
-            return
-        # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
-        del session.inflight[packet_id]
-        session.inflight[packet_id] = None
+        if delivery is not None:
+            assert isinstance(delivery, Delivery)
+            if delivery.qos != 2:
+                raise ProtocolViolation("PUBREC for a QoS 1 message")
+            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+                self._settle(session, packet_id)
+                self.pump(now_s)
+                return
+            # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
+            del session.inflight[packet_id]
+            session.inflight[packet_id] = None
+        # A repeated PUBREC, too, waits for what the first one has changed.
         if session.durable:
             self._host.received(session, packet_id, session.positions[packet_id], now_s)
         else:
