@@ -17,7 +17,7 @@ from . import machine, report
 from .brokers import Broker
 from .build import Unavailable, build, work_folder
 from .peers import BROKERS
-from .results import OURS, Results, Verdict
+from .results import BUILDS, OURS, Results, Verdict
 from .runner import Bench, Sample
 from .scenarios import SCENARIOS, Scenario, find
 
@@ -180,12 +180,15 @@ def show(results: Results, origin: report.Origin) -> None:
         console.print(f"[dim]{escape(line)}[/]")
     for text in report.warnings(results, origin):
         console.print(f"[yellow]{escape(text)}[/]")
-    verdicts = [judged.verdict for _, judged in results.judged()]
-    counted = ", ".join(
-        f"[{report.COLOURS[v]}]{verdicts.count(v)} {v.value}[/]" for v in Verdict if v in verdicts
-    )
-    if counted and OURS in origin.versions:
-        console.print(f"goals: {counted}")
+    for build in BUILDS:
+        verdicts = [judged.verdict for _, judged in results.judged(build)]
+        counted = ", ".join(
+            f"[{report.COLOURS[v]}]{verdicts.count(v)} {v.value}[/]"
+            for v in Verdict
+            if v in verdicts
+        )
+        if counted and build in origin.versions:
+            console.print(f"goals, {build}: {counted}")
 
 
 def keep(samples: list[Sample], origin: report.Origin) -> None:

@@ -1,7 +1,7 @@
 """The tables: the same cells for the terminal and for `docs/benchmarks.md`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .peers import BROKERS
-from .results import OURS, Cell, Judged, Results, Verdict
+from .results import BUILDS, Cell, Judged, Results, Verdict
 from .scenarios import Kind, Scenario
 
 SINK = "sink"
@@ -65,9 +65,10 @@ def figure(scenario: Scenario, cell: Cell, *, spread: bool = True) -> str:
     return text + "".join(f"; {note}" for note in shown)
 
 
-def goal_text(judged: Judged) -> str:
-    mark = {Verdict.PASS: "✓", Verdict.MISS: "✗", Verdict.OPEN: "?"}[judged.verdict]
-    return f"{mark} {judged.goal.text}"
+def goal_text(judged: Sequence[Judged]) -> str:
+    """One mark for each build that was measured, in the order of the columns."""
+    marks = {Verdict.PASS: "✓", Verdict.MISS: "✗", Verdict.OPEN: "?"}
+    return f"{' '.join(marks[one.verdict] for one in judged)} {judged[0].goal.text}"
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -89,20 +90,26 @@ def ceiling(scenario: Scenario, results: Results) -> str:
 def main_rows(results: Results, origin: Origin) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the main table."""
     names = [name for name in BROKERS if name != SINK and name in origin.versions]
-    peers = [name for name in names if name != OURS]
-    with_ours = OURS in names
+    peers = [name for name in names if name not in BUILDS]
+    builds = [name for name in names if name in BUILDS]
     header = ["scenario", *names]
-    header += [f"ratio to {peer}" for peer in peers] if with_ours else []
-    header += ["goal"] if with_ours else []
+    header += [f"ratio to {peer}" for peer in peers] if builds else []
+    header += ["goal"] if builds else []
     header += ["generator's limit (over the fastest)"] if SINK in origin.versions else []
     rows = []
     for scenario in results.scenarios:
         row = [scenario.title]
         row += [figure(scenario, results.cell(scenario, name)) for name in names]
-        if with_ours:
-            row += [ratio_text(results.ratio(scenario, peer)) for peer in peers]
+        if builds:
+            row += [
+                " / ".join(ratio_text(results.ratio(scenario, peer, build)) for build in builds)
+                for peer in peers
+            ]
             row.append(
-                ", ".join(goal_text(results.judge(scenario, goal)) for goal in scenario.goals)
+                ", ".join(
+                    goal_text([results.judge(scenario, goal, build) for build in builds])
+                    for goal in scenario.goals
+                )
             )
         if SINK in origin.versions:
             row.append(ceiling(scenario, results))

@@ -9,6 +9,8 @@ from .runner import Sample
 from .scenarios import Goal, Scenario
 
 OURS = "flowguard"
+BUILDS = (OURS, "flowguard-compiled")
+"""The same sources twice; every goal is judged for each of them."""
 
 
 class Verdict(Enum):
@@ -70,16 +72,16 @@ class Results:
             tuple(s for s in self.samples if s.scenario == scenario.key and s.broker == broker)
         )
 
-    def ratio(self, scenario: Scenario, peer: str) -> float | None:
-        """Median of flowguard over median of `peer`; None unless both have one."""
-        ours = self.cell(scenario, OURS).median()
+    def ratio(self, scenario: Scenario, peer: str, build: str = OURS) -> float | None:
+        """Median of a build of flowguard over median of `peer`; None unless both have one."""
+        ours = self.cell(scenario, build).median()
         theirs = self.cell(scenario, peer).median()
         return ours / theirs if ours is not None and theirs else None
 
-    def judge(self, scenario: Scenario, goal: Goal) -> Judged:
+    def judge(self, scenario: Scenario, goal: Goal, build: str = OURS) -> Judged:
         """A failed or lossy repetition of flowguard is a miss, whatever the others reached."""
-        cell = self.cell(scenario, OURS)
-        reached = self.ratio(scenario, goal.peer) if goal.peer else self._worst(cell, goal)
+        cell = self.cell(scenario, build)
+        reached = self.ratio(scenario, goal.peer, build) if goal.peer else self._worst(cell, goal)
         if cell.failures or any(cell.values("lost")):
             return Judged(goal, reached, Verdict.MISS)
         if reached is None or (goal.peer and any(self.cell(scenario, goal.peer).values("lost"))):
@@ -95,8 +97,8 @@ class Results:
             return max(values, default=None)
         return median(values) if values else None
 
-    def judged(self) -> list[tuple[Scenario, Judged]]:
-        return [(s, self.judge(s, goal)) for s in self.scenarios for goal in s.goals]
+    def judged(self, build: str = OURS) -> list[tuple[Scenario, Judged]]:
+        return [(s, self.judge(s, goal, build)) for s in self.scenarios for goal in s.goals]
 
     def ours_failed(self) -> bool:
         """Whether a sample of flowguard is missing or cannot be right."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "flowguard"
-MODULES = ("types.py", "records.py", "errors.py")
+MODULES = ("types.py", "records.py", "errors.py", "broker/link.py", "broker/reactor.py")
 ROOMS = ("codec", "flow", "session", "routing", "node")
 SLOTS = re.compile(r"slots=True(, )?")
 
