@@ -180,15 +180,15 @@ def show(results: Results, origin: report.Origin) -> None:
         console.print(f"[dim]{escape(line)}[/]")
     for text in report.warnings(results, origin):
         console.print(f"[yellow]{escape(text)}[/]")
-    for build in BUILDS:
-        verdicts = [judged.verdict for _, judged in results.judged(build)]
+    for ours in BUILDS:
+        verdicts = [judged.verdict for _, judged in results.judged(ours)]
         counted = ", ".join(
             f"[{report.COLOURS[v]}]{verdicts.count(v)} {v.value}[/]"
             for v in Verdict
             if v in verdicts
         )
-        if counted and build in origin.versions:
-            console.print(f"goals, {build}: {counted}")
+        if counted and ours in origin.versions:
+            console.print(f"goals, {ours}: {counted}")
 
 
 def keep(samples: list[Sample], origin: report.Origin) -> None:
