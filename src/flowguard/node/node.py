@@ -255,6 +255,8 @@ class Node:
             return
         if connection.keep_alive_s:
             self.wheel.watch(connection, now_s + connection.keep_alive_s)
+        if answer.present:
+            self.router.wake(session)
         connection.outbound.resume(now_s)
 
     def _unused_id(self) -> str:

@@ -23,7 +23,7 @@ from flowguard.records import (
     PutRetained,
     StoreOp,
 )
-from flowguard.routing import RetainedMessages, RetainOutcome
+from flowguard.routing import RetainedMessages, RetainOutcome, parse_shared
 from flowguard.session.host import IN_PROCESS
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
@@ -121,7 +121,20 @@ class Router:
         if not self._host.settings.session.retain_available:
             # [MQTT-3.2.2-14]
             raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
-        return self._retain(message, now_s)
+        outbound = session.outbound
+        if self._retain(message, now_s) or message.qos == 0:
+            return None
+        # Only a 5.0 publisher can be told, and can try again; for others it is at least forwarded.
+        told = outbound is not None and outbound.version == MQTT_5
+        return ReasonCode.QUOTA_EXCEEDED if told else None
+
+    def wake(self, session: Session) -> None:
+        """The client of `session` is back: its shared groups may choose it again."""
+        for filter in session.subscriptions:
+            key = parse_shared(filter) if filter.startswith("$share/") else None
+            group = self.table.group(*key) if key is not None else None
+            if group is not None:
+                group.wake(session)
 
     def refusal(self, client_id: str, topic: str) -> ReasonCode | None:
         """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
@@ -132,34 +145,39 @@ class Router:
 
     def publish_own(self, message: Publish, now_s: float) -> None:
         """A message of the node itself: a will, or `$SYS`."""
-        if message.retain and self._retain(message, now_s) is not None:
-            self._host.counters.drop(Reason.RETAINED_FULL)
+        if message.retain:
+            self._retain(message, now_s)
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         targets = self._targets(plan, message, None, now_s)
         pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS)
         self._journal.append(_appends(targets), pending.committed, now_s)
 
-    def _retain(self, message: Publish, now_s: float) -> ReasonCode | None:
-        """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6]."""
+    def _retain(self, message: Publish, now_s: float) -> bool:
+        """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].
+
+        False: there is no room for it. The one it was to replace is gone all the same: nobody
+        should take it for the last one.
+        """
         expires_at_s = _expires_at_s(message, now_s)
         outcome = self.retained.put(message, expires_at_s)
         if outcome.is_refusal:
             self._host.counters.drop(Reason.RETAINED_FULL)
-            return ReasonCode.QUOTA_EXCEEDED
+            self.retained.discard(message.topic)
         if message.topic.startswith("$SYS/"):
-            return None
-        if outcome is RetainOutcome.REMOVED:
-            self._journal.note(DropRetained(message.topic))
-        else:
+            return not outcome.is_refusal
+        if outcome is RetainOutcome.KEPT:
             self._journal.note(PutRetained(message, expires_at_s))
-        return None
+        else:
+            self._journal.note(DropRetained(message.topic))
+        return not outcome.is_refusal
 
     # --- delivery ----------------------------------------------------------------------------
 
     def _deliver_qos_0(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """To everybody who is connected; a frame without options is the same for all of them."""
         frame = b""
+        size_bytes = len(message.payload)
         for group in plan.groups:
             delivery: Delivery | None = None
             for session in group.sessions:
@@ -168,7 +186,7 @@ class Router:
                     continue  # [MQTT-3.8.3-3]
                 if outbound.version != MQTT_5:
                     frame = frame or publish_qos_0_frame(message)
-                    outbound.send_frame(frame)
+                    outbound.send_frame(frame, size_bytes)
                     continue
                 if delivery is None:
                     retain = message.retain and group.retain_as_published

@@ -150,10 +150,10 @@ class Outbound:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
             head, tail = delivery.frame_v4 or _frame_v4(delivery)
-        if not self.send_frame(head + tail):
+        if not self.send_frame(head + tail, len(delivery.message.payload)):
             self._forget_alias(delivery)
 
-    def send_frame(self, frame: bytes) -> bool:
+    def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
         """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
         size_bytes = self.outbox_bytes + len(frame)
         if self.blocked or size_bytes > self._outbox_max or len(frame) > self._packet_size_max:
@@ -161,7 +161,9 @@ class Outbound:
             if reason is not None:
                 self._host.counters.drop(reason)
                 return False
-        self._host.counters.publish_sent += 1
+        counters = self._host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += payload_bytes
         self.outbox.append(frame)
         self.outbox_bytes = size_bytes
         if not self.dirty:
@@ -223,7 +225,9 @@ class Outbound:
             session.drop(pos, Reason.PACKET_TOO_LARGE, self._host)
             self._forget_alias(delivery)
             return True
-        self._host.counters.publish_sent += 1
+        counters = self._host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += len(delivery.message.payload)
         inflight[packet_id] = delivery
         self._append(head, packet_id, tail)
         self.outbox_bytes += size_bytes
@@ -400,7 +404,9 @@ class Outbound:
             self._settle(session, packet_id)
             self._drop(delivery, Reason.PACKET_TOO_LARGE)
             return
-        self._host.counters.publish_sent += 1
+        counters = self._host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += len(delivery.message.payload)
         # [MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again.
         first = bytes((head[0] | _DUP,))
         self.write(first + head[1:] + packet_id.to_bytes(2, "big") + tail)

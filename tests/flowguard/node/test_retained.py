@@ -3,6 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Puback
+from flowguard.flow import Reason
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -240,3 +241,16 @@ def test_a_311_publisher_is_acknowledged_all_the_same() -> None:
     client.publish("t", b"x", qos=1, retain=True)
     client.expect(Puback)
     assert not client.is_closed
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_who_cannot_be_told_is_forwarded_and_leaves_no_stale_message(qos: int) -> None:
+    stage = Stage({"node": {"retained_bytes_max": 1_000}})
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=qos)
+    client = stage.connect("p", version=MQTT_311)
+    client.publish("t", b"old", qos=qos, retain=True)
+    client.publish("t", b"new" * 1_000, qos=qos, retain=True)
+    assert payloads(subscriber.publishes()) == [b"old", b"new" * 1_000]
+    assert payloads(seen_by_new(stage)) == []
+    assert stage.node.counters.dropped == {Reason.RETAINED_FULL: 1}

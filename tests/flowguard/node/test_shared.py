@@ -177,3 +177,16 @@ def test_a_group_survives_a_restart(version: int) -> None:
     for _ in range(4):
         publisher.publish("a", b"x", qos=1)
     assert [len(payloads(client)) for client in clients] == [2, 2]
+
+
+def test_who_comes_back_to_a_large_sleeping_group_is_chosen_at_once() -> None:
+    stage = Stage()
+    group = members(stage, *(f"member-{number}" for number in range(100)))
+    for client in group:
+        client.close()
+    publisher = stage.connect("p")
+    for _ in range(100):
+        publisher.publish("a", b"missed by all", qos=0)
+    back = stage.connect_durable("member-99")
+    publisher.publish("a", b"x", qos=1)
+    assert payloads(back) == [b"x"]
