@@ -103,6 +103,7 @@ async def test_a_refusal_arrives_although_the_client_has_sent_more(version: int)
         else:
             assert connack.reason_code == ReasonCode.SERVER_UNAVAILABLE
         assert await second.receive() is None
+        assert running.node.counters.publish_received == 0
         store.open.set()
         assert (await first.expect(Connack)).reason_code == 0
         await first.close()
