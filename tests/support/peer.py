@@ -196,6 +196,8 @@ class Peer:
         """While we were away, a session that lives for a while may have ended."""
         if not self.online and 0 < self.expiry_s < 0xFFFF_FFFF and self.version == MQTT_5:
             self.presence = Presence.UNKNOWN
+            if self._expected is Presence.PRESENT:
+                self._expected = Presence.UNKNOWN  # Our CONNECT waits at the gate meanwhile.
             self.on_session_lost(self)
 
     @property
