@@ -9,6 +9,7 @@ Nothing here judges time: TEST_S only ends a test that hangs. A client that meet
 `trio.BrokenResourceError`; the orderly end of a connection is `None`.
 """
 
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -48,6 +49,7 @@ async def broker(
     *,
     store: Store | None = None,
     hooks: Hooks | None = None,
+    listener: socket.socket | None = None,
     calm: bool = False,
 ) -> AsyncIterator[Running]:
     """A broker until the block ends, which drains it; `calm`: its window stays where it is."""
@@ -55,7 +57,7 @@ async def broker(
         serve,
         Settings.model_validate(settings or {}),
         store or MemoryStore(),
-        listen("127.0.0.1", 0),
+        listener or listen("127.0.0.1", 0),
         hooks=hooks,
     )
     with trio.fail_after(TEST_S):

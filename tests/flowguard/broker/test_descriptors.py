@@ -6,10 +6,9 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 import trio
 
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.server import listen
 from flowguard.codec.packets import Connack
 from tests.support.real import Wire, broker, connect, connect_packet, until
 
@@ -27,18 +26,19 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tries: list[socket.socket] = []
-    accept = Reactor._accept
+class CountingListener(socket.socket):
+    """A listening socket that counts how often somebody tries to accept."""
 
-    def counted(reactor: Reactor, listener: socket.socket, now_s: float) -> None:
-        tries.append(listener)
-        accept(reactor, listener, now_s)
+    tries = 0
 
-    monkeypatch.setattr(Reactor, "_accept", counted)
-    async with broker() as running:
+    def accept(self) -> tuple[socket.socket, object]:
+        self.tries += 1
+        return super().accept()
+
+
+async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_one() -> None:
+    listener = CountingListener(fileno=listen("127.0.0.1", 0).detach())
+    async with broker(listener=listener) as running:
         inside = await connect(running, "inside")
         knocking = []
         for number in range(5):
@@ -51,11 +51,11 @@ async def test_clients_beyond_the_last_descriptor_wait_and_get_in_once_there_is_
                 wire = Wire(trio.SocketStream(sock), 5)
                 await wire.send(connect_packet(client_id))
                 wires.append(wire)
-            await until(lambda: len(tries) > 4)  # Each tick tries again.
-            before = len(tries)
+            await until(lambda: listener.tries > 4)  # Each tick tries again.
+            before = listener.tries
             for _ in range(100):
                 await inside.ping()
-            assert len(tries) - before < 100, "the listener spins instead of resting"
+            assert listener.tries - before < 100, "the listener spins instead of resting"
             assert running.node.connections_count == 1
         for wire in wires:
             assert (await wire.expect(Connack)).reason_code == 0
