@@ -161,7 +161,8 @@ class Reactor:
             node.dirty = []
             for connection in dirty:
                 link = connection.transport
-                assert isinstance(link, Link)
+                if not isinstance(link, Link):
+                    continue  # Closed meanwhile.
                 if not connection.outbound.blocked:
                     self._flush(link, now_s)
                 elif connection.ended:
@@ -265,6 +266,7 @@ class Reactor:
         link.fd = -1
         link.interest = 0
         link.sock.close()
+        link.connection.transport = None
         self._node.closed()
 
     # --- listeners ---------------------------------------------------------------------------

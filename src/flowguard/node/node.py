@@ -280,6 +280,7 @@ class Node:
     ) -> None:
         self.connected_count -= 1
         self.wheel.forget(connection)
+        self._starved.pop(connection, None)
         self._exchanges.pop(connection, None)
         session = connection.session
         assert session is not None

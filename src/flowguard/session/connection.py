@@ -144,12 +144,13 @@ class ServerConnection:
         """Work on what is buffered, as far as window and state allow."""
         try:
             if self.state is CONNECTED:
-                assert self.inbound is not None
+                inbound = self.inbound
+                assert inbound is not None
                 # Also for packets that waited: who was held back by us has not been silent.
                 self.last_received_s = now_s
-                self.drained = self.inbound.run(now_s)
+                self.drained = inbound.run(now_s)
                 if not self.drained:
-                    self._wait_for_room(self.inbound)
+                    self._wait_for_room(inbound)
             elif self.state is CONNECTING:
                 self._run_handshake(now_s)
             elif self.state is OPENED:
@@ -286,9 +287,10 @@ class ServerConnection:
         self.state = ENDED
         self.drained = False
         self.outbound.detach()
+        self.inbound = None
         if state is CONNECTED:
             self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
-        elif state is CONNECTING:
+        else:
             self._host.handshake_ended(self, now_s)
         self._host.dirty.append(self)
 

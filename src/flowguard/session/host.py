@@ -69,4 +69,4 @@ class Host(Protocol):
         """A connected client is gone; called exactly once per accepted CONNECT."""
 
     def handshake_ended(self, connection: "ServerConnection", now_s: float) -> None:
-        """A connection ended between CONNECT and CONNACK."""
+        """A connection ended before its CONNACK."""

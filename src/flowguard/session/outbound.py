@@ -57,6 +57,7 @@ class Outbound:
         "outbox_bytes",
         "version",
     )
+    __deletable__ = ("connection",)  # for mypyc
 
     def __init__(self, connection: "ServerConnection", host: "Host", version: int) -> None:
         self.connection = connection
@@ -446,6 +447,7 @@ class Outbound:
         """The connection is over: free what it held; the session keeps its messages."""
         session = self._session
         self.ended = True
+        del self.connection  # A cycle would wait for the garbage collector, outbox and all.
         if session is not None and session.outbound is self:
             session.outbound = None
         self._session = None
