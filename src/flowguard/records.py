@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from flowguard.types import Publish, SubscriptionOptions
+from flowguard.types import NO_PROPERTIES, Publish, SubscriptionOptions
 
 NEVER_S: Final = float("inf")
 
 DELIVERY_BYTES: Final = 200
-"""What a queued message counts besides topic and payload, bytes."""
+"""What a queued message counts besides topic, payload and properties, bytes."""
 
 QOS_1_IDS: Final = 32_767
 QOS_2_IDS: Final = 32_768
@@ -31,6 +31,17 @@ class Durability(IntEnum):
     MEMORY = 0
     OS = 1
     FSYNC = 2
+
+
+def message_bytes(message: Publish) -> int:
+    """What a message counts where it is kept, bytes."""
+    topic = message.topic
+    size_bytes = DELIVERY_BYTES + len(topic) + len(message.payload)
+    if not topic.isascii():
+        size_bytes += 3 * len(topic)  # One wide character makes all of them wide.
+    if message.properties is not NO_PROPERTIES:
+        size_bytes += message.properties.size_bytes
+    return size_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -51,9 +62,8 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts in a queue: topic, payload, and the objects around them."""
-        message = self.message
-        return DELIVERY_BYTES + len(message.topic) + len(message.payload)
+        """What it counts in a queue: topic, payload, properties, and the objects around them."""
+        return message_bytes(self.message)
 
 
 @dataclass(slots=True)

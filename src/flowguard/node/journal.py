@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from flowguard.records import Append, PutRetained, StoreOp
+from flowguard.records import Append, PutRetained, StoreOp, message_bytes
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
@@ -93,7 +93,7 @@ class Journal:
         if op.__class__ is Append:
             self._size_bytes += op.delivery.size_bytes
         elif op.__class__ is PutRetained:
-            self._size_bytes += len(op.message.payload)
+            self._size_bytes += message_bytes(op.message)
 
     def take(self) -> Batch | None:
         """The next batch, now in commit; None when there is none or one is in commit already."""

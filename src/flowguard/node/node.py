@@ -29,6 +29,7 @@ from flowguard.records import (
     Release,
     StoreOp,
     WillRecord,
+    message_bytes,
 )
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
@@ -36,10 +37,10 @@ from flowguard.session.handshake import Answer, connack_properties, grant, will_
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
 from flowguard.stores import Store
-from flowguard.types import Properties, ReasonCode
+from flowguard.types import NO_PROPERTIES, Properties, ReasonCode
 
 CONNECT_BYTES = 1_000
-"""What a waiting CONNECT counts besides its will and client id, bytes."""
+"""What a waiting CONNECT counts besides what the client put into it, bytes."""
 
 
 @final
@@ -114,9 +115,7 @@ class Node:
         elif self._clients_count >= self.settings.node.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
-            will_bytes = len(packet.will.payload) if packet.will else 0
-            size_bytes = CONNECT_BYTES + len(packet.client_id) + will_bytes
-            verdict = self.gate.offer(connection, size_bytes, now_s)
+            verdict = self.gate.offer(connection, _connect_bytes(packet), now_s)
             self._on_verdict(connection, verdict, now_s)
 
     @property
@@ -391,3 +390,17 @@ class Node:
         self.draining = True
         while (connection := self.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+
+
+def _connect_bytes(packet: Connect) -> int:
+    """What a CONNECT counts while it waits at the gate."""
+    size_bytes = CONNECT_BYTES + packet.client_id.__sizeof__()
+    if packet.username is not None:
+        size_bytes += packet.username.__sizeof__()
+    if packet.password is not None:
+        size_bytes += len(packet.password)
+    if packet.properties is not NO_PROPERTIES:
+        size_bytes += packet.properties.size_bytes
+    if packet.will is not None:
+        size_bytes += message_bytes(will_message(packet.will))
+    return size_bytes

@@ -22,16 +22,13 @@ from typing import Final, final
 from flowguard.records import NEVER_S
 from flowguard.routing.few import Few, few_get, few_put, few_values, few_without
 from flowguard.routing.filters import has_wildcard, levels_count
-from flowguard.types import NO_PROPERTIES, Properties, Publish
+from flowguard.types import NO_PROPERTIES, Publish
 
 ENTRY_COST_BYTES: Final = 350
 """Objects around one entry, without the text; rounded up from measuring CPython 3.11."""
 
 LEVEL_COST_BYTES: Final = 160
 """One level of the trie: node, its place in the parent, its text's header."""
-
-PAIR_COST_BYTES: Final = 64
-"""A user property, without its text."""
 
 WALK_SLICE: Final = 1_000
 """Nodes per step of `match`."""
@@ -275,17 +272,5 @@ def retained_size_bytes(publish: Publish) -> int:
     size_bytes = ENTRY_COST_BYTES + LEVEL_COST_BYTES * levels_count(topic)
     size_bytes += 2 * topic.__sizeof__() + len(publish.payload)  # the topic, and its levels
     if publish.properties is not NO_PROPERTIES:
-        size_bytes += _properties_bytes(publish.properties)
-    return size_bytes
-
-
-def _properties_bytes(properties: Properties) -> int:
-    size_bytes = ENTRY_COST_BYTES
-    for text in (properties.content_type, properties.response_topic):
-        if text is not None:
-            size_bytes += text.__sizeof__()
-    if properties.correlation_data is not None:
-        size_bytes += len(properties.correlation_data)
-    for name, value in properties.user_properties:
-        size_bytes += PAIR_COST_BYTES + name.__sizeof__() + value.__sizeof__()
+        size_bytes += publish.properties.size_bytes
     return size_bytes

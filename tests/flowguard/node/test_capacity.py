@@ -3,8 +3,8 @@
 import pytest
 
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp
-from flowguard.types import MQTT_5, ReasonCode
+from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp, Will
+from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage
 
 
@@ -107,6 +107,25 @@ def crowd(stage: Stage, version: int) -> tuple[Client, Client, Client]:
 def test_a_connect_beyond_the_buffer_is_refused_as_busy(version: int) -> None:
     third = crowd(Stage(TIGHT), version)[2]
     assert refused_with(third) == as_told(ReasonCode.SERVER_BUSY, version)
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        Connect("b", username="u" * 5_000),
+        Connect("b", password=bytes(5_000)),
+        Connect("b", will=Will("t", bytes(5_000))),
+        Connect("b", will=Will("t", b"", properties=Properties(correlation_data=bytes(5_000)))),
+        Connect("b", properties=Properties(user_properties=(("", ""),) * 50)),
+    ],
+)
+def test_the_buffer_counts_everything_that_a_connect_brings(connect: Connect) -> None:
+    flow = {"connects_in_process_max": 1, "connect_buffer_bytes_max": 5_000}
+    stage = Stage({"flow": flow})
+    stage.hold_commits = True
+    stage.attempt(Connect("a"))
+    assert not stage.attempt(Connect("c")).is_closed
+    assert refused_with(stage.attempt(connect)) == ReasonCode.SERVER_BUSY
 
 
 def test_a_connect_in_the_buffer_is_served_in_its_turn(version: int) -> None:

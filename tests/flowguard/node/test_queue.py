@@ -1,5 +1,7 @@
 """Bounds on the way to a slow client: what does not fit is dropped, counted and forgotten."""
 
+from typing import Any
+
 import pytest
 
 from flowguard.codec.packets import Puback
@@ -52,6 +54,29 @@ def test_the_queue_of_a_client_holds_only_so_many_bytes(version: int) -> None:
     publish(stage, b"one", bytes(fits + 1), bytes(fits))
     assert stage.node.counters.dropped == {Reason.QUEUE_BYTES: 1}
     assert release(client) == [b"one", bytes(fits)]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"user_properties": (("", ""),) * 5},
+        {"user_properties": (("k", "v" * KIB),)},
+        {"correlation_data": bytes(KIB)},
+        {"response_topic": "r" * KIB},
+        {"content_type": "c" * KIB},
+    ],
+)
+def test_what_is_in_the_properties_counts_as_well(properties: dict[str, Any]) -> None:
+    """Five bytes of an empty user property are a hundred in memory."""
+    stage = Stage(
+        {"session": {"inflight_max": 1, "queue_bytes_max": 2 * KIB, "packet_size_max": 2 * KIB}}
+    )
+    client = slow(stage)
+    publisher = stage.connect("p")
+    for payload in (b"one", b"two"):
+        publisher.publish("a", payload, qos=1, **properties)
+    assert stage.node.counters.dropped == {Reason.QUEUE_BYTES: 1}
+    assert release(client) == [b"one"]
 
 
 def test_all_queues_together_hold_only_so_many_bytes() -> None:
