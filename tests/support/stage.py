@@ -198,17 +198,19 @@ class Client:
     def carry(self) -> None:
         """Move the server's outbox to the inbox, or refuse it as a full socket would."""
         outbound = self.connection.outbound
-        while outbound.outbox:
-            data = outbound.take_outbox()
-            if not self.reads:
-                outbound.put_back(data)
-                return
-            self.raw += data
-            self._decoder.feed(data)
-            while (packet := self._decoder.next()) is not None:
-                self.inbox.append(packet)
-            if not self.connection.ended and outbound.has_more:
-                outbound.pump(self.stage.now_s)
+        while outbound.outbox or outbound.has_more:
+            if outbound.outbox:
+                data = outbound.take_outbox()
+                if not self.reads:
+                    outbound.put_back(data)
+                    return
+                self.raw += data
+                self._decoder.feed(data)
+                while (packet := self._decoder.next()) is not None:
+                    self.inbox.append(packet)
+            outbound.pump(self.stage.now_s)
+            if not outbound.outbox:
+                break
         outbound.dirty = False
         if self.connection.ended and not self._socket_closed:
             self._socket_closed = True

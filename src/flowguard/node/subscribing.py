@@ -62,8 +62,8 @@ class Subscriber:
             outbound = session.outbound
             if outbound is not None:
                 for filter, options in replays:
-                    outbound.replay(self._retained(filter, options, now_s))
-                outbound.pump(now_s)
+                    if filter in session.subscriptions:
+                        outbound.replay(filter, self._retained(filter, options, now_s))
 
         self._when_durable(ops, done, now_s)
 
@@ -77,6 +77,8 @@ class Subscriber:
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
             self._router.table.unsubscribe(filter, session)
+            if session.outbound is not None:
+                session.outbound.stop_replay(filter)
             codes.append(ReasonCode.SUCCESS)
             if session.durable:
                 ops.append(DropSubscription(session.client_id, filter))
@@ -114,15 +116,17 @@ class Subscriber:
 
     def _retained(
         self, filter: str, options: SubscriptionOptions, now_s: float
-    ) -> Iterator[Delivery]:
+    ) -> Iterator[Delivery | None]:
+        """Retained messages for a subscription, and None after each slice of searching."""
         retained = self._router.retained
-        for entry in retained.match(filter, now_s):
-            # Replaced while the client was slow: it has got the new one as a live message.
-            if next(retained.match(entry.publish.topic, now_s), None) is not entry:
-                continue
-            yield retained_delivery(
-                entry.publish, options.qos, options.identifier, entry.expires_at_s
-            )
+        for entries in retained.slices(filter, now_s):
+            for entry in entries:
+                # Replaced while the client was slow: it has got the new one as a live message.
+                if retained.holds(entry):
+                    yield retained_delivery(
+                        entry.publish, options.qos, options.identifier, entry.expires_at_s
+                    )
+            yield None
 
 
 def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) -> bool:

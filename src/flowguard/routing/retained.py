@@ -31,7 +31,7 @@ LEVEL_COST_BYTES: Final = 160
 """One level of the trie: node, its place in the parent, its text's header."""
 
 WALK_SLICE: Final = 1_000
-"""Nodes per step of `match`."""
+"""Nodes per step of `slices`."""
 
 
 class RetainOutcome(StrEnum):
@@ -215,14 +215,22 @@ class RetainedMessages:
 
         O(levels) for an exact filter; else O(nodes of the branches that match).
         """
+        for entries in self.slices(filter, now_s):
+            yield from entries
+
+    def slices(self, filter: str, now_s: float) -> Iterator[list[RetainedMessage]]:
+        """`match` in steps of bounded work, each of which may have found nothing."""
         if not has_wildcard(filter):
             entry = self._entries.get(filter)
-            if entry is not None and entry.is_alive(now_s):
-                yield entry
+            yield [entry] if entry is not None and entry.is_alive(now_s) else []
             return
         walk = self.walk(filter)
         while not walk.is_done():
-            yield from walk.take(now_s, WALK_SLICE)
+            yield walk.take(now_s, WALK_SLICE)
+
+    def holds(self, entry: RetainedMessage) -> bool:
+        """Whether it is still the last message of its topic."""
+        return self._entries.get(entry.publish.topic) is entry
 
     def expire(self, now_s: float, limit: int) -> list[str]:
         """Remove up to `limit` entries that are too old; their topics, oldest first."""

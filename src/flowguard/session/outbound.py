@@ -19,6 +19,7 @@ from flowguard.codec.packets import Packet, Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
+from flowguard.session.replay import Replay
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class Outbound:
     __slots__ = (
         "_alias_max",
         "_aliases",
-        "_backlog",
         "_blocked_bytes",
         "_host",
         "_inflight_max",
         "_outbox_max",
         "_packet_size_max",
+        "_replay",
         "_resend",
         "_session",
         "blocked",
@@ -79,7 +80,7 @@ class Outbound:
         self._alias_max = 0
         self._aliases: dict[str, int] | None = None
         self._resend: deque[int] | None = None
-        self._backlog: deque[Iterator[Delivery]] | None = None
+        self._replay: Replay | None = None
 
     def limit_packets(self, properties: Properties) -> None:
         """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
@@ -248,17 +249,23 @@ class Outbound:
             self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
 
     def pump(self, now_s: float) -> None:
-        """Send what may be sent: first resends, then the queue, then the retained backlog."""
+        """A new turn: send what may be sent."""
+        if self._replay is not None:
+            self._replay.new_turn()
+        self._pump(now_s)
+
+    def _pump(self, now_s: float) -> None:
+        """First resends, then the queue, then retained messages for new subscriptions."""
         session = self._session
         if session is None:
             return
         if self._resend is not None:
             self._pump_resend(session, now_s)
         self._pump_queue(session, now_s)
-        if self._backlog is not None and not session.queue.size_bytes:
-            self._pump_backlog(session, now_s)
+        if self._replay is not None and not session.queue.size_bytes:
+            self._pump_replay(self._replay, session, now_s)
         self.has_more = (
-            session.queue.size_bytes > 0 or self._backlog is not None or self._resend is not None
+            session.queue.size_bytes > 0 or self._replay is not None or self._resend is not None
         )
 
     def _pump_queue(self, session: "Session", now_s: float) -> None:
@@ -275,26 +282,28 @@ class Outbound:
                 return
             queue.take()
 
-    def replay(self, deliveries: Iterator[Delivery]) -> None:
+    def replay(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
         """Send these (retained) messages at the pace of the client, after what is queued."""
         self.has_more = True
-        if self._backlog is None:
-            self._backlog = deque()
-        self._backlog.append(deliveries)
+        if self._replay is None:
+            self._replay = Replay()
+        self._replay.add(filter, deliveries)
+        self._host.dirty.append(self.connection)
 
-    def _pump_backlog(self, session: "Session", now_s: float) -> None:
-        backlog = self._backlog
-        assert backlog is not None
+    def stop_replay(self, filter: str) -> None:
+        """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
+        if self._replay is not None:
+            self._replay.remove(filter)
+
+    def _pump_replay(self, replay: Replay, session: "Session", now_s: float) -> None:
+        if replay.is_tired:
+            return
         while self._open(session) and packet_id_of(session.next_pos, 1) not in session.inflight:
             if packet_id_of(session.next_pos, 2) in session.inflight:
                 return
-            delivery = next(backlog[0], None)
+            delivery = replay.take()
             if delivery is None:
-                backlog.popleft()
-                if not backlog:
-                    self._backlog = None
-                    return
-                continue
+                break
             if delivery.expires_at_s <= now_s:
                 self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
             elif delivery.qos == 0:
@@ -304,6 +313,10 @@ class Outbound:
                 if session.durable:
                     self._host.note(Append(session.client_id, pos, delivery))
                 self.send(pos, delivery, now_s)
+        if replay.is_done:
+            self._replay = None
+        elif replay.is_tired:
+            self._host.dirty.append(self.connection)
 
     # --- acknowledgements --------------------------------------------------------------------
 
@@ -319,7 +332,7 @@ class Outbound:
             raise ProtocolViolation("PUBACK for a QoS 2 message")
         self._settle(session, packet_id)
         if self.has_more:
-            self.pump(now_s)
+            self._pump(now_s)
 
     def on_pubrec(self, packet_id: int, reason_code: int, now_s: float) -> None:
         """[MQTT-4.3.3-4] PUBREL follows a PUBREC below 0x80, once the store knows it."""
@@ -338,7 +351,7 @@ class Outbound:
                 raise ProtocolViolation("PUBREC for a QoS 1 message")
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
                 self._settle(session, packet_id)
-                self.pump(now_s)
+                self._pump(now_s)
                 return
             # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
             del session.inflight[packet_id]
@@ -360,7 +373,7 @@ class Outbound:
             self._host.counters.unknown_acknowledgements += 1
             return
         self._settle(session, packet_id)
-        self.pump(now_s)
+        self._pump(now_s)
 
     def _settle(self, session: "Session", packet_id: int) -> None:
         del session.inflight[packet_id]
@@ -380,7 +393,7 @@ class Outbound:
             else:
                 resend.append(packet_id)
         self._resend = resend or None
-        self.pump(now_s)
+        self._pump(now_s)
 
     def _pump_resend(self, session: "Session", now_s: float) -> None:
         resend = self._resend
@@ -451,7 +464,7 @@ class Outbound:
         if session is not None and session.outbound is self:
             session.outbound = None
         self._session = None
-        self._backlog = None
+        self._replay = None
         self._resend = None
         self._host.outbox_budget.give_back(self._blocked_bytes)
         self._blocked_bytes = 0
