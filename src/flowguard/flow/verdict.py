@@ -18,7 +18,6 @@ class Reason(StrEnum):
     GATE_BUFFER_BYTES = "gate_buffer_bytes"
     GATE_DEADLINE = "gate_deadline"
     DRAINING = "draining"
-    TOO_MANY_CONNECTIONS = "too_many_connections"
     QUEUE_MESSAGES = "queue_messages"
     QUEUE_BYTES = "queue_bytes"
     NODE_QUEUE_BYTES = "node_queue_bytes"

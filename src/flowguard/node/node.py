@@ -336,7 +336,10 @@ class Node:
 
     def turn(self, now_s: float) -> None:
         """Once per turn: CONNECTs that waited, sockets that a full journal had paused."""
-        while (waiting := self.gate.admit_next(now_s)) is not None:
+        for _ in range(self.gate.limit):  # Who is refused makes room at once: not all in one turn.
+            waiting = self.gate.admit_next(now_s)
+            if waiting is None:
+                break
             connection, verdict = waiting
             self._on_verdict(connection, verdict, now_s)
         self.window.closed = self._admits_nothing

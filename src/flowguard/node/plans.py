@@ -17,6 +17,8 @@ from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
 PLANS_MAX: Final = 65_536
+PLANS_WEIGHT_MAX: Final = 8 * 1024 * 1024
+"""Characters of topics and places of sessions in all plans together: some 64 MB."""
 
 Table = SubscriptionTable[Session, SubscriptionOptions]
 Shared = SharedGroup[Session, SubscriptionOptions]
@@ -55,17 +57,19 @@ class Plan:
 class Plans:
     """A bounded cache of plans over the node's subscription table."""
 
-    __slots__ = ("_levels_max", "_table", "by_topic", "version")
+    __slots__ = ("_levels_max", "_table", "_weight", "by_topic", "version")
 
     def __init__(self, table: Table, *, levels_max: int) -> None:
         self._table = table
         self._levels_max = levels_max
         self.by_topic: dict[str, Plan] = {}
         self.version = -1
+        self._weight = 0
 
     def forget(self) -> None:
-        """A session's durability changed, which plans remember."""
+        """Start again; also when a session's durability changed, which plans remember."""
         self.by_topic.clear()
+        self._weight = 0
 
     def find(self, topic: str) -> Plan:
         """The plan of `topic`; O(1) while subscriptions stand still."""
@@ -73,10 +77,19 @@ class Plans:
         return plan or self._remember(topic)
 
     def _remember(self, topic: str) -> Plan:
-        if self.version != self._table.version or len(self.by_topic) >= PLANS_MAX:
-            self.by_topic.clear()
+        plan = self._make(topic)
+        weight = len(topic) + len(plan.shared)
+        for group in plan.groups:
+            weight += len(group.sessions)
+        if (
+            self.version != self._table.version
+            or len(self.by_topic) >= PLANS_MAX
+            or self._weight + weight > PLANS_WEIGHT_MAX
+        ):
+            self.forget()
             self.version = self._table.version
-        plan = self.by_topic[topic] = self._make(topic)
+        self.by_topic[topic] = plan
+        self._weight += weight
         return plan
 
     def _make(self, topic: str) -> Plan:

@@ -1,6 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: limits, the table, the answer, retained messages."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
@@ -35,15 +36,9 @@ class Subscriber:
         codes: list[int] = []
         ops: list[StoreOp] = []
         replays: list[tuple[str, SubscriptionOptions]] = []
-        identifier = (packet.properties.subscription_identifiers or (0,))[0]
+        qos_max = self._host.settings.session.maximum_qos
         for filter, asked in packet.filters:
-            options = SubscriptionOptions(
-                min(asked.qos, self._host.settings.session.maximum_qos),
-                asked.no_local,
-                asked.retain_as_published,
-                asked.retain_handling,
-                identifier,
-            )
+            options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
             refused = self._refusal(session, filter)
             if refused is not None:
                 codes.append(refused)

@@ -4,6 +4,7 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp, Will
+from flowguard.node.authentication import Hooks
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -145,6 +146,32 @@ def test_a_connect_that_waited_too_long_is_refused(version: int) -> None:
     second = crowd(stage, version)[1]
     stage.advance(4)
     assert refused_with(second) == as_told(ReasonCode.SERVER_BUSY, version)
+
+
+def test_a_turn_admits_no_more_than_may_be_in_process(version: int) -> None:
+    """Who is refused makes room at once: still a crowd of strangers costs many short turns."""
+
+    class Nobody:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def authenticate(self, connect: Connect) -> ReasonCode:
+            self.asked += 1
+            return ReasonCode.SUCCESS if connect.client_id == "first" else ReasonCode.BANNED
+
+    nobody = Nobody()
+    stage = Stage({"flow": {"connects_in_process_max": 1}}, hooks=Hooks(nobody))
+    stage.hold_commits = True
+    first = stage.attempt(Connect("first", version))
+    strangers = [stage.attempt(Connect(f"c{number}", version)) for number in range(5)]
+    assert nobody.asked == 1
+    stage.hold_commits = False
+    first.connection.end(None, stage.now_s)
+    stage.node.turn(stage.now_s)
+    assert nobody.asked == 2
+    assert stage.node.has_work
+    stage.settle()
+    assert all(stranger.is_closed for stranger in strangers)
 
 
 def test_a_client_that_leaves_the_buffer_takes_no_place(version: int) -> None:
