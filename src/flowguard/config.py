@@ -39,7 +39,7 @@ class FlowSettings(_Settings):
     journal_bytes_max: int = Field(64 * MIB, ge=1)
     """The same, bytes."""
     memory_max_bytes: int | None = Field(None, ge=64 * MIB)
-    """Resident memory that counts as full; None: what the machine or container allows, bytes."""
+    """Resident memory that counts as full; absent: 3/4 of the machine's or container's, bytes."""
 
 
 class SessionSettings(_Settings):
@@ -54,7 +54,7 @@ class SessionSettings(_Settings):
     session_expiry_max_s: int = Field(0xFFFF_FFFF, ge=0, le=0xFFFF_FFFF)
     """Longest session expiry granted; 4294967295: for ever, seconds."""
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
-    """Longest keep-alive; a client that asks for more (or none) is told this one, seconds."""
+    """Longest keep-alive; who asks for more, or none, is told this one; absent: any, seconds."""
     inflight_max: int = Field(1_000, ge=1, le=32_000)
     """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
     queue_messages_max: int = Field(10_000, ge=1)

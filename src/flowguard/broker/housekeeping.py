@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trio
 
+from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
 from flowguard.flow import Signal
 from flowguard.flow.meter import TICK_S
@@ -46,12 +47,14 @@ async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -
     """Tick until cancelled."""
     limit_bytes = node.settings.flow.memory_max_bytes or int(memory_limit_bytes() * MEMORY_SHARE)
     sys_topics = SysTopics(node, clock())
+    overload_log = OverloadLog(node, clock())
     sys_due_s = clock()
     with memory_gauge() as resident_bytes:
         while True:
             now_s = clock()
             node.meter.observe(Signal.MEMORY, resident_bytes() / limit_bytes)
             node.tick(now_s)
+            overload_log.tick(now_s)
             reactor.sweep(now_s)
             if now_s >= sys_due_s:
                 sys_topics.publish(now_s)

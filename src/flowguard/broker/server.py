@@ -70,14 +70,18 @@ async def serve(
 ) -> None:
     """Run a broker on `listener` until `Running.stop` is set; closes both store and listener."""
     clock = unix_clock()
-    node = Node(settings, clock(), random_id=_random_id, hooks=hooks)
+    node = Node(settings, clock(), random_id=_random_id, hooks=hooks, on_error=_log_error)
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify)
     try:
         sessions = node.recover(store, clock())
         compiled = decoder.__file__.endswith(".so")
         log.info(
-            "store opened", compiled=compiled, sessions=sessions, retained=len(node.router.retained)
+            "store opened",
+            durability=store.durability.name.lower(),
+            compiled=compiled,
+            sessions=sessions,
+            retained=len(node.router.retained),
         )
         reactor.listen(listener)
         host, port = listener.getsockname()[:2]
@@ -114,6 +118,10 @@ async def _until(condition: Callable[[], bool]) -> None:
     """Poll: this happens once in a process's life, and an event would sit on the hot path."""
     while not condition():  # noqa: ASYNC110
         await trio.sleep(QUIET_POLL_S)
+
+
+def _log_error(error: Exception) -> None:
+    log.error("connection failed", exc_info=error)
 
 
 def _random_id() -> str:

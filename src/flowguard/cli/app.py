@@ -1,7 +1,10 @@
 """The commands of `flowguard`."""
 
+from typing import Annotated
+
 import typer
 
+from flowguard import __version__
 from flowguard.cli.demo import demo
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
@@ -9,7 +12,7 @@ from flowguard.cli.storm import storm
 
 app = typer.Typer(
     name="flowguard",
-    help="An MQTT 5.0 and 3.1.1 broker that survives crowds.",
+    help="An MQTT 5.0, 3.1.1 and 3.1 broker that survives crowds.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -20,6 +23,16 @@ app.command()(storm)
 app.command()(settings)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flowguard {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
-    """An MQTT 5.0 and 3.1.1 broker that survives crowds."""
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="And exit.")
+    ] = False,
+) -> None:
+    """An MQTT 5.0, 3.1.1 and 3.1 broker that survives crowds."""

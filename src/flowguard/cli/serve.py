@@ -1,5 +1,6 @@
 """`flowguard serve`: a broker in the foreground."""
 
+import errno
 import gc
 import sys
 from pathlib import Path
@@ -55,7 +56,9 @@ def serve(
     except OSError as error:
         raise _refused(
             f"flowguard cannot listen on {listen_on}: {error.strerror}",
-            "Is another broker running? Choose another address: --listen 127.0.0.1:0",
+            "Is another broker running? A free port is chosen with --listen 127.0.0.1:0"
+            if error.errno == errno.EADDRINUSE
+            else "The address must be one of this machine's, for example 127.0.0.1:1883",
             1,
         ) from error
     try:
@@ -73,7 +76,7 @@ def serve(
 
 def _refused(what: str, why: str, code: int) -> typer.Exit:
     """Complain; the texts may hold brackets, which are no markup."""
-    errors = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     errors.print(what, style="red")
     errors.print(why)
     return typer.Exit(code)

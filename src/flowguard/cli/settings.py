@@ -62,8 +62,10 @@ def settings_toml() -> str:
         for name, item in model.model_fields.items():
             assert item.description is not None
             lines += [f"# {line}" for line in item.description.splitlines()]
-            value = "(absent)" if item.default is None else json.dumps(item.default)
-            lines.append(f"# {name} = {value}")
+            if item.default is None:
+                lines.append(f"# {name} is absent")
+            else:
+                lines.append(f"# {name} = {json.dumps(item.default)}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,8 @@
-"""`$SYS`: the state of the broker as retained messages, named as Mosquitto's users expect."""
+"""`$SYS`: the state of the broker as retained messages.
+
+`$SYS/broker/...` is named as Mosquitto's users expect; `$SYS/flowguard/...` is what overload
+protection sees and does.
+"""
 
 from typing import TYPE_CHECKING, final
 
@@ -27,12 +31,13 @@ class SysTopics:
 
     def publish(self, now_s: float) -> None:
         """One round: every value that differs from what is retained."""
-        values = self._values(now_s)
-        values.update(self._loads(now_s))
+        values = {f"broker/{name}": value for name, value in self._values(now_s).items()}
+        values |= {f"broker/{name}": value for name, value in self._loads(now_s).items()}
+        values |= {f"flowguard/{name}": value for name, value in self._protection().items()}
         for name, value in values.items():
             if self._shown.get(name) != value:
                 self._shown[name] = value
-                message = Publish(f"$SYS/broker/{name}", value.encode(), retain=True)
+                message = Publish(f"$SYS/{name}", value.encode(), retain=True)
                 self._node.router.publish_own(message, now_s)
 
     def _values(self, now_s: float) -> dict[str, str]:
@@ -65,6 +70,20 @@ class SysTopics:
             "store/messages/count": retained,
             "store/messages/bytes": node.queue_budget.used_bytes,
         }
+        return {name: str(value) for name, value in values.items()}
+
+    def _protection(self) -> dict[str, str]:
+        """What overload protection sees and does: `$SYS/flowguard/...`."""
+        node = self._node
+        values: dict[str, object] = {
+            "window": node.window.limit,
+            "pressure": f"{node.meter.pressure:.2f}",
+            "cause": node.meter.cause or "none",
+            "connects/in_process": node.gate.in_process,
+            "connects/waiting": node.gate.buffered,
+        }
+        values |= {f"refused/{reason}": count for reason, count in node.gate.refused.items()}
+        values |= {f"dropped/{reason}": count for reason, count in node.counters.dropped.items()}
         return {name: str(value) for name, value in values.items()}
 
     def _loads(self, now_s: float) -> dict[str, str]:

@@ -2,52 +2,56 @@
 
 Connections move their deadline with every packet, so the wheel looks at a connection only when its
 bucket is due and then decides whether it is really late: nothing is paid per packet. Buckets are
-whole seconds, rounded up: nobody is cut off early.
+tenths of a second, rounded up: nobody is cut off early.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import floor
-from typing import final
+from typing import Final, final
 
 from flowguard.session.connection import ServerConnection
+
+SLOTS_PER_S: Final = 10
+"""As fine as the node's tick: a keep-alive of one second is enforced after 1.5, not after 2."""
 
 
 @final
 class Wheel:
-    """Connections by the second in which somebody should look at them; ended ones are let go."""
+    """Connections by the slot in which somebody should look at them; ended ones are let go."""
 
-    __slots__ = ("_buckets", "_next_s")
+    __slots__ = ("_buckets", "_next_slot")
 
     def __init__(self, now_s: float) -> None:
         self._buckets: dict[int, dict[ServerConnection, None]] = {}
-        self._next_s = floor(now_s)
+        self._next_slot = floor(now_s * SLOTS_PER_S)
 
     def watch(self, connection: ServerConnection, due_s: float) -> None:
         """Look at `connection` once `due_s` has passed; replaces what was asked before."""
         self.forget(connection)
-        slot_s = max(floor(due_s) + 1, self._next_s)
-        connection.watched_s = slot_s
-        bucket = self._buckets.get(slot_s)
+        slot = max(floor(due_s * SLOTS_PER_S) + 1, self._next_slot)
+        connection.watched_slot = slot
+        bucket = self._buckets.get(slot)
         if bucket is None:
-            bucket = self._buckets[slot_s] = {}
+            bucket = self._buckets[slot] = {}
         bucket[connection] = None
 
     def forget(self, connection: ServerConnection) -> None:
         """Never look at `connection` again; hours of keep-alive must not hold what is over."""
-        bucket = self._buckets.get(connection.watched_s)
+        bucket = self._buckets.get(connection.watched_slot)
         if bucket is not None:
             bucket.pop(connection, None)
 
     def due(self, now_s: float) -> list[ServerConnection]:
         """Connections to look at now, each once."""
         found: list[ServerConnection] = []
-        while self._next_s <= now_s:
-            slot_s = self._next_s
-            self._next_s += 1
-            for connection in self._buckets.pop(slot_s, ()):
-                connection.watched_s = 0
+        now_slot = floor(now_s * SLOTS_PER_S)
+        while self._next_slot <= now_slot:
+            slot = self._next_slot
+            self._next_slot += 1
+            for connection in self._buckets.pop(slot, ()):
+                connection.watched_slot = 0
                 if not connection.ended:
                     found.append(connection)
         return found

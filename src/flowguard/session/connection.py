@@ -66,7 +66,7 @@ class ServerConnection:
         "session",
         "state",
         "transport",
-        "watched_s",
+        "watched_slot",
         "will_discarded",
     )
 
@@ -89,8 +89,8 @@ class ServerConnection:
         """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False
         """True while the connection is in the host's `runnable`."""
-        self.watched_s = 0
-        """The second in which the node's timer wheel looks at this connection."""
+        self.watched_slot = 0
+        """The slot in which the node's timer wheel looks at this connection."""
         self.will_discarded = False
 
     @property
@@ -157,6 +157,8 @@ class ServerConnection:
                 self._await_connect(now_s)
         except PeerError as error:
             self._broken(error, now_s)
+        except Exception as error:
+            self._host.failed(self, error, now_s)
         if self._eof and not self._may_go_on():
             self.end(None, now_s)
 

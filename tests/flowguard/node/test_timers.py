@@ -72,7 +72,7 @@ class Looks(RuleBasedStateMachine):
         self.connections = [stage.open().connection for _ in range(3)]
         self.wheel = Wheel(self.now_s)
         for connection in self.connections:
-            connection.watched_s = 0  # The stage's own node watches its newcomers.
+            connection.watched_slot = 0  # The stage's own node watches its newcomers.
         self.due_s: dict[ServerConnection, float] = {}
 
     @rule(index=st.integers(0, 2), delay_s=st.floats(0.0, 30.0))

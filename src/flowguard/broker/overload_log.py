@@ -1,0 +1,61 @@
+"""What overload protection did, for whoever reads the log: one line per interval at most."""
+
+from typing import Final, final
+
+import structlog
+
+from flowguard.flow.meter import Signal
+from flowguard.node.node import Node
+
+INTERVAL_S: Final = 10.0
+"""A storm must not fill a disk: what happens in between is counted into the next line."""
+
+log = structlog.get_logger()
+
+
+@final
+class OverloadLog:
+    """Compares the node's counters with the last line; call `tick` every 100 ms."""
+
+    def __init__(self, node: Node, now_s: float) -> None:
+        self._node = node
+        self._due_s = now_s
+        self._logged: dict[str, int] = {}
+        self._window_min = node.window.limit_max
+        self._pressure_max = 0.0
+        self._cause: Signal | None = None
+
+    def tick(self, now_s: float) -> None:
+        """Watch the extremes; say what has changed, if it is time."""
+        node = self._node
+        self._window_min = min(self._window_min, node.window.limit)
+        if node.meter.pressure > self._pressure_max:
+            self._pressure_max, self._cause = node.meter.pressure, node.meter.cause
+        if now_s < self._due_s:
+            return
+        counts = self._counts()
+        changed = {
+            name: count - self._logged.get(name, 0)
+            for name, count in counts.items()
+            if count != self._logged.get(name, 0)
+        }
+        if changed or self._window_min < node.window.limit_max:
+            log.warning(
+                "protected",
+                **changed,
+                window_min=self._window_min,
+                window=node.window.limit,
+                pressure_max=round(self._pressure_max, 2),
+                cause=str(self._cause),
+            )
+            self._logged = counts
+            self._due_s = now_s + INTERVAL_S
+        self._window_min = node.window.limit
+        self._pressure_max, self._cause = 0.0, None
+
+    def _counts(self) -> dict[str, int]:
+        node = self._node
+        counts = {f"refused_{reason}": count for reason, count in node.gate.refused.items()}
+        counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
+        counts["protocol_errors"] = node.counters.malformed
+        return counts
