@@ -33,7 +33,7 @@ compile: .compiled/ready  ## compile the hot rooms with mypyc; make serve uses t
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
 	@$(PY) -m flowguard demo $(ARGS)
 
-test: $(DEV)  ## the tests (ARGS for pytest)
+test: $(DEV)  ## the tests; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
 	@$(PY) -m pytest $(ARGS)
 
@@ -45,7 +45,7 @@ lint: $(DEV)  ## format, lint, types and layers; changes nothing
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports
 
-spec: $(DEV)  ## which statements of the MQTT standards the tests prove
+spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
 bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
