@@ -1,6 +1,7 @@
 """Hook points: who may connect, publish, subscribe. Without hooks, everybody may.
 
 Hooks are synchronous and quick; one that asks a remote service belongs in front of the broker.
+One that raises costs the client its connection, and nobody else anything.
 An enhanced authentication ([MQTT 5.0, 4.12]) is an object per exchange, made by the factory that
 is registered under the method's name.
 """

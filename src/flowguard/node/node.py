@@ -54,7 +54,9 @@ class Node:
         *,
         random_id: Callable[[], str],
         hooks: Hooks | None = None,
+        on_error: Callable[[Exception], None] | None = None,
     ) -> None:
+        """`on_error` is told of what broke while a connection was served; None: it is raised."""
         self.settings = settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
@@ -84,6 +86,7 @@ class Node:
         self.connections_count = 0
         self.connected_count = 0
         self._random_id = random_id
+        self._on_error = on_error
         self._claims: dict[str, ServerConnection] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._starved: dict[ServerConnection, None] = {}
@@ -274,6 +277,13 @@ class Node:
             self.counters.takeovers += 1
             session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
+    def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
+        """A hook that raises, or a bug: whoever met it is cut off, all others are served on."""
+        if self._on_error is None:
+            raise error
+        self._on_error(error)
+        connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
+
     def connection_ended(
         self, connection: ServerConnection, *, with_will: bool, now_s: float
     ) -> None:
@@ -341,7 +351,10 @@ class Node:
             if waiting is None:
                 break
             connection, verdict = waiting
-            self._on_verdict(connection, verdict, now_s)
+            try:
+                self._on_verdict(connection, verdict, now_s)
+            except Exception as error:
+                self.failed(connection, error, now_s)
         self.window.closed = self._admits_nothing
         if self._starved and not self.window.closed:
             starved, self._starved = self._starved, {}

@@ -63,6 +63,9 @@ class Host(Protocol):
     def note(self, op: StoreOp) -> None:
         """Something durable that nobody waits for."""
 
+    def failed(self, connection: "ServerConnection", error: Exception, now_s: float) -> None:
+        """A hook or we ourselves broke while this connection was served: it ends, not the node."""
+
     def connection_ended(
         self, connection: "ServerConnection", *, with_will: bool, now_s: float
     ) -> None:
