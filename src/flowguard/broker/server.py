@@ -96,6 +96,7 @@ async def serve(
             nursery.cancel_scope.cancel()
     finally:
         reactor.close()
+        listener.close()  # Where the store could not be read, the reactor never had it.
         store.close()
 
 

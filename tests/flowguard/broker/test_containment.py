@@ -1,11 +1,16 @@
 """A hook that raises costs its client the connection; the broker goes on."""
 
+from typing import Any
+
 import pytest
 
+from flowguard.broker.server import listen, serve
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Subscribe
+from flowguard.config import Settings
+from flowguard.errors import StoreError
 from flowguard.node.authentication import Hooks, Proceed, Step
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode, SubscriptionOptions
-from tests.support.real import broker, connect, open_wire, until
+from tests.support.real import SlowStore, broker, connect, open_wire, until
 from tests.support.stage import Stage
 
 BROKEN = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
@@ -110,3 +115,14 @@ def test_without_anybody_to_tell_an_error_is_raised() -> None:
     client = Stage(hooks=HOOKS).connect("c")
     with pytest.raises(AssertionError):
         client.publish("bad")
+
+
+async def test_a_store_that_cannot_be_read_leaves_no_listener_behind() -> None:
+    class Unreadable(SlowStore):
+        def sessions(self) -> Any:
+            raise StoreError("unreadable")
+
+    listener = listen("127.0.0.1", 0)
+    with pytest.raises(StoreError):
+        await serve(Settings(), Unreadable(), listener)
+    assert listener.fileno() == -1
