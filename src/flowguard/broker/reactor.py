@@ -19,7 +19,7 @@ from typing import Final, final
 import trio
 
 from flowguard.broker.link import Link
-from flowguard.flow import Signal
+from flowguard.flow import Reason, Signal
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
@@ -216,10 +216,7 @@ class Reactor:
                 self._close(link)
                 return
             if size_bytes < len(data):
-                outbound.put_back(data[size_bytes:])
-                self._set_interest(link, link.interest | WRITE)
-                if outbound.ended:
-                    self._linger(link, now_s)
+                self._wait_until_writable(link, data[size_bytes:], now_s)
                 return
         if outbound.has_more:
             outbound.pump(now_s)
@@ -228,6 +225,18 @@ class Reactor:
             self._update_interest(link)
         if outbound.ended and not outbound.outbox:
             self._say_last(link, now_s)
+
+    def _wait_until_writable(self, link: Link, rest: bytes, now_s: float) -> None:
+        outbound = link.connection.outbound
+        if not outbound.put_back(rest):
+            # The node's memory for sockets that take nothing is spent: no more of them.
+            self._node.counters.drop(Reason.NODE_OUTBOX_BYTES)
+            link.connection.end(None, now_s)
+            self._close(link)
+            return
+        self._set_interest(link, link.interest | WRITE)
+        if outbound.ended:
+            self._linger(link, now_s)
 
     def _say_last(self, link: Link, now_s: float) -> None:
         """Everything is sent and the conversation is over: let the peer read it, then close."""
@@ -307,9 +316,13 @@ class Reactor:
                     return
                 continue  # The peer has left already.
             link = Link(sock, READ)
+            try:
+                self._epoll.register(link.fd, READ)
+            except OSError:
+                sock.close()  # The kernel has no room for another watch.
+                continue
             link.connection = self._node.opened(link, now_s)
             self._links[link.fd] = link
-            self._epoll.register(link.fd, READ)
 
     def close(self) -> None:
         """Close every socket, without a word."""

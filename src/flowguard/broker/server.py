@@ -36,11 +36,12 @@ def unix_clock() -> Callable[[], float]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0: a free one. Accepted sockets inherit TCP_NODELAY."""
+    """A listening TCP socket; port 0: a free one. Accepted sockets inherit the options."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind((host, port))
         sock.listen(BACKLOG)

@@ -66,11 +66,12 @@ class Journal:
 
     @property
     def is_full(self) -> bool:
-        ops, size_bytes = len(self._ops), self._size_bytes
+        ops, waiting, size_bytes = len(self._ops), len(self._continuations), self._size_bytes
         if self._in_commit is not None:
             ops += len(self._in_commit.ops)
+            waiting += len(self._in_commit.continuations)
             size_bytes += self._in_commit.size_bytes
-        return ops >= self._ops_max or size_bytes >= self._bytes_max
+        return max(ops, waiting) >= self._ops_max or size_bytes >= self._bytes_max
 
     def oldest_s(self, now_s: float) -> float:
         """How long the oldest waiting work has waited, seconds."""

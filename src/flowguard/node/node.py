@@ -101,8 +101,6 @@ class Node:
         """A socket was accepted; it has `connect_timeout_s` to become a client."""
         self.counters.connections_accepted += 1
         self.connections_count += 1
-        maximum = self.counters.connections_maximum
-        self.counters.connections_maximum = max(maximum, self.connections_count)
         connection = ServerConnection(self, transport, now_s)
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
@@ -252,6 +250,8 @@ class Node:
         self.gate.settle(connection)
         self.counters.connects_accepted += 1
         self.connected_count += 1
+        maximum = self.counters.clients_maximum
+        self.counters.clients_maximum = max(maximum, self.connected_count)
         connection.accept(session, answer, now_s)
         if connection.ended:
             return

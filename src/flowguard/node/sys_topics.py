@@ -53,7 +53,7 @@ class SysTopics:
             "clients/active": connected,
             "clients/disconnected": total - connected,
             "clients/inactive": total - connected,
-            "clients/maximum": counters.connections_maximum,
+            "clients/maximum": counters.clients_maximum,
             "clients/expired": counters.clients_expired,
             "messages/received": counters.messages_received,
             "messages/sent": counters.messages_sent + counters.publish_sent,

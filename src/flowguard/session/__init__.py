@@ -4,6 +4,7 @@
 - `handshake`   what CONNECT may say and what CONNACK answers
 - `inbound`     from the client: PUBLISH, PUBREL, SUBSCRIBE, the window, topic aliases
 - `outbound`    to the client: outbox, queue, inflight messages, resend, topic aliases
+- `frames`      deliveries to the wire, encoded once for all who get them
 - `replay`      retained messages for new subscriptions, a slice at a time
 - `session`     what outlives a connection
 - `host`        what a conversation needs from the node it runs on

@@ -13,8 +13,8 @@ class Counters:
         "bytes_received",
         "bytes_sent",
         "clients_expired",
+        "clients_maximum",
         "connections_accepted",
-        "connections_maximum",
         "connects_accepted",
         "connects_refused",
         "dropped",
@@ -34,8 +34,8 @@ class Counters:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.clients_expired = 0
+        self.clients_maximum = 0
         self.connections_accepted = 0
-        self.connections_maximum = 0
         self.connects_accepted = 0
         self.connects_refused = 0
         self.dropped: dict[Reason, int] = {}

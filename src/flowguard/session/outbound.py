@@ -19,8 +19,9 @@ from flowguard.codec.packets import Packet, Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
+from flowguard.session.frames import forwarded, frame_v4
 from flowguard.session.replay import Replay
-from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
+from flowguard.types import MQTT_5, Properties, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.connection import ServerConnection
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 """Messages stay in the queue while more than this is unsent: there they can still expire."""
 SHARED_BYTES: Final = 4 * 1024
+LARGE_INFLIGHT_MAX: Final = 16
+"""A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
 _DUP: Final = 0x08
 _ABSENT: Final = object()
 
@@ -131,18 +134,23 @@ class Outbound:
             self.blocked = False
         return data
 
-    def put_back(self, rest: bytes) -> None:
+    def put_back(self, rest: bytes) -> bool:
         """The socket takes no more: `rest` goes first once it does.
 
-        What a socket refuses counts against the node's budget until it takes it.
+        What a socket refuses counts against the node's budget until it takes it; False: the budget
+        is spent, and the connection has to go.
         """
         self.outbox.insert(0, rest)
         self.outbox_bytes += len(rest)
         self._host.counters.bytes_sent -= len(rest)
         self.blocked = True
         self.dirty = True
-        if not self.ended and self._host.outbox_budget.take(self.outbox_bytes):
-            self._blocked_bytes = self.outbox_bytes
+        if self.ended:
+            return True
+        if not self._host.outbox_budget.take(self.outbox_bytes):
+            return False
+        self._blocked_bytes = self.outbox_bytes
+        return True
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -151,7 +159,7 @@ class Outbound:
         if self.version == MQTT_5:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
-            head, tail = delivery.frame_v4 or _frame_v4(delivery)
+            head, tail = delivery.frame_v4 or frame_v4(delivery)
         if not self.send_frame(head + tail, len(delivery.message.payload)):
             self._forget_alias(delivery)
 
@@ -220,7 +228,9 @@ class Outbound:
         if self.version == MQTT_5:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
-            head, tail = delivery.frame_v4 or _frame_v4(delivery)
+            head, tail = delivery.frame_v4 or frame_v4(delivery)
+        if len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX:
+            return False
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
@@ -412,7 +422,7 @@ class Outbound:
         self, session: "Session", packet_id: int, delivery: Delivery, now_s: float
     ) -> None:
         head, tail = (
-            self._frame_v5(delivery, now_s) if self.version == MQTT_5 else _frame_v4(delivery)
+            self._frame_v5(delivery, now_s) if self.version == MQTT_5 else frame_v4(delivery)
         )
         if len(head) + len(tail) + 2 > self._packet_size_max:
             self._settle(session, packet_id)
@@ -430,7 +440,7 @@ class Outbound:
     def _frame_v5(self, delivery: Delivery, now_s: float) -> tuple[bytes, bytes]:
         """Encode for 5.0; shared by all subscribers unless it depends on time or on an alias."""
         message = delivery.message
-        properties = _forwarded(delivery, now_s)
+        properties = forwarded(delivery, now_s)
         if self._alias_max and delivery.qos < 2:  # MQTT.js 5.16 forgets the topic with QoS 2.
             return self._frame_with_alias(delivery, properties)
         frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
@@ -469,31 +479,3 @@ class Outbound:
         self._host.outbox_budget.give_back(self._blocked_bytes)
         self._blocked_bytes = 0
         self.has_more = False
-
-
-def _frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
-    frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
-    if not delivery.qos:
-        frame = (frame[0] + frame[1], b"")
-    delivery.frame_v4 = frame
-    return frame
-
-
-def _forwarded(delivery: Delivery, now_s: float) -> Properties:
-    """What a server passes on: everything of the application's, nothing of the connection's."""
-    received = delivery.message.properties
-    if received is NO_PROPERTIES and not delivery.identifiers:
-        return NO_PROPERTIES
-    remaining_s = None
-    if delivery.expires_at_s != NEVER_S:
-        # [MQTT-3.3.2-6] the received interval minus the time it waited here.
-        remaining_s = max(0, round(delivery.expires_at_s - now_s))
-    return Properties(
-        payload_format_indicator=received.payload_format_indicator,  # [MQTT-3.3.2-4]
-        message_expiry_interval=remaining_s,
-        content_type=received.content_type,  # [MQTT-3.3.2-20]
-        response_topic=received.response_topic,  # [MQTT-3.3.2-15]
-        correlation_data=received.correlation_data,  # [MQTT-3.3.2-16]
-        user_properties=received.user_properties,  # [MQTT-3.3.2-17]
-        subscription_identifiers=delivery.identifiers,  # [MQTT-3.3.4-3]
-    )

@@ -74,6 +74,24 @@ async def test_all_blocked_sockets_together_stay_within_the_nodes_budget() -> No
             await wire.close()
 
 
+async def test_who_does_not_read_when_the_nodes_budget_is_spent_has_to_go() -> None:
+    settings = {"session": {"outbox_bytes_max": MIB}, "node": {"outbox_bytes_max": MIB}}
+    message = Publish("t", bytes(MIB - 1_000))
+    async with scene(settings, 0) as (running, publisher, quick, _):
+        deaf = [await connect(running, f"deaf-{number}") for number in range(12)]
+        for wire in deaf:
+            await wire.subscribe("t", 0)
+        for _ in range(12):
+            await publisher.send(message)
+            await quick.expect(Publish)
+            assert running.node.outbox_budget.used_bytes <= MIB
+        assert running.node.connected_count < 3 + len(deaf)
+        assert running.node.counters.dropped[Reason.NODE_OUTBOX_BYTES]
+        await quick.ping()
+        for wire in deaf:
+            await wire.close()
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -93,7 +93,7 @@ class GroupCommit(RuleBasedStateMachine):
         if not hasattr(self, "journal"):
             return
         unfinished = len(self.appended) - len(self.committed)
-        assert self.journal.is_full == (unfinished >= self.ops_max)
+        assert self.journal.is_full == (max(unfinished, len(self.waiting)) >= self.ops_max)
         assert self.journal.is_idle == (not self.waiting and self.batch is None)
         assert self.journal.is_empty == (not unfinished and self.journal.is_idle)
         oldest_s = self.now_s - self.waiting[0][2] if self.waiting else 0.0

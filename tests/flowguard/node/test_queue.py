@@ -7,6 +7,7 @@ import pytest
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
+from flowguard.session.outbound import LARGE_INFLIGHT_MAX, SHARED_BYTES
 from tests.support.stage import Client, Stage
 
 KIB = 1024
@@ -213,3 +214,19 @@ def test_an_acknowledgement_opens_one_place_of_the_send_quota() -> None:
     assert [message.payload for message in client.publishes(acknowledge=False)] == [b"3"]
     client.send(Puback(one.packet_id))
     assert [message.payload for message in client.publishes(acknowledge=False)] == [b"4"]
+
+
+def test_large_messages_in_flight_are_few_until_they_are_acknowledged() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    for number in range(3 * LARGE_INFLIGHT_MAX):
+        publisher.publish("t", b"%d " % number + bytes(SHARED_BYTES), qos=1)
+    first = subscriber.publishes(acknowledge=False)
+    assert len(first) == LARGE_INFLIGHT_MAX
+    for message in first:
+        subscriber.send(Puback(message.packet_id))
+    rest = subscriber.publishes()
+    numbers = [int(message.payload.split(b" ")[0]) for message in [*first, *rest]]
+    assert numbers == list(range(3 * LARGE_INFLIGHT_MAX))

@@ -1,0 +1,34 @@
+"""Deliveries to the wire: what is encoded once for all who get it."""
+
+from flowguard.codec.encoder import publish_frame
+from flowguard.records import NEVER_S, Delivery
+from flowguard.types import MQTT_311, NO_PROPERTIES, Properties
+
+
+def frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
+    """(head, tail) for 3.1.1 and 3.1, remembered; at QoS 0 all of it is head."""
+    frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
+    if not delivery.qos:
+        frame = (frame[0] + frame[1], b"")
+    delivery.frame_v4 = frame
+    return frame
+
+
+def forwarded(delivery: Delivery, now_s: float) -> Properties:
+    """What a server passes on: everything of the application's, nothing of the connection's."""
+    received = delivery.message.properties
+    if received is NO_PROPERTIES and not delivery.identifiers:
+        return NO_PROPERTIES
+    remaining_s = None
+    if delivery.expires_at_s != NEVER_S:
+        # [MQTT-3.3.2-6] the received interval minus the time it waited here.
+        remaining_s = max(0, round(delivery.expires_at_s - now_s))
+    return Properties(
+        payload_format_indicator=received.payload_format_indicator,  # [MQTT-3.3.2-4]
+        message_expiry_interval=remaining_s,
+        content_type=received.content_type,  # [MQTT-3.3.2-20]
+        response_topic=received.response_topic,  # [MQTT-3.3.2-15]
+        correlation_data=received.correlation_data,  # [MQTT-3.3.2-16]
+        user_properties=received.user_properties,  # [MQTT-3.3.2-17]
+        subscription_identifiers=delivery.identifiers,  # [MQTT-3.3.4-3]
+    )
