@@ -25,7 +25,8 @@ from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
 READ_BYTES: Final = 64 * 1024
-EVENTS_MAX: Final = 1_024
+EVENTS_MAX: Final = 128
+"""Per turn: more at once only spreads the work over more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
