@@ -100,8 +100,7 @@ SCENARIOS = (
         Kind.MESSAGES,
         "pairs",
         {"count": 100, "qos": 1, "w": ONE_AT_A_TIME, "e": UNDELIVERED},
-        # Not 20x amqtt: a relay in C that does no work of a broker reaches little more.
-        (_mosquitto(1),),
+        (_mosquitto(1), AMQTT_20),
         quick=True,
     ),
     Scenario(
