@@ -3,7 +3,7 @@
 Unknown keys are errors. Nothing here means "unlimited" by being zero: what may be absent is None.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,6 +11,20 @@ KIB = 1024
 MIB = 1024 * KIB
 PACKET_SIZE_MAX = 268_435_460
 """The largest control packet MQTT can express: 5 bytes of fixed header and 2**28 - 1 more."""
+PolicyName = Literal[
+    "flowguard",
+    "unlimited",
+    "static-1",
+    "static-10",
+    "static-100",
+    "reject-at-limit",
+    "rate-limit-v1",
+    "level-map",
+    "emqx-flag",
+    "flashmq-gate",
+    "vegas",
+    "gradient2",
+]
 
 
 class _Settings(BaseModel):
@@ -20,18 +34,48 @@ class _Settings(BaseModel):
 
 
 class FlowSettings(_Settings):
-    """Windows and the CONNECT gate (design/overload.md, section 6)."""
+    """The overload law, windows and the CONNECT gate (docs/overload.md)."""
 
+    policy: PolicyName = "flowguard"
+    """Who decides: flowguard's law, or one of those it is compared with, name."""
+    shadow_policy: PolicyName | None = None
+    """A second policy that sees the same and decides nothing, for comparison, name."""
     window_max: int = Field(100, ge=1, le=65_535)
     """PUBLISH, SUBSCRIBE, UNSUBSCRIBE of a client in process when the node is calm, packets."""
-    connects_in_process_max: int = Field(256, ge=1)
-    """CONNECTs worked on at once, packets."""
+    window_floor: float = Field(1.0, gt=0, le=65_535)
+    """The least window; below 1 clients take turns in a fair pool, packets."""
+    queue_objective_s: float = Field(0.025, gt=0)
+    """Minimum sojourn that is still fine, seconds."""
+    loop_objective_s: float = Field(0.050, gt=0)
+    """Drift of the event loop that is still fine, seconds."""
+    store_objective_s: float = Field(0.050, gt=0)
+    """Latency of a durable write that is still fine, seconds."""
+    replication_objective_s: float = Field(0.100, gt=0)
+    """Age of unacknowledged replication that is still fine, seconds."""
+    memory_objective: float = Field(0.70, gt=0, lt=1)
+    """Used share of the memory limit that is still fine, 0 to 1."""
+    cluster_rule: Literal["path", "max"] = "path"
+    """Which nodes slow a client: those its work touches, or the worst of all, rule."""
+    cost_deliveries: int = Field(100, ge=1)
+    """Deliveries of a PUBLISH that weigh as much as one packet, deliveries."""
+    cost_bytes: int = Field(64 * KIB, ge=1)
+    """Bytes of a packet that weigh as much as one packet, bytes."""
+    unfinished_max: int = Field(65_536, ge=1)
+    """Cost units of all clients in process; beyond it they take turns, packets."""
+    unfinished_bytes_max: int | None = Field(None, ge=MIB)
+    """Bytes of all packets in process; absent: a quarter of the memory limit, bytes."""
+    connects_in_process_max: int = Field(1_024, ge=1)
+    """CONNECTs worked on at once, at most; the law chooses below it, packets."""
+    connect_objective_s: float = Field(0.250, gt=0)
+    """90th percentile of serving a CONNECT that is still fine, seconds."""
     connect_buffer_max: int = Field(10_000, ge=0)
     """CONNECTs waiting for a place, packets."""
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
     """The same, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
-    """A CONNECT that waited longer is refused: its client has given up, seconds."""
+    """A CONNECT that waited, or would wait, longer is refused: its client has given up, seconds."""
+    refusal_share: float = Field(0.3, gt=0, le=1)
+    """Share of the loop's time that accepting and refusing may take while CONNECTs wait, 0 to 1."""
     connect_timeout_s: float = Field(10.0, gt=0)
     """From accept to a complete CONNECT, seconds."""
     journal_ops_max: int = Field(65_536, ge=1)
@@ -105,6 +149,11 @@ class Settings(_Settings):
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
+        if self.flow.window_floor > self.flow.window_max:
+            raise ValueError(
+                "flow.window_floor is above flow.window_max: "
+                "no window could be both; lower the floor or raise the maximum"
+            )
         if self.session.queue_bytes_max > self.node.queue_bytes_max:
             raise ValueError(
                 "session.queue_bytes_max is above node.queue_bytes_max: "

@@ -9,6 +9,8 @@ class Verdict(Enum):
     ADMIT = "admit"
     DELAY = "delay"
     REJECT = "reject"
+    DROP = "drop"
+    """Not worth an answer: whoever asked has asked again, or is gone."""
 
 
 class Reason(StrEnum):
@@ -17,6 +19,12 @@ class Reason(StrEnum):
     GATE_BUFFER_FULL = "gate_buffer_full"
     GATE_BUFFER_BYTES = "gate_buffer_bytes"
     GATE_DEADLINE = "gate_deadline"
+    GATE_WAIT = "gate_wait"
+    """The buffer would take longer to drain than clients wait."""
+    GATE_LIMIT = "gate_limit"
+    GATE_RATE = "gate_rate"
+    GATE_SUPERSEDED = "gate_superseded"
+    """The same client id has asked again."""
     DRAINING = "draining"
     QUEUE_MESSAGES = "queue_messages"
     QUEUE_BYTES = "queue_bytes"

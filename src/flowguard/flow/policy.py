@@ -1,0 +1,127 @@
+"""Policy: from samples to limits. One interface for flowguard's law and for those it is up against.
+
+A policy is a pure object: samples go in every `TICK_S`, a `Grant` comes out; CONNECTs go through
+its `gate`. The broker, the proxy and the simulator drive the same objects, and `--policy NAME`
+chooses one by name (`flowguard.flow.policies`).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, Protocol, TypeVar
+
+from flowguard.flow.signals import CALM, Pressure, Sample
+from flowguard.flow.verdict import Reason, Verdict
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What every client of the node may have until the next tick."""
+
+    window: float
+    """Cost units of one client in process; below 1 clients take turns."""
+    pressure: Pressure = CALM
+    why: str = ""
+    """What the law did, for a person: 'cut by 0.84: store at 2.0 of its objective'."""
+    credits: int | None = None
+    """Packets per client and tick, where a policy limits a rate; None: it does not."""
+
+
+class Resumption(IntEnum):
+    """What a CONNECT asks for; the smaller goes first when they compete."""
+
+    HERE = 0
+    """A session this node holds."""
+    ELSEWHERE = 1
+    """A session some other node holds."""
+    NEW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A CONNECT, as far as admission wants to know it."""
+
+    client_id: str
+    """Empty: the server will choose one; then nothing supersedes it."""
+    size_bytes: int
+    resumption: Resumption = Resumption.NEW
+
+
+class Rung(IntEnum):
+    """The shedding ladder (design/overload.md 6.6): what happens to new connections."""
+
+    BUFFER = 0
+    """CONNECTs are buffered, and beyond the buffer answered with 137."""
+    CLOSE = 1
+    """New sockets are closed before TLS and MQTT; who is in already is served."""
+    STOP = 2
+    """Nobody accepts: the listen backlog fills."""
+
+
+class Gate(Protocol, Generic[K]):
+    """Admission of CONNECTs, keyed by the caller's object for the connection (hashable).
+
+    Every CONNECT gets exactly one outcome: ADMIT, REJECT (137), or DROP (not worth an answer).
+    """
+
+    refused: dict[Reason, int]
+    """CONNECTs rejected and dropped since the start, by reason."""
+
+    @property
+    def limit(self) -> int:
+        """CONNECTs that may be in process now."""
+
+    @property
+    def in_process(self) -> int:
+        """CONNECTs admitted and not yet settled."""
+
+    @property
+    def buffered(self) -> int:
+        """CONNECTs waiting for a place."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Their sizes."""
+
+    @property
+    def rung(self) -> Rung:
+        """Where on the shedding ladder the node stands."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `admit_next` would return somebody."""
+
+    def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
+        """A CONNECT arrived: ADMIT (settle it later), DELAY or REJECT."""
+
+    def settle(self, key: K, now_s: float) -> None:
+        """The CONNECT is answered, or its connection is gone; frees its place wherever it was."""
+
+    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
+        """Somebody who waited: ADMIT if there is a place for it, REJECT or DROP if it is late."""
+
+    def abandon_next(self) -> K | None:
+        """The oldest waiting CONNECT, taken out to be refused because the node drains."""
+
+    def tick(self, now_s: float, pressure: float) -> None:
+        """Every `TICK_S`: adapt the limit and the rung to the node's pressure."""
+
+    def retry_after_s(self, draw: float) -> float:
+        """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
+
+    def may_accept(self, now_s: float) -> bool:
+        """Whether new sockets may be accepted: the rung, and the budget for refusing."""
+
+    def spent(self, cost_s: float, now_s: float) -> None:
+        """Accepting and refusing took `cost_s` seconds of the loop."""
+
+
+class Policy(Protocol, Generic[K]):
+    """Limits of one node, from what it observes."""
+
+    name: str
+    gate: Gate[K]
+
+    def tick(self, sample: Sample) -> Grant:
+        """One step of the law; calls `gate.tick` as well."""

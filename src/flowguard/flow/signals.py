@@ -1,0 +1,90 @@
+"""What a node observes of itself, and how bad that is (design/overload.md 6.2).
+
+A `Sample` is one tick's observation, in natural units. `Objectives` say what is still fine. Their
+quotient is the node's `Pressure`: 1.0 means just at the objective, and its worst part is the cause.
+The objectives are fixed; nothing here learns a baseline, because learned baselines drift under
+sustained overload (design/overload.md 0.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+TICK_S: Final = 0.1
+"""From one sample to the next, seconds; nodes jitter it by 10 % so that they do not march."""
+PRESSURE_MAX: Final = 16.0
+
+
+class Signal(StrEnum):
+    """What is observed."""
+
+    QUEUE = "queue"
+    """Minimum sojourn: how long even the luckiest packet waited for its turn, seconds."""
+    LOOP = "loop"
+    """90th percentile of the event loop's drift over the last second, seconds."""
+    STORE = "store"
+    """90th percentile of durable writes over the last second, seconds; and the engine's stalls."""
+    REPLICATION = "replication"
+    """Age of the oldest replication nobody has acknowledged, seconds."""
+    MEMORY = "memory"
+    """Used share of the memory limit, or of the budget for unfinished bytes, 0 to 1."""
+
+
+class StoreState(Enum):
+    """What the engine says of itself; the value is the least pressure it stands for."""
+
+    FLOWING = 0.0
+    DELAYED = 1.5
+    STOPPED = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One node in one tick."""
+
+    now_s: float
+    sojourn_s: float = 0.0
+    """Minimum over packets started since the last tick; head-of-line age if none was started."""
+    drift_s: float = 0.0
+    commit_s: float = 0.0
+    store_state: StoreState = StoreState.FLOWING
+    replication_age_s: float = 0.0
+    memory_share: float = 0.0
+    """Resident memory by its limit, 0 to 1 and above."""
+    unfinished_share: float = 0.0
+    """Bytes of packets in process by their budget, 0 to 1."""
+    response_s: float = 0.0
+    """Mean time from admission to done of the packets finished since the last tick; 0: none."""
+    completed: int = 0
+    """Packets finished since the last tick."""
+    in_process: int = 0
+    """Packets in process now, cost units of all clients."""
+    clients_active: int = 0
+    """Clients that had a packet in process, or waited for room, since the last tick."""
+    used_share: float = 0.0
+    """The largest share of its window that any client used since the last tick, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What is still fine, per signal; all above 0."""
+
+    queue_s: float = 0.025
+    loop_s: float = 0.050
+    store_s: float = 0.050
+    replication_s: float = 0.100
+    memory_share: float = 0.70
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """The worst of the normalised signals, 0 to 16, with every part for whoever asks why."""
+
+    value: float
+    cause: Signal | None
+    """The signal that is worst; None: all of them are 0."""
+    parts: Mapping[Signal, float]
+
+
+CALM: Final = Pressure(0.0, None, {})
