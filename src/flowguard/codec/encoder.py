@@ -26,6 +26,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.codec.primitives import (
+    VARIABLE_MAX,
     encode_binary,
     encode_string,
     encode_u16,
@@ -75,6 +76,9 @@ def publish_frame(
     On the wire: head + packet id (two bytes, only if `qos` > 0) + tail. DUP is off; whoever sends
     again sets bit 3 of head[0]. `message` gives topic and payload, all else is as the arguments
     say; `properties` are for MQTT 5.0 only.
+
+    What the server adds can make a packet larger than MQTT can express. Its length is then cut to
+    the largest, and the whole is longer than any client takes: its size tells, it is never sent.
     """
     topic = message.topic.encode()
     if version == MQTT_5:
@@ -93,6 +97,8 @@ def publish_frame(
         first += 1
     if size < 0x80:
         return _HEAD.pack(first, size, len(topic)) + topic, tail
+    if size > VARIABLE_MAX:
+        size = VARIABLE_MAX
     return bytes((first,)) + encode_variable(size) + encode_u16(len(topic)) + topic, tail
 
 
@@ -153,6 +159,7 @@ def _properties(properties: Properties, version: int) -> bytes:
 
 def _encode_publish(packet: Publish, version: int) -> bytes:
     head, tail = publish_frame(packet, version, packet.qos, packet.retain, packet.properties)
+    assert len(head) + len(tail) + (2 if packet.qos else 0) <= 5 + VARIABLE_MAX
     if packet.dup:
         head = bytes((head[0] | 8,)) + head[1:]
     if packet.qos:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
 from flowguard.codec.packets import Packet, Pubrel
+from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
@@ -79,7 +80,7 @@ class Outbound:
         self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
         self._inflight_max = host.settings.session.inflight_max
-        self._packet_size_max = 0xFFFF_FFFF
+        self._packet_size_max = PACKET_SIZE_MAX
         self._alias_max = 0
         self._aliases: dict[str, int] | None = None
         self._resend: deque[int] | None = None
@@ -88,7 +89,7 @@ class Outbound:
     def limit_packets(self, properties: Properties) -> None:
         """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
         if properties.maximum_packet_size is not None:
-            self._packet_size_max = properties.maximum_packet_size
+            self._packet_size_max = min(PACKET_SIZE_MAX, properties.maximum_packet_size)
 
     def attach(self, session: "Session", properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""

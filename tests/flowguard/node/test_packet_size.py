@@ -12,9 +12,10 @@ from flowguard.codec.packets import (
     Pubrel,
     Subscribe,
 )
+from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
 from flowguard.node.authentication import Hooks
-from flowguard.types import Properties, ReasonCode, SubscriptionOptions
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage
 
 OVERHEAD_BYTES = 2 + 2 + 1 + 1
@@ -69,6 +70,25 @@ def test_a_message_sent_before_is_dropped_where_the_client_now_takes_less() -> N
     first.close()
     assert stage.connect_durable("s", maximum_packet_size=60).publishes() == []
     assert stage.store.fetch("s", 0, 10) == []
+
+
+@pytest.mark.parametrize("client_takes", [{}, {"maximum_packet_size": 0xFFFF_FFFF}])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_message_that_grows_beyond_what_mqtt_can_express_is_dropped(
+    qos: int, client_takes: dict[str, int]
+) -> None:
+    """3.1.1 brings the largest packet there is; 5.0 needs a byte more for the same message."""
+    limits = {"packet_size_max": PACKET_SIZE_MAX, "queue_bytes_max": PACKET_SIZE_MAX}
+    stage = Stage({"session": limits})
+    subscriber = stage.connect("s", **client_takes)
+    subscriber.subscribe("t", qos=qos)
+    largest = PACKET_SIZE_MAX - 5 - len(b"\0\1t") - (2 if qos else 0)
+    stage.node.router.publish_own(Publish("t", bytes(largest), qos), stage.now_s)
+    stage.settle()
+    stage.node.router.publish_own(Publish("t", b"small", qos), stage.now_s)
+    stage.settle()
+    assert [message.payload for message in subscriber.publishes()] == [b"small"]
+    assert stage.node.counters.dropped == {Reason.PACKET_TOO_LARGE: 1}
 
 
 @pytest.mark.spec("MQTT-3.1.2-24")
