@@ -3,11 +3,15 @@
 Connections move their deadline with every packet, so the wheel looks at a connection only when its
 bucket is due and then decides whether it is really late: nothing is paid per packet. Buckets are
 tenths of a second, rounded up: nobody is cut off early.
+
+What is due at once is bounded: a hundred thousand sessions that expire in one instant are a crowd,
+too. The rest keeps its order and comes first the next time.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import floor
 from typing import Final, final
 
@@ -15,6 +19,8 @@ from flowguard.session.connection import ServerConnection
 
 SLOTS_PER_S: Final = 10
 """As fine as the node's tick: a keep-alive of one second is enforced after 1.5, not after 2."""
+DUE_MAX: Final = 1_000
+"""Connections looked at, and calls made, in one stretch: some ten milliseconds."""
 
 
 @final
@@ -44,16 +50,22 @@ class Wheel:
             bucket.pop(connection, None)
 
     def due(self, now_s: float) -> list[ServerConnection]:
-        """Connections to look at now, each once."""
+        """Connections to look at now, each once; at most DUE_MAX, those due longest."""
         found: list[ServerConnection] = []
         now_slot = floor(now_s * SLOTS_PER_S)
         while self._next_slot <= now_slot:
-            slot = self._next_slot
-            self._next_slot += 1
-            for connection in self._buckets.pop(slot, ()):
-                connection.watched_slot = 0
-                if not connection.ended:
-                    found.append(connection)
+            bucket = self._buckets.get(self._next_slot)
+            if bucket:
+                if len(found) == DUE_MAX:
+                    break
+                for connection in list(islice(bucket, DUE_MAX - len(found))):
+                    del bucket[connection]
+                    connection.watched_slot = 0
+                    if not connection.ended:
+                        found.append(connection)
+            if not bucket:
+                self._buckets.pop(self._next_slot, None)
+                self._next_slot += 1
         return found
 
 
@@ -96,8 +108,10 @@ class Timers:
         self._tidy()
 
     def fire(self, now_s: float) -> None:
-        """Make every call that is due."""
-        while self._heap and self._heap[0][0] <= now_s:
+        """Make the calls that are due; at most DUE_MAX, those due longest."""
+        for _ in range(DUE_MAX):
+            if not self._heap or self._heap[0][0] > now_s:
+                break
             timer = heappop(self._heap)[2]
             call, timer.call = timer.call, None
             if call is None:

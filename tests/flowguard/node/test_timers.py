@@ -3,14 +3,15 @@
 1. A call is made once, by the first `fire` at or after its instant, in order; unless cancelled.
 2. Cancelled timers never are more than half of what is held.
 3. The wheel shows a connection once, within a second after the instant asked last, not before.
-4. Neither holds a connection or a session that is over, however far its deadline is.
+4. Neither makes more than DUE_MAX of it at once; the rest keeps its order.
+5. Neither holds a connection or a session that is over, however far its deadline is.
 """
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from flowguard.codec.packets import Will
-from flowguard.node.timers import Timer, Timers, Wheel
+from flowguard.node.timers import DUE_MAX, Timer, Timers, Wheel
 from flowguard.session.connection import ServerConnection
 from tests.support.stage import Stage
 
@@ -95,6 +96,59 @@ class Looks(RuleBasedStateMachine):
 
 
 TestLooks = Looks.TestCase
+
+
+def test_calls_due_at_once_are_made_a_bounded_number_at_a_time_in_their_order() -> None:
+    timers = Timers()
+    called: list[int] = []
+    for number in range(2 * DUE_MAX + 5):
+        timers.at(10.0, lambda now_s, number=number: called.append(number))  # type: ignore[misc]
+    timers.at(9.0, lambda now_s: called.append(-1))
+    counts = []
+    for _ in range(4):
+        timers.fire(10.0)
+        counts.append(len(called))
+    assert counts == [DUE_MAX, 2 * DUE_MAX, 2 * DUE_MAX + 6, 2 * DUE_MAX + 6]
+    assert called == list(range(-1, 2 * DUE_MAX + 5))
+
+
+def test_connections_due_at_once_are_shown_a_bounded_number_at_a_time() -> None:
+    stage = Stage()
+    wheel = Wheel(stage.now_s)
+    connections = [stage.open().connection for _ in range(2 * DUE_MAX + 5)]
+    for number, connection in enumerate(connections):
+        connection.watched_slot = 0
+        wheel.watch(connection, stage.now_s + (1 if number < DUE_MAX + 3 else 2))
+    wheel.forget(connections[DUE_MAX])
+    shown = [wheel.due(stage.now_s + 3) for _ in range(4)]
+    assert [len(each) for each in shown] == [DUE_MAX, DUE_MAX, 4, 0]
+    del connections[DUE_MAX]
+    assert [each for some in shown for each in some] == connections
+
+
+def test_a_connection_watched_again_while_its_slot_is_worked_off_is_shown_again() -> None:
+    stage = Stage()
+    wheel = Wheel(stage.now_s)
+    connections = [stage.open().connection for _ in range(DUE_MAX + 1)]
+    for connection in connections:
+        connection.watched_slot = 0
+        wheel.watch(connection, stage.now_s)
+    first = wheel.due(stage.now_s + 1)
+    wheel.watch(first[0], stage.now_s)
+    assert wheel.due(stage.now_s + 1) == [connections[-1], first[0]]
+
+
+def test_sessions_that_expire_in_one_instant_end_over_several_ticks() -> None:
+    stage = Stage()
+    for number in range(DUE_MAX + 10):
+        stage.connect_durable(f"c{number}", session_expiry_interval=1).close()
+    sessions = stage.node.registry.sessions
+    stage.now_s += 2
+    stage.node.tick(stage.now_s)
+    assert len(sessions) == 10
+    stage.node.tick(stage.now_s)
+    assert not sessions
+    assert stage.node.counters.clients_expired == DUE_MAX + 10
 
 
 def test_a_client_that_comes_and_goes_leaves_no_timer_behind_each_time() -> None:
