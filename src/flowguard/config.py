@@ -109,6 +109,8 @@ class SessionSettings(_Settings):
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
     """Subscriptions of one client, filters."""
+    state_bytes_max: int = Field(16 * MIB, ge=16 * KIB)
+    """Client id, subscriptions, aliases, will, QoS 2 ids of a client; beyond it 0x97, bytes."""
     maximum_qos: int = Field(2, ge=0, le=2)
     """Highest QoS a client may publish with, and is granted."""
     retain_available: bool = True
@@ -128,8 +130,14 @@ class NodeSettings(_Settings):
     """Subscriptions of all clients; beyond it SUBACK 0x97, filters."""
     queue_bytes_max: int = Field(512 * MIB, ge=MIB)
     """QoS 1 and 2 messages waiting in all queues, bytes."""
+    inflight_bytes_max: int = Field(256 * MIB, ge=MIB)
+    """QoS 1 and 2 messages sent and unacknowledged; beyond it one at a time per client, bytes."""
     outbox_bytes_max: int = Field(256 * MIB, ge=MIB)
     """Encoded bytes waiting for sockets that do not take them, bytes."""
+    input_bytes_max: int = Field(256 * MIB, ge=MIB)
+    """Received, not decoded, above 64 KiB per client; beyond it packets end with 0x97, bytes."""
+    state_bytes_max: int = Field(1024 * MIB, ge=MIB)
+    """Client ids, subscriptions, aliases, wills, QoS 2 ids of all clients, bytes."""
     retained_messages_max: int = Field(100_000, ge=0)
     """Retained messages, messages."""
     retained_bytes_max: int = Field(256 * MIB, ge=0)
@@ -168,5 +176,20 @@ class Settings(_Settings):
             raise ValueError(
                 "session.packet_size_max is above session.queue_bytes_max: "
                 "the largest message could never wait for anybody; raise the queue's"
+            )
+        if self.session.packet_size_max > self.node.inflight_bytes_max:
+            raise ValueError(
+                "session.packet_size_max is above node.inflight_bytes_max: "
+                "the largest message would never have a place in flight; raise the node's"
+            )
+        if self.session.packet_size_max > self.node.input_bytes_max:
+            raise ValueError(
+                "session.packet_size_max is above node.input_bytes_max: "
+                "nobody could ever send the largest packet; raise the node's or lower the packet's"
+            )
+        if self.session.state_bytes_max > self.node.state_bytes_max:
+            raise ValueError(
+                "session.state_bytes_max is above node.state_bytes_max: "
+                "one client could never use its state; raise the node's or lower the session's"
             )
         return self

@@ -70,8 +70,10 @@ class Node:
             buffer_bytes_max=flow.connect_buffer_bytes_max,
             patience_s=flow.connect_patience_s,
         )
+        self.input_budget = Budget(settings.node.input_bytes_max)
         self.outbox_budget = Budget(settings.node.outbox_bytes_max)
         self.queue_budget = Budget(settings.node.queue_bytes_max)
+        self.state_budget = Budget(settings.node.state_bytes_max)
         self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
+from flowguard.flow import Reason
 from flowguard.session.handshake import Answer, refusal
 from flowguard.session.inbound import Inbound
 from flowguard.session.outbound import Outbound
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from flowguard.session.session import Session
 
 LOOKAHEAD_BYTES: Final = 64 * 1024
-"""A conversation that may not go on is read this far ahead, for the control lane."""
+"""A conversation that may not go on is read this far ahead, for the control lane.
+
+Also what may wait undecoded without counting against the node's input budget.
+"""
 OUTBOX_SLACK_BYTES: Final = 64 * 1024
 """Answers may exceed the outbox limit by this much before a client that reads none is not read."""
 
@@ -54,7 +58,9 @@ class ServerConnection:
         "_decoder",
         "_eof",
         "_host",
+        "_input_bytes",
         "_outbox_limit",
+        "_unweighed_bytes",
         "authentication_method",
         "connect_packet",
         "drained",
@@ -78,6 +84,10 @@ class ServerConnection:
         self._decoder = PacketDecoder(limits.packet_size_max)
         self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES
         self._eof = False
+        self._input_bytes = 0
+        """What the node's input budget holds for this connection."""
+        self._unweighed_bytes = 0
+        """Never less than what is buffered: most chunks need no closer look."""
         self.authentication_method: str | None = None
         self.connect_packet: Connect | None = None
         self.inbound: Inbound | None = None
@@ -123,12 +133,16 @@ class ServerConnection:
 
     def receive_data(self, data: bytes, now_s: float) -> bool:
         """Bytes from the peer; returns `wants_read`."""
-        self._host.counters.bytes_received += len(data)
+        size_bytes = len(data)
+        self._host.counters.bytes_received += size_bytes
         if self.state is ENDED:
             return False
         self._decoder.feed(data)
         if not self.queued:
             self.run(now_s)
+        self._unweighed_bytes += size_bytes
+        if self._unweighed_bytes > LOOKAHEAD_BYTES:
+            self._weigh(now_s)
         return (self.drained and self.outbound.outbox_bytes <= self._outbox_limit) or (
             self.wants_read
         )
@@ -159,8 +173,36 @@ class ServerConnection:
             self._broken(error, now_s)
         except Exception as error:
             self._host.failed(self, error, now_s)
+        if self._input_bytes:
+            self._weigh(now_s)
         if self._eof and not self._may_go_on():
             self.end(None, now_s)
+
+    def _weigh(self, now_s: float) -> None:
+        """Charge what is buffered beyond the ordinary to the node's input budget.
+
+        Where that is spent, who is still receiving a packet has to go: if all waited for room,
+        none would ever be complete. Who is paused anyway just is not read on.
+        """
+        if self.state is ENDED:
+            return
+        buffered_bytes = self._decoder.buffered_bytes
+        self._unweighed_bytes = buffered_bytes
+        more_bytes = max(0, buffered_bytes - LOOKAHEAD_BYTES) - self._input_bytes
+        if more_bytes <= 0:
+            self._host.input_budget.give_back(-more_bytes)
+        elif not self._host.input_budget.take(more_bytes):
+            if not self.held:
+                self._host.counters.drop(Reason.NODE_INPUT_BYTES)
+                self._exceeded(now_s)
+            return
+        self._input_bytes += more_bytes
+
+    def _exceeded(self, now_s: float) -> None:
+        if self.state is CONNECTED:
+            self.end(ReasonCode.QUOTA_EXCEEDED, now_s)
+        else:
+            self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
 
     def _wait_for_room(self, inbound: Inbound) -> None:
         """Packets are left: for the next turn if the window has room, else for its opening."""
@@ -288,6 +330,7 @@ class ServerConnection:
             self._say_goodbye(state, reason, why)
         self.state = ENDED
         self.drained = False
+        self._forget_input()
         self.outbound.detach()
         self.inbound = None
         if state is CONNECTED:
@@ -295,6 +338,14 @@ class ServerConnection:
         else:
             self._host.handshake_ended(self, now_s)
         self._host.dirty.append(self)
+
+    def _forget_input(self) -> None:
+        """What was not decoded never will be; the peer may be slow to close."""
+        self._host.input_budget.give_back(self._input_bytes)
+        self._input_bytes = 0
+        if self._decoder.buffered_bytes:
+            size_max = self._host.settings.session.packet_size_max
+            self._decoder = PacketDecoder(size_max, self._decoder.version)
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
         properties = Properties(reason_string=why) if why else NO_PROPERTIES

@@ -24,7 +24,9 @@ class Host(Protocol):
     settings: Settings
     counters: Counters
     window: NodeWindow
+    input_budget: Budget
     outbox_budget: Budget
+    state_budget: Budget
     runnable: list["ServerConnection"]
     """Connections with decoded work left: to be run again in the next turn."""
     dirty: list["ServerConnection"]

@@ -79,7 +79,12 @@ def test_a_message_that_grows_beyond_what_mqtt_can_express_is_dropped(
 ) -> None:
     """3.1.1 brings the largest packet there is; 5.0 needs a byte more for the same message."""
     limits = {"packet_size_max": PACKET_SIZE_MAX, "queue_bytes_max": PACKET_SIZE_MAX}
-    stage = Stage({"session": limits})
+    stage = Stage(
+        {
+            "session": limits,
+            "node": {"inflight_bytes_max": 2**30, "input_bytes_max": PACKET_SIZE_MAX},
+        }
+    )
     subscriber = stage.connect("s", **client_takes)
     subscriber.subscribe("t", qos=qos)
     largest = PACKET_SIZE_MAX - 5 - len(b"\0\1t") - (2 if qos else 0)
