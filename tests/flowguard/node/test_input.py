@@ -118,17 +118,10 @@ def test_before_connect_the_same_budget_holds() -> None:
     assert stage.node.input_budget.used_bytes == 0
 
 
-def test_who_is_paused_is_not_ended_for_what_it_sent_ahead(version: int) -> None:
-    """Complete packets that wait for a window are not read on: that is enough."""
-    stage = tight_stage()
-    for number in range(3):
-        send_chunks(stage.connect(f"c{number}", version=version), large(version)[:-1])
-    stage.node.counters.dropped.clear()
+def paused_client(stage: Stage, version: int) -> Client:
+    """A client whose window is spent, with more than LOOKAHEAD_BYTES of complete packets behind."""
     stage.node.window.resize(1)
-    stage.hold_commits = True
-    client = stage.open(version)
-    client.send(Connect("paused", version))
-    stage.release_commits()
+    client = stage.connect("paused", version=version)
     stage.hold_commits = True
     packets = b"".join(
         encode(Publish("t", bytes(5 * KIB), 1, True, packet_id=number), version)
@@ -137,7 +130,25 @@ def test_who_is_paused_is_not_ended_for_what_it_sent_ahead(version: int) -> None
     client.send_bytes(packets[: LOOKAHEAD_BYTES - 1])
     client.send_bytes(packets[LOOKAHEAD_BYTES - 1 :])
     assert not client.connection.wants_read
+    return client
+
+
+def test_what_a_paused_client_sent_ahead_is_charged_until_it_is_worked_off(version: int) -> None:
+    stage = tight_stage()
+    client = paused_client(stage, version)
+    assert stage.node.input_budget.used_bytes > KIB
+    stage.release_commits()
+    assert len([packet for packet in client.take() if isinstance(packet, Puback)]) == 30
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_who_is_paused_is_not_ended_for_what_it_sent_ahead(version: int) -> None:
+    """Complete packets that wait for a window are not read on: that is enough."""
+    stage = tight_stage()
+    stage.node.input_budget.take(LIMIT_BYTES)
+    client = paused_client(stage, version)
     assert not client.is_closed
     stage.release_commits()
     assert len([packet for packet in client.take() if isinstance(packet, Puback)]) == 30
     assert not stage.node.counters.dropped
+    assert stage.node.input_budget.used_bytes == LIMIT_BYTES
