@@ -219,15 +219,17 @@ class Node:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         granted = grant(packet, self.settings.session)
-        session, present = self.registry.claim(
+        claimed = self.registry.claim(
             client_id,
             clean_start=packet.clean_start,
             expiry_s=granted.session_expiry_s,
+            will=_will_of(packet),
             now_s=now_s,
         )
-        if packet.will is not None:
-            delay_s = packet.will.properties.will_delay_interval or 0
-            session.will = WillRecord(will_message(packet.will), delay_s)
+        if claimed is None:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        session, present = claimed
         properties = connack_properties(packet, granted, self.settings.session, assigned)
         if accepted is not None:
             properties.authentication_method = packet.properties.authentication_method
@@ -408,6 +410,12 @@ class Node:
         self.draining = True
         while (connection := self.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+
+
+def _will_of(packet: Connect) -> WillRecord | None:
+    if packet.will is None:
+        return None
+    return WillRecord(will_message(packet.will), packet.will.properties.will_delay_interval or 0)
 
 
 def _connect_bytes(packet: Connect) -> int:

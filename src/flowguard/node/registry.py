@@ -17,6 +17,12 @@ from flowguard.records import (
     WillRecord,
 )
 from flowguard.session.session import Session
+from flowguard.session.state import (
+    INBOUND_ID_BYTES,
+    client_id_bytes,
+    subscription_bytes,
+    will_bytes,
+)
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
@@ -44,9 +50,19 @@ class Registry:
         """Timers of sessions without a connection: expiry, will."""
 
     def claim(
-        self, client_id: str, *, clean_start: bool, expiry_s: int, now_s: float
-    ) -> tuple[Session, bool]:
-        """The session of an accepted CONNECT; was it there? [MQTT-3.1.2-4] [MQTT-3.1.2-5]"""
+        self,
+        client_id: str,
+        *,
+        clean_start: bool,
+        expiry_s: int,
+        will: WillRecord | None,
+        now_s: float,
+    ) -> tuple[Session, bool] | None:
+        """The session of an accepted CONNECT; was it there? [MQTT-3.1.2-4] [MQTT-3.1.2-5]
+
+        None: there is no room for its state, or its will's. A session that would have been resumed
+        is as it was, its will included; one that was to be replaced is over.
+        """
         session = self.sessions.get(client_id)
         if session is not None and (clean_start or not session.durable):
             self.end(session, now_s)
@@ -54,13 +70,19 @@ class Registry:
         present = session is not None
         if session is None:
             session = Session.create(client_id, self._host, self._budget, expiry_s)
-            self.sessions[client_id] = session
+            more_bytes = client_id_bytes(client_id) + will_bytes(will)
         else:
-            # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
-            session.will = None
-            self._disarm(session)
-            session.ends_at_s = None
-            self.set_expiry(session, expiry_s)
+            more_bytes = will_bytes(will) - will_bytes(session.will)
+        reason = session.charge_state(more_bytes, self._host)
+        if reason is not None:
+            self._host.counters.drop(reason)
+            return None
+        # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
+        session.will = will
+        self._disarm(session)
+        session.ends_at_s = None
+        self.set_expiry(session, expiry_s)
+        self.sessions[client_id] = session
         return session, present
 
     def claim_ops(self, session: Session, *, present: bool) -> list[StoreOp]:
@@ -82,7 +104,7 @@ class Registry:
     def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
         """The connection of `session` is over: owe its will, start its expiry."""
         if not with_will:
-            session.will = None
+            self._drop_will(session)
         expiry_s = session.expiry_interval_s
         if not session.durable:
             self.end(session, now_s)
@@ -110,6 +132,8 @@ class Registry:
         session.queue.clear()
         session.inflight.clear()
         session.positions.clear()
+        self._host.state_budget.give_back(session.state_bytes)
+        session.state_bytes = 0
         del self.sessions[session.client_id]
         if session.durable:
             self._journal.note(DropSession(session.client_id))
@@ -144,9 +168,13 @@ class Registry:
 
     def _publish_will(self, session: Session, will: WillRecord, now_s: float) -> None:
         """[MQTT-3.1.2-8]; [MQTT-3.1.2-10]: once published it is no longer part of the session."""
-        session.will = None
+        self._drop_will(session)
         self._host.counters.wills_published += 1
         self._router.publish_own(will.message, now_s)
+
+    def _drop_will(self, session: Session) -> None:
+        session.charge_state(-will_bytes(session.will), self._host)
+        session.will = None
 
     # --- restart -----------------------------------------------------------------------------
 
@@ -174,6 +202,7 @@ class Registry:
         for filter, options in record.subscriptions.items():
             session.subscriptions[filter] = options
             self._router.table.subscribe(filter, session, options)
+        self._charge_restored(session)
         after = 0
         while entries := store.fetch(client_id, after, FETCH_LIMIT):
             for entry in entries:
@@ -190,3 +219,9 @@ class Registry:
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._arm(session, ends_at_s, self._expire)
+
+    def _charge_restored(self, session: Session) -> None:
+        size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)
+        size_bytes += sum(map(subscription_bytes, session.subscriptions))
+        size_bytes += INBOUND_ID_BYTES * len(session.inbound_ids or ())
+        session.charge_state_restored(size_bytes, self._host)

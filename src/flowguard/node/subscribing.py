@@ -12,6 +12,7 @@ from flowguard.records import Delivery, DropSubscription, PutSubscription, Store
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
+from flowguard.session.state import subscription_bytes
 from flowguard.types import ReasonCode, SubscriptionOptions
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Subscriber:
         qos_max = self._host.settings.session.maximum_qos
         for filter, asked in packet.filters:
             options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
-            refused = self._refusal(session, filter)
+            refused = self._refusal(session, filter) or self._no_room(session, filter)
             if refused is not None:
                 codes.append(refused)
                 continue
@@ -71,6 +72,7 @@ class Subscriber:
             if session.subscriptions.pop(filter, None) is None:
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
+            session.charge_state(-subscription_bytes(filter), self._host)
             self._router.table.unsubscribe(filter, session)
             if session.outbound is not None:
                 session.outbound.stop_replay(filter)
@@ -108,6 +110,16 @@ class Subscriber:
         ):
             return ReasonCode.QUOTA_EXCEEDED
         return None
+
+    def _no_room(self, session: Session, filter: str) -> ReasonCode | None:
+        """Charge a new filter to the client's state; why that cannot be."""
+        if filter in session.subscriptions:
+            return None
+        reason = session.charge_state(subscription_bytes(filter), self._host)
+        if reason is None:
+            return None
+        self._host.counters.drop(reason)
+        return ReasonCode.QUOTA_EXCEEDED
 
     def _retained(
         self, filter: str, options: SubscriptionOptions, now_s: float

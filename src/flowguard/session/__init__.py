@@ -3,10 +3,12 @@
 - `connection`  from the first byte to the last: hands bytes to the decoder, owns the life cycle
 - `handshake`   what CONNECT may say and what CONNACK answers
 - `inbound`     from the client: PUBLISH, PUBREL, SUBSCRIBE, the window, topic aliases
-- `outbound`    to the client: outbox, queue, inflight messages, resend, topic aliases
+- `outbound`    to the client: outbox, queue, inflight messages, resend
+- `aliases`     topic aliases that we set
 - `frames`      deliveries to the wire, encoded once for all who get them
 - `replay`      retained messages for new subscriptions, a slice at a time
 - `session`     what outlives a connection
+- `state`       what is kept for a client besides messages, in bytes
 - `host`        what a conversation needs from the node it runs on
 
 Replies go into the outbox; what needs the rest of the node is a call to the `Host`. Nothing here

@@ -332,7 +332,9 @@ class ServerConnection:
         self.drained = False
         self._forget_input()
         self.outbound.detach()
-        self.inbound = None
+        if self.inbound is not None:
+            self.inbound.detach()
+            self.inbound = None
         if state is CONNECTED:
             self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:

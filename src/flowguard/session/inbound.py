@@ -30,6 +30,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
 from flowguard.session.host import IN_PROCESS
+from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
 if TYPE_CHECKING:
@@ -157,7 +158,10 @@ class Inbound:
                 f"more than {limits.receive_maximum} unacknowledged PUBLISH",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
-        reason_code = self._host.publish(self, packet, now_s)
+        if packet.qos == 1:
+            reason_code = self._host.publish(self, packet, now_s)
+        else:
+            reason_code = self._publish_once(packet, now_s)
         if reason_code == IN_PROCESS:
             self.window.admit()
             self.unacknowledged += 1
@@ -167,6 +171,23 @@ class Inbound:
             self._outbound.write(puback_frame(packet.packet_id))
         else:
             self._acknowledge(packet, reason_code)
+
+    def _publish_once(self, packet: Publish, now_s: float) -> int:
+        """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
+        session = self.session
+        reason = session.charge_state(INBOUND_ID_BYTES, self._host)
+        if reason is not None:
+            self._host.counters.drop(reason)
+            if self._outbound.version != MQTT_5:
+                raise ProtocolViolation("no room for its identifier", ReasonCode.QUOTA_EXCEEDED)
+            return ReasonCode.QUOTA_EXCEEDED
+        reason_code: int = ReasonCode.UNSPECIFIED_ERROR
+        try:
+            reason_code = self._host.publish(self, packet, now_s)
+        finally:
+            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+                session.charge_state(-INBOUND_ID_BYTES, self._host)
+        return reason_code
 
     def _is_repeated(self, packet_id: int) -> bool:
         """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
@@ -183,6 +204,10 @@ class Inbound:
             ids = self.session.inbound_ids = {}
         ids[packet_id] = durable
 
+    def _forget(self, ids: dict[int, bool], packet_id: int) -> None:
+        del ids[packet_id]
+        self.session.charge_state(-INBOUND_ID_BYTES, self._host)
+
     def published(self, packet: Publish, reason_code: int) -> None:
         """The work for a QoS 1 or 2 PUBLISH is done: acknowledge, free its place [MQTT-4.3.2-4]."""
         self.unacknowledged -= 1
@@ -197,8 +222,8 @@ class Inbound:
             if reason_code < ReasonCode.UNSPECIFIED_ERROR:
                 self._remember(packet_id, durable=True)
                 self.unacknowledged += 1
-            elif self.session.inbound_ids:
-                self.session.inbound_ids.pop(packet_id, None)
+            elif self.session.inbound_ids and packet_id in self.session.inbound_ids:
+                self._forget(self.session.inbound_ids, packet_id)
             # A client that came back meanwhile waits for this PUBREC on its new connection.
             outbound = self.session.outbound
         if outbound is None or outbound.ended:
@@ -223,19 +248,37 @@ class Inbound:
             )
         if self._aliases is None:
             self._aliases = {}
-        if packet.topic:
-            self._aliases[alias] = packet.topic  # [MQTT-3.3.2-12]
-            return packet
         topic = self._aliases.get(alias)
+        if packet.topic:
+            if packet.topic != topic:
+                self._set_alias(self._aliases, alias, packet.topic)
+            return packet
         if topic is None:
             raise ProtocolViolation(f"topic alias {alias} was never set")
         return replace(packet, topic=topic)
+
+    def _set_alias(self, aliases: dict[int, str], alias: int, topic: str) -> None:
+        """[MQTT-3.3.2-12] what it stood for before is forgotten."""
+        before = aliases.get(alias)
+        more_bytes = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
+        reason = self.session.charge_state(more_bytes, self._host)
+        if reason is not None:
+            self._host.counters.drop(reason)
+            raise ProtocolViolation("no room for this topic alias", ReasonCode.QUOTA_EXCEEDED)
+        aliases[alias] = topic
+
+    def detach(self) -> None:
+        """The connection is over, and with it its aliases."""
+        if self._aliases is not None:
+            size_bytes = sum(alias_bytes(topic) for topic in self._aliases.values())
+            self.session.charge_state(-size_bytes, self._host)
+            self._aliases = None
 
     def _pubrel(self, packet_id: int, now_s: float) -> None:
         ids = self.session.inbound_ids
         known = ids is not None and ids.get(packet_id) is True
         if ids is not None and known:
-            del ids[packet_id]
+            self._forget(ids, packet_id)
             if self.unacknowledged:
                 self.unacknowledged -= 1
         self._host.release(self, packet_id, now_s, known=known)

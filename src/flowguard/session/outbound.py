@@ -11,7 +11,6 @@ a drained socket) moves things on, through one `pump`.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
@@ -20,6 +19,7 @@ from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
+from flowguard.session.aliases import TopicAliases
 from flowguard.session.frames import forwarded, frame_v4
 from flowguard.session.replay import Replay
 from flowguard.types import MQTT_5, Properties, ReasonCode
@@ -43,7 +43,6 @@ class Outbound:
     """The outgoing half of one connection."""
 
     __slots__ = (
-        "_alias_max",
         "_aliases",
         "_blocked_bytes",
         "_host",
@@ -81,8 +80,7 @@ class Outbound:
         self._outbox_max = host.settings.session.outbox_bytes_max
         self._inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
-        self._alias_max = 0
-        self._aliases: dict[str, int] | None = None
+        self._aliases: TopicAliases | None = None
         self._resend: deque[int] | None = None
         self._replay: Replay | None = None
 
@@ -97,9 +95,10 @@ class Outbound:
         session.outbound = self
         if properties.receive_maximum is not None:
             self._inflight_max = min(self._inflight_max, properties.receive_maximum)
-        if properties.topic_alias_maximum is not None:
-            limit = self._host.settings.session.topic_alias_maximum
-            self._alias_max = min(limit, properties.topic_alias_maximum)
+        limit = self._host.settings.session.topic_alias_maximum
+        if properties.topic_alias_maximum and limit:
+            aliases_max = min(limit, properties.topic_alias_maximum)
+            self._aliases = TopicAliases(aliases_max, session, self._host)
 
     # --- bytes -------------------------------------------------------------------------------
 
@@ -200,9 +199,8 @@ class Outbound:
         self._forget_alias(delivery)
 
     def _forget_alias(self, delivery: Delivery) -> None:
-        """A frame that is not sent defines no alias; setting one again is always allowed."""
-        if self._aliases and next(reversed(self._aliases)) == delivery.message.topic:
-            self._aliases.popitem()
+        if self._aliases is not None:
+            self._aliases.forget(delivery.message.topic)
 
     def _open(self, session: "Session") -> bool:
         return (
@@ -442,28 +440,15 @@ class Outbound:
         """Encode for 5.0; shared by all subscribers unless it depends on time or on an alias."""
         message = delivery.message
         properties = forwarded(delivery, now_s)
-        if self._alias_max and delivery.qos < 2:  # MQTT.js 5.16 forgets the topic with QoS 2.
-            return self._frame_with_alias(delivery, properties)
+        if self._aliases is not None and delivery.qos < 2:
+            # MQTT.js 5.16 forgets the topic with QoS 2.
+            return self._aliases.frame(delivery, properties)
         frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
         if not delivery.qos:
             frame = (frame[0] + frame[1], b"")
         if delivery.expires_at_s == NEVER_S:
             delivery.frame_v5 = frame
         return frame
-
-    def _frame_with_alias(self, delivery: Delivery, properties: Properties) -> tuple[bytes, bytes]:
-        message = delivery.message
-        aliases = self._aliases
-        if aliases is None:
-            aliases = self._aliases = {}
-        alias = aliases.get(message.topic)
-        if alias is not None:
-            message = replace(message, topic="")
-        elif len(aliases) < self._alias_max:
-            alias = aliases[message.topic] = len(aliases) + 1
-        if alias is not None:
-            properties = replace(properties, topic_alias=alias)
-        return publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
 
     # --- end ---------------------------------------------------------------------------------
 
@@ -475,6 +460,8 @@ class Outbound:
         if session is not None and session.outbound is self:
             session.outbound = None
         self._session = None
+        if self._aliases is not None:
+            self._aliases.clear()
         self._replay = None
         self._resend = None
         self._host.outbox_budget.give_back(self._blocked_bytes)

@@ -32,6 +32,7 @@ class Session:
         "outbound",
         "positions",
         "queue",
+        "state_bytes",
         "subscriptions",
         "will",
     )
@@ -53,6 +54,8 @@ class Session:
         self.will: WillRecord | None = None
         self.ends_at_s: float | None = None
         self.ended = False
+        self.state_bytes = 0
+        """What `session.state` counts for this client; the node's budget holds as much."""
 
     @classmethod
     def create(
@@ -68,6 +71,28 @@ class Session:
     @property
     def never_expires(self) -> bool:
         return self.expiry_interval_s == SESSION_NEVER_EXPIRES
+
+    def charge_state(self, more_bytes: int, host: "Host") -> Reason | None:
+        """Something is kept for the client, or (negative) no longer; a reason: it must not be.
+
+        A session that has ended holds nothing, and who tidies up behind it need not know.
+        """
+        if self.ended:
+            return None
+        if more_bytes > 0:
+            if self.state_bytes + more_bytes > host.settings.session.state_bytes_max:
+                return Reason.STATE_BYTES
+            if not host.state_budget.take(more_bytes):
+                return Reason.NODE_STATE_BYTES
+        else:
+            host.state_budget.give_back(-more_bytes)
+        self.state_bytes += more_bytes
+        return None
+
+    def charge_state_restored(self, size_bytes: int, host: "Host") -> None:
+        """What a store remembers was promised: it is kept even where limits are lower now."""
+        self.state_bytes += size_bytes
+        host.state_budget.used_bytes += size_bytes
 
     def reserve(self) -> int:
         """The position of the next QoS 1 or 2 message; each is used exactly once."""
