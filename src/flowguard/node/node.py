@@ -35,6 +35,7 @@ from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.handshake import Answer, connack_properties, grant, will_message
 from flowguard.session.inbound import Inbound
+from flowguard.session.inflight import Inflight
 from flowguard.session.session import Session
 from flowguard.stores import Store
 from flowguard.types import NO_PROPERTIES, Properties, ReasonCode
@@ -74,6 +75,7 @@ class Node:
         self.outbox_budget = Budget(settings.node.outbox_bytes_max)
         self.queue_budget = Budget(settings.node.queue_bytes_max)
         self.state_budget = Budget(settings.node.state_bytes_max)
+        self.inflight = Inflight(Budget(settings.node.inflight_bytes_max), self.queue_budget)
         self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []

@@ -130,6 +130,8 @@ class Registry:
         for filter in session.subscriptions:
             self._router.table.unsubscribe(filter, session)
         session.queue.clear()
+        for packet_id, delivery in session.inflight.items():
+            self._host.inflight.settle(session, packet_id, delivery)
         session.inflight.clear()
         session.positions.clear()
         self._host.state_budget.give_back(session.state_bytes)
@@ -210,6 +212,7 @@ class Registry:
                 if entry.delivery is None or entry.pos <= record.sent_pos:
                     session.inflight[entry.packet_id] = entry.delivery
                     session.positions[entry.packet_id] = entry.pos
+                    self._host.inflight.restore(session, entry.packet_id, entry.delivery)
                 else:
                     session.offer(entry.pos, entry.delivery, self._host, now_s)
         ends_at_s = record.ends_at_s

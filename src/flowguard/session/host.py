@@ -7,6 +7,7 @@ from flowguard.config import Settings
 from flowguard.flow import Budget, NodeWindow
 from flowguard.records import StoreOp
 from flowguard.session.counters import Counters
+from flowguard.session.inflight import Inflight
 from flowguard.types import Publish
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Host(Protocol):
     settings: Settings
     counters: Counters
     window: NodeWindow
+    inflight: Inflight
     input_budget: Budget
     outbox_budget: Budget
     state_budget: Budget

@@ -21,8 +21,9 @@ from flowguard.flow import Reason
 from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.frames import forwarded, frame_v4
+from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
-from flowguard.types import MQTT_5, Properties, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.connection import ServerConnection
@@ -46,6 +47,7 @@ class Outbound:
         "_aliases",
         "_blocked_bytes",
         "_host",
+        "_inflight_budget",
         "_inflight_max",
         "_outbox_max",
         "_packet_size_max",
@@ -78,6 +80,7 @@ class Outbound:
         """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
         self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
+        self._inflight_budget = host.inflight.budget
         self._inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
         self._aliases: TopicAliases | None = None
@@ -209,10 +212,17 @@ class Outbound:
             and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
         )
 
-    def send(self, pos: int, delivery: Delivery, now_s: float) -> bool:
+    def _open_for_any(self, session: "Session") -> bool:
+        """The same for a message that has not been looked at."""
+        pos, inflight = session.next_pos, session.inflight
+        used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
+        return not used and self._open(session)
+
+    def send(self, pos: int, delivery: Delivery, now_s: float, queued: bool = False) -> bool:
         """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
 
-        The caller made sure that no message waits before it.
+        The caller made sure that no message waits before it. `queued`: it is the first of the
+        queue, and leaves it in the same stretch if it is sent.
         """
         session = self._session
         assert session is not None
@@ -228,17 +238,31 @@ class Outbound:
             head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
-        if len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX:
-            return False
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
             session.drop(pos, Reason.PACKET_TOO_LARGE, self._host)
             self._forget_alias(delivery)
             return True
+        message = delivery.message
+        payload_bytes = len(message.payload)
+        plain = (
+            payload_bytes < SHARED_BYTES
+            and size_bytes - payload_bytes <= PLAIN_HEAD_MAX
+            and message.properties is NO_PROPERTIES
+        )
+        budget = self._inflight_budget
+        used_bytes = budget.used_bytes + INFLIGHT_BYTES + payload_bytes + payload_bytes
+        if plain and used_bytes <= budget.limit_bytes:
+            budget.used_bytes = used_bytes
+        elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
+            not self._host.inflight.take(session, packet_id, delivery, plain=plain, queued=queued)
+        ):
+            self._forget_alias(delivery)
+            return False
         counters = self._host.counters
         counters.publish_sent += 1
-        counters.publish_bytes_sent += len(delivery.message.payload)
+        counters.publish_bytes_sent += payload_bytes
         inflight[packet_id] = delivery
         self._append(head, packet_id, tail)
         self.outbox_bytes += size_bytes
@@ -287,7 +311,7 @@ class Outbound:
             if delivery.expires_at_s <= now_s:
                 # [MQTT-3.3.2-5]
                 session.drop(pos, Reason.MESSAGE_EXPIRED, self._host)
-            elif not self.send(pos, delivery, now_s):
+            elif not self.send(pos, delivery, now_s, queued=True):
                 return
             queue.take()
 
@@ -307,9 +331,7 @@ class Outbound:
     def _pump_replay(self, replay: Replay, session: "Session", now_s: float) -> None:
         if replay.is_tired:
             return
-        while self._open(session) and packet_id_of(session.next_pos, 1) not in session.inflight:
-            if packet_id_of(session.next_pos, 2) in session.inflight:
-                return
+        while self._open_for_any(session):
             delivery = replay.take()
             if delivery is None:
                 break
@@ -321,7 +343,9 @@ class Outbound:
                 pos = session.reserve()
                 if session.durable:
                     self._host.note(Append(session.client_id, pos, delivery))
-                self.send(pos, delivery, now_s)
+                if not self.send(pos, delivery, now_s):
+                    session.wait(pos, delivery, self._host)
+                    return
         if replay.is_done:
             self._replay = None
         elif replay.is_tired:
@@ -339,7 +363,7 @@ class Outbound:
             return
         if delivery.qos != 1:
             raise ProtocolViolation("PUBACK for a QoS 2 message")
-        self._settle(session, packet_id)
+        self._settle(session, packet_id, delivery)
         if self.has_more:
             self._pump(now_s)
 
@@ -359,12 +383,13 @@ class Outbound:
             if delivery.qos != 2:
                 raise ProtocolViolation("PUBREC for a QoS 1 message")
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-                self._settle(session, packet_id)
+                self._settle(session, packet_id, delivery)
                 self._pump(now_s)
                 return
             # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
             del session.inflight[packet_id]
             session.inflight[packet_id] = None
+            self._host.inflight.release(session, packet_id, delivery)
         # A repeated PUBREC, too, waits for what the first one has changed.
         if session.durable:
             self._host.received(session, packet_id, session.positions[packet_id], now_s)
@@ -381,11 +406,16 @@ class Outbound:
         if session.inflight.get(packet_id, _ABSENT) is not None:
             self._host.counters.unknown_acknowledgements += 1
             return
-        self._settle(session, packet_id)
+        self._settle(session, packet_id, None)
         self._pump(now_s)
 
-    def _settle(self, session: "Session", packet_id: int) -> None:
+    def _settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
         del session.inflight[packet_id]
+        if delivery is None or session.shares:
+            self._host.inflight.settle(session, packet_id, delivery)
+        else:
+            payload_bytes = len(delivery.message.payload)
+            self._inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
         if session.durable:
             self._host.note(Settle(session.client_id, session.positions.pop(packet_id)))
 
@@ -424,7 +454,7 @@ class Outbound:
             self._frame_v5(delivery, now_s) if self.version == MQTT_5 else frame_v4(delivery)
         )
         if len(head) + len(tail) + 2 > self._packet_size_max:
-            self._settle(session, packet_id)
+            self._settle(session, packet_id, delivery)
             self._drop(delivery, Reason.PACKET_TOO_LARGE)
             return
         counters = self._host.counters

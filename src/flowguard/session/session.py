@@ -8,6 +8,7 @@ from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
+    from flowguard.session.inflight import Share
     from flowguard.session.outbound import Outbound
 
 
@@ -32,6 +33,7 @@ class Session:
         "outbound",
         "positions",
         "queue",
+        "shares",
         "state_bytes",
         "subscriptions",
         "will",
@@ -47,6 +49,8 @@ class Session:
         self.queue = queue
         self.inflight: dict[int, Delivery | None] = {}
         self.positions: dict[int, int] = {}
+        self.shares: dict[int, Share] | None = None
+        """What of `inflight` is accounted for by shares, not by the formula (`Inflight`)."""
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
         self.next_pos = 1
@@ -107,11 +111,15 @@ class Session:
         outbound = self.outbound
         if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
             return
+        self.wait(pos, delivery, host)
+
+    def wait(self, pos: int, delivery: Delivery, host: "Host") -> None:
+        """Take a place in the queue, or be dropped with a counted reason."""
         reason = self.queue.offer((pos, delivery), delivery.size_bytes)
         if reason is not None:
             self.drop(pos, reason, host)
-        elif outbound is not None:
-            outbound.has_more = True
+        elif self.outbound is not None:
+            self.outbound.has_more = True
 
     def drop(self, pos: int, reason: Reason, host: "Host") -> None:
         """Give a message up: counted, and settled in the store."""
