@@ -1,8 +1,24 @@
-"""Ledger: every message of a run, who is owed it, and who got it how often."""
+"""Ledger: every message of a run, who is owed it, and who got it how often; and every byte.
+
+`check_budgets` adds up what a node holds, object by object, and compares with what its budgets say.
+"""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from flowguard.flow import Budget
+from flowguard.node.node import Node
+from flowguard.session.connection import ServerConnection
+from flowguard.session.inflight import INFLIGHT_BYTES, Share
+from flowguard.session.session import Session
+from flowguard.session.state import (
+    INBOUND_ID_BYTES,
+    alias_bytes,
+    client_id_bytes,
+    subscription_bytes,
+    will_bytes,
+)
 from flowguard.types import Publish
 from tests.support.peer import Peer
 
@@ -105,3 +121,83 @@ class Ledger:
             for client_id in message.owed
             if message.payload not in self._got[client_id, lives[client_id]]
         ]
+
+
+# --- bytes -----------------------------------------------------------------------------------
+
+
+def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
+    """Every budget holds what is there, not a byte more; `connections`: all that are open."""
+    sessions = node.registry.sessions.values()
+    shares = {share for session in sessions for share in (session.shares or {}).values()}
+    for share in shares:
+        assert share.holders == sum(
+            list((session.shares or {}).values()).count(share) for session in sessions
+        )
+    inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(shares, node.inflight.budget)
+    assert node.inflight.budget.used_bytes == inflight_bytes
+    queue_bytes = sum(session.queue.size_bytes for session in sessions)
+    assert node.queue_budget.used_bytes == queue_bytes + _of(shares, node.queue_budget)
+    for session in sessions:
+        assert session.state_bytes == _state_bytes(session)
+    assert node.state_budget.used_bytes == sum(session.state_bytes for session in sessions)
+    connections = list(connections)
+    assert node.input_budget.used_bytes == sum(each._input_bytes for each in connections)
+    assert node.outbox_budget.used_bytes == sum(
+        each.outbound._blocked_bytes for each in connections
+    )
+    assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
+    assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes
+    assert node.input_budget.used_bytes <= node.input_budget.limit_bytes
+
+
+def end_all_sessions(node: Node, now_s: float) -> None:
+    """Whatever they are owed; afterwards no budget holds anything."""
+    for session in list(node.registry.sessions.values()):
+        if session.outbound is not None:
+            session.outbound.connection.end(None, now_s)
+        if not session.ended:
+            node.registry.end(session, now_s)
+    assert used_bytes(node) == dict.fromkeys(used_bytes(node), 0)
+
+
+def used_bytes(node: Node) -> dict[str, int]:
+    """Of each budget, by name."""
+    return {
+        "inflight": node.inflight.budget.used_bytes,
+        "input": node.input_budget.used_bytes,
+        "outbox": node.outbox_budget.used_bytes,
+        "queue": node.queue_budget.used_bytes,
+        "state": node.state_budget.used_bytes,
+    }
+
+
+def _of(shares: set[Share], budget: Budget) -> int:
+    return sum(share.size_bytes for share in shares if share.budget is budget)
+
+
+def _inflight_bytes(session: Session) -> int:
+    """Besides its shares."""
+    size_bytes = INFLIGHT_BYTES * len(session.inflight)
+    assert set(session.shares or ()) <= set(session.inflight)
+    for packet_id, delivery in session.inflight.items():
+        if delivery is not None and packet_id not in (session.shares or ()):
+            size_bytes += 2 * len(delivery.message.payload)
+    return size_bytes
+
+
+def _state_bytes(session: Session) -> int:
+    topics: list[str] = []
+    if session.outbound is not None:
+        aliases = session.outbound._aliases
+        topics += [] if aliases is None else list(aliases._by_topic)
+        inbound = session.outbound.connection.inbound
+        assert inbound is not None
+        topics += (inbound._aliases or {}).values()
+    return (
+        client_id_bytes(session.client_id)
+        + will_bytes(session.will)
+        + sum(map(subscription_bytes, session.subscriptions))
+        + sum(map(alias_bytes, topics))
+        + INBOUND_ID_BYTES * len(session.inbound_ids or ())
+    )

@@ -15,12 +15,15 @@ Invariants, at any moment:
 5. No more messages are in flight to a client than its Receive Maximum.
 6. No more packets of a client are in process than the window had room for when they were admitted.
 7. Session Present is told as it is; nothing of QoS 1 and 2 is dropped.
+8. Every budget of the node holds what is there, to the byte, however tight it is for what is in
+   flight.
 
 And once everybody is back and reads and answers, under whatever window there is:
 
-8. Every message that was acknowledged to its publisher has reached every session it was owed.
-9. Every exchange ends; identifiers, queues, windows and budgets are empty, in memory and in the
+9. Every message that was acknowledged to its publisher has reached every session it was owed.
+10. Every exchange ends; identifiers, queues, windows and budgets are empty, in memory and in the
    store; and a node that starts over the same store has nothing left to say.
+11. Once all sessions are over, no budget holds anything.
 """
 
 from hypothesis import settings
@@ -30,7 +33,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from flowguard.flow import Reason
 from flowguard.session.inbound import Inbound
 from flowguard.types import MQTT_5, MQTT_311, SESSION_NEVER_EXPIRES
-from tests.flowguard.node.ledger import Ledger
+from tests.flowguard.node.ledger import Ledger, check_budgets, end_all_sessions, used_bytes
 from tests.support.peer import Peer
 from tests.support.stage import Stage
 
@@ -57,6 +60,7 @@ class Sessions(RuleBasedStateMachine):
         inflight_max=st.integers(1, 10),
         connects=st.integers(1, 3),
         journal_ops=st.sampled_from([1, 8, 65_536]),
+        inflight_bytes=st.sampled_from([2**28, 60_000, 2_000, 0]),
         subscribed=st.lists(st.tuples(FILTERS, QOS), min_size=3, max_size=3),
     )
     def node_starts(
@@ -68,6 +72,7 @@ class Sessions(RuleBasedStateMachine):
         inflight_max: int,
         connects: int,
         journal_ops: int,
+        inflight_bytes: int,
         subscribed: list[tuple[str, int]],
     ) -> None:
         self.stage = Stage(
@@ -80,6 +85,8 @@ class Sessions(RuleBasedStateMachine):
                 },
             }
         )
+        self.inflight_bytes = inflight_bytes
+        self.narrow_the_flight()
         self.ledger = Ledger()
         self.in_process: dict[Inbound, int] = {}
         self.limit_before = 100
@@ -94,6 +101,10 @@ class Sessions(RuleBasedStateMachine):
         for index, (filter, qos) in enumerate(subscribed):
             self.subscribe(index, filter, qos)
             self.peers[index].receive()
+
+    def narrow_the_flight(self) -> None:
+        """Below what a setting may be."""
+        self.stage.node.inflight.budget.limit_bytes = self.inflight_bytes
 
     def awake(self, index: int) -> Peer | None:
         """The peer, if it is online or can be at once."""
@@ -225,6 +236,7 @@ class Sessions(RuleBasedStateMachine):
         for peer in self.peers:
             peer.lost()
         stage.restart()
+        self.narrow_the_flight()
         self.in_process.clear()
 
     @rule(limit=st.sampled_from([1, 2, 5, 100]))
@@ -247,6 +259,7 @@ class Sessions(RuleBasedStateMachine):
         for peer in self.peers:
             peer.check()
         assert set(node.counters.dropped) <= QOS_0_REASONS
+        check_budgets(node, [p.wire.connection for p in self.peers if p.wire is not None])
         limit = max(self.limit_before, node.window.limit)
         self.limit_before = node.window.limit
         before, self.in_process = self.in_process, {}
@@ -283,8 +296,9 @@ class Sessions(RuleBasedStateMachine):
         node, store = self.stage.node, self.stage.store
         assert node.journal.is_empty
         assert (node.gate.in_process, node.gate.buffered) == (0, 0)
-        assert node.queue_budget.used_bytes == 0
-        assert node.outbox_budget.used_bytes == 0
+        used = used_bytes(node)
+        assert used.pop("state")
+        assert used == dict.fromkeys(used, 0)
         for peer in self.peers:
             assert peer.online
             assert not peer.unacked
@@ -315,6 +329,7 @@ class Sessions(RuleBasedStateMachine):
             peer.connect()
             assert peer.receive(100) == 1
         assert not self.stage.node.counters.publish_sent
+        end_all_sessions(self.stage.node, self.stage.now_s)
 
 
 TestSessions = Sessions.TestCase
