@@ -130,6 +130,7 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     """Every budget holds what is there, not a byte more; `connections`: all that are open."""
     sessions = node.registry.sessions.values()
     shares = {share for session in sessions for share in (session.shares or {}).values()}
+    assert set(node.inflight._shares.values()) <= shares
     for share in shares:
         assert share.holders == sum(
             list((session.shares or {}).values()).count(share) for session in sessions
