@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ outbox_bytes_max = {2 * MIB}
 queue_bytes_max = {24 * MIB}
 outbox_bytes_max = {24 * MIB}
 retained_bytes_max = {16 * MIB}
+input_bytes_max = {16 * MIB}
 """
 """Together some 64 MiB of content; a fresh process has about as much, objects cost the rest."""
 
@@ -154,3 +156,25 @@ async def test_memory_stays_below_the_bound_when_messages_are_all_overhead(
         await wire.ping()
         await wire.close()
     assert resident_bytes(process) < BOUND_BYTES
+
+
+@pytest.mark.slow
+async def test_memory_stays_below_the_bound_when_many_send_half_of_a_large_packet(
+    process: subprocess.Popen[str],
+) -> None:
+    """200 times half a MiB; the budget, and 64 KiB that each may keep, are less than a third."""
+    assert process.stdout is not None
+    line = await trio.to_thread.run_sync(process.stdout.readline)
+    flood = Flood(process, ("127.0.0.1", int(line.rpartition(":")[2])))
+    half = encode(Publish("t", bytes(1_000_000)), MQTT_311)[: MIB // 2]
+    with trio.fail_after(2 * TEST_S):
+        wires = [await flood.client(f"half-{number}") for number in range(200)]
+        before_bytes = resident_bytes(process)
+        for wire in wires:
+            with suppress(trio.BrokenResourceError):  # Ended before it had sent all of it.
+                await wire.stream.send_all(half)
+        witness = await flood.client("witness")
+        await witness.ping()
+        assert resident_bytes(process) - before_bytes < (16 + 200 // 16 + 12) * MIB
+        for wire in [*wires, witness]:
+            await wire.close()

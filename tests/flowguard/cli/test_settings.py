@@ -103,6 +103,22 @@ def test_an_impossible_relation_says_what_to_do(file: Path) -> None:
         load_settings(file, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "relation"),
+    [
+        ("inflight_bytes_max = 1048576", "session.packet_size_max is above node.inflight_bytes"),
+        ("input_bytes_max = 1048576", "session.packet_size_max is above node.input_bytes_max"),
+        ("state_bytes_max = 1048576", "session.state_bytes_max is above node.state_bytes_max"),
+    ],
+)
+def test_what_one_client_may_have_is_never_more_than_the_node(
+    file: Path, text: str, relation: str
+) -> None:
+    file.write_text(f"[session]\npacket_size_max = 2097152\n[node]\n{text}\n")
+    with pytest.raises(ConfigError, match=rf"{relation}.*raise the node's"):
+        load_settings(file, {})
+
+
 def test_a_file_that_is_not_there(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*flowguard\.toml: No such file"):
         load_settings(file, {})

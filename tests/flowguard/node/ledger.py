@@ -127,8 +127,14 @@ class Ledger:
 
 
 def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
-    """Every budget holds what is there, not a byte more; `connections`: all that are open."""
+    """Every budget holds what is there, not a byte more.
+
+    `connections`: those that have no session yet; a session knows its own, also where its peer has
+    left and what it sent is still worked off.
+    """
     sessions = node.registry.sessions.values()
+    everyone = {*connections}
+    everyone |= {s.outbound.connection for s in sessions if s.outbound is not None}
     shares = {share for session in sessions for share in (session.shares or {}).values()}
     assert set(node.inflight._shares.values()) <= shares
     for share in shares:
@@ -142,11 +148,8 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     for session in sessions:
         assert session.state_bytes == _state_bytes(session)
     assert node.state_budget.used_bytes == sum(session.state_bytes for session in sessions)
-    connections = list(connections)
-    assert node.input_budget.used_bytes == sum(each._input_bytes for each in connections)
-    assert node.outbox_budget.used_bytes == sum(
-        each.outbound._blocked_bytes for each in connections
-    )
+    assert node.input_budget.used_bytes == sum(each._input_bytes for each in everyone)
+    assert node.outbox_budget.used_bytes == sum(each.outbound._blocked_bytes for each in everyone)
     assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
     assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes
     assert node.input_budget.used_bytes <= node.input_budget.limit_bytes

@@ -231,3 +231,4 @@ def test_a_message_that_has_to_wait_defines_no_alias() -> None:
             topics.append(message.topic or known[alias])
             client.send(Puback(message.packet_id))
     assert topics == ["first", "second", "second"]
+    check(stage, [client])
