@@ -87,22 +87,6 @@ def test_what_is_wrong_in_a_variable_is_named_with_its_path(name: str, path: str
         load_settings(None, {name: "many"})
 
 
-def test_all_mistakes_are_named_at_once(file: Path) -> None:
-    file.write_text("[flow]\nwindow_max = 0\n[node]\ndrain = 1\n")
-    with pytest.raises(ConfigError) as caught:
-        load_settings(file, {})
-    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
-        "flow.window_max",
-        "node.drain",
-    ]
-
-
-def test_an_impossible_relation_says_what_to_do(file: Path) -> None:
-    file.write_text("[node]\nqueue_bytes_max = 1048576\n")
-    with pytest.raises(ConfigError, match="raise the node's or lower the session's"):
-        load_settings(file, {})
-
-
 @pytest.mark.parametrize(
     ("text", "relation"),
     [
@@ -116,6 +100,22 @@ def test_what_one_client_may_have_is_never_more_than_the_node(
 ) -> None:
     file.write_text(f"[session]\npacket_size_max = 2097152\n[node]\n{text}\n")
     with pytest.raises(ConfigError, match=rf"{relation}.*raise the node's"):
+        load_settings(file, {})
+
+
+def test_all_mistakes_are_named_at_once(file: Path) -> None:
+    file.write_text("[flow]\nwindow_max = 0\n[node]\ndrain = 1\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, {})
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        "flow.window_max",
+        "node.drain",
+    ]
+
+
+def test_an_impossible_relation_says_what_to_do(file: Path) -> None:
+    file.write_text("[node]\nqueue_bytes_max = 1048576\n")
+    with pytest.raises(ConfigError, match="raise the node's or lower the session's"):
         load_settings(file, {})
 
 
