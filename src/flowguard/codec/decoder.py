@@ -125,6 +125,26 @@ class PacketDecoder:
         else:
             self._tail = bytearray(data)
 
+    def at_sight(self, data: bytes) -> Publish | int | None:
+        """A chunk that is one small PUBLISH, or a plain PUBACK (its packet identifier), unbuffered.
+
+        What clients send that wait for each answer. None: it is something else, or bytes wait
+        before it, or it is a bad one; `feed` it.
+        """
+        size = len(data) - 2
+        if self._data or self._tail is not None or not 2 <= size < 0x80 or data[1] != size:
+            return None
+        version = self.version
+        first = data[0]
+        if not 0x30 <= first <= 0x40 or not version or size > self._max_packet_size - 2:
+            return None
+        if first == 0x40:
+            return (data[2] << 8 | data[3] or None) if size == 2 else None
+        try:
+            return decode_publish(data, 2, size + 2, first & 15, version, self._from_client)
+        except PeerError:
+            return None
+
     def next(self) -> Packet | None:
         """The next complete packet in order; None: more bytes are needed.
 

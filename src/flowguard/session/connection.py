@@ -135,6 +135,15 @@ class ServerConnection:
         """Bytes from the peer; returns `wants_read`."""
         size_bytes = len(data)
         self._host.counters.bytes_received += size_bytes
+        inbound = self.inbound
+        if self.drained and inbound is not None:
+            try:
+                if inbound.take(data, now_s):
+                    self.last_received_s = now_s
+                    return self.outbound.outbox_bytes <= self._outbox_limit
+            except Exception as error:
+                self._failed(error, now_s)
+                return self.wants_read
         if self.state is ENDED:
             return False
         self._decoder.feed(data)
@@ -169,10 +178,8 @@ class ServerConnection:
                 self._run_handshake(now_s)
             elif self.state is OPENED:
                 self._await_connect(now_s)
-        except PeerError as error:
-            self._broken(error, now_s)
         except Exception as error:
-            self._host.failed(self, error, now_s)
+            self._failed(error, now_s)
         if self._input_bytes:
             self._weigh(now_s)
         if self._eof and not self._may_go_on():
@@ -289,6 +296,12 @@ class ServerConnection:
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
         self.outbound.write_packet(Connack(False, reason, properties))
         self.end(None, now_s)
+
+    def _failed(self, error: Exception, now_s: float) -> None:
+        if isinstance(error, PeerError):
+            self._broken(error, now_s)
+        else:
+            self._host.failed(self, error, now_s)
 
     def _broken(self, error: PeerError, now_s: float) -> None:
         """The one place where a peer's error becomes an answer [MQTT-4.13.1-1]."""

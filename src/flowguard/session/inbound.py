@@ -73,6 +73,18 @@ class Inbound:
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
         self._aliases: dict[int, str] | None = None
 
+    def take(self, data: bytes, now_s: float) -> bool:
+        """Handle a chunk that is one PUBLISH or PUBACK; False: it is not, or it has to wait."""
+        packet = self._decoder.at_sight(data)
+        if packet is None or not (isinstance(packet, int) or self.window.room()):
+            return False
+        self._host.counters.messages_received += 1
+        if isinstance(packet, int):
+            self._outbound.on_puback(packet, now_s)
+        else:
+            self._publish(packet, now_s)
+        return True
+
     def run(self, now_s: float) -> bool:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window

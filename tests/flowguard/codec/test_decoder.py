@@ -552,3 +552,42 @@ def test_acknowledgements_of_a_publisher_in_window_one_are_in_order() -> None:
     assert decoder.next() == first
     assert decoder.next_control() is None
     assert decoder.next() == second
+
+
+# --- at sight -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_chunk_that_is_one_packet_is_taken_without_a_buffer(version: int) -> None:
+    decoder = PacketDecoder(MAX, version)
+    for message in (PUBLISH, QOS_0, Publish("a/b", b"x" * 110, 2, packet_id=7)):
+        assert decoder.at_sight(encode(message, version)) == message
+        assert decoder.at_sight(encode(Puback(258), version)) == 258
+    assert decoder.buffered_bytes == 0
+
+
+def test_nothing_is_taken_at_sight_before_what_is_buffered() -> None:
+    data = encode(PUBLISH, 5)
+    decoder = decoder_of(data[:3], 5)
+    assert decoder.at_sight(data[3:]) is None
+    assert decoder.at_sight(data) is None
+    decoder.feed(data[3:])
+    assert decoder.next_batch(9) == [PUBLISH]
+    assert decoder.at_sight(data) == PUBLISH
+    decoder.feed(encode(Subscribe(1, (("a", SubscriptionOptions()),)), 5))
+    assert decoder.next_control() is None
+    assert decoder.at_sight(data) is None
+    assert decoder.at_sight(encode(Puback(1), 5)) is None
+
+
+def test_at_sight_is_no_way_around_the_maximum_packet_size() -> None:
+    data = encode(PUBLISH, 5)
+    assert PacketDecoder(len(data), 5).at_sight(data) == PUBLISH
+    assert PacketDecoder(len(data) - 1, 5).at_sight(data) is None
+
+
+@pytest.mark.spec("MQTT-3.1.0-1", "v3:MQTT-3.1.0-1")
+def test_nothing_is_taken_at_sight_before_connect() -> None:
+    decoder = PacketDecoder(MAX)
+    assert decoder.at_sight(encode(PUBLISH, 4)) is None
+    assert decoder.at_sight(encode(Puback(1), 4)) is None

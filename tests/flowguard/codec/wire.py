@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from flowguard.codec import Connect, Packet, PacketDecoder
+from flowguard.codec import Connect, Packet, PacketDecoder, Puback
 from flowguard.errors import PeerError
 from flowguard.types import MQTT_5
 
@@ -58,9 +58,13 @@ def decode(
 ) -> Packet | None:
     """The one packet in `data`; None if it is not complete. Nothing may be left behind it.
 
-    Taken by `next()` and again by `next_batch()`: they must agree on packets, errors and rests.
+    Taken by `next()` and again by `next_batch()`: they must agree on packets, errors and rests. So
+    must `at_sight()`, which need not see anything, but nothing else.
     """
     decoder, batches = PacketDecoder(MAX, version, role), PacketDecoder(MAX, version, role)
+    glance = PacketDecoder(MAX, version, role)
+    seen = glance.at_sight(data)
+    assert glance.buffered_bytes == 0
     decoder.feed(data)
     batches.feed(data)
     broken: PeerError | None = None
@@ -70,11 +74,13 @@ def decode(
     except PeerError as error:
         broken = error
     if broken is not None:
+        assert seen is None
         with pytest.raises(type(broken), match=re.escape(broken.why)) as caught:
             batches.next_batch(10)
         assert caught.value.reason_code == broken.reason_code
         assert batches.version == decoder.version
         raise broken
+    assert seen is None or packet == (Puback(seen) if isinstance(seen, int) else seen)
     batch = batches.next_batch(10)
     assert batch == ([] if packet is None else [packet])
     assert batches.buffered_bytes == decoder.buffered_bytes

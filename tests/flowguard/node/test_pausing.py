@@ -49,6 +49,15 @@ def test_a_window_that_shrinks_holds_back_until_enough_is_done() -> None:
     assert acknowledged(client) == list(range(1, 31))
 
 
+def test_packets_that_come_one_by_one_find_the_same_window() -> None:
+    client = flooded({"window_max": 3}, 0)
+    for n in range(1, 11):
+        client.send(Publish("t", b"", 1, packet_id=n))
+    assert client.stage.node.counters.publish_received == 3
+    client.stage.release_commits()
+    assert acknowledged(client) == list(range(1, 11))
+
+
 def test_a_ping_overtakes_what_waits() -> None:
     client = flooded({"window_max": 1}, 10)
     client.send(Pingreq())
