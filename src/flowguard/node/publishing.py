@@ -201,7 +201,9 @@ class Router:
     def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""
         host = self._host
-        expires_at_s = _expires_at_s(message, now_s)
+        expires_at_s = NEVER_S
+        if message.properties is not NO_PROPERTIES:
+            expires_at_s = _expires_at_s(message, now_s)
         for group in plan.groups:
             qos = group.qos if group.qos < message.qos else message.qos
             retain = message.retain and group.retain_as_published
@@ -209,12 +211,18 @@ class Router:
             for session in group.sessions:
                 if session is origin and group.no_local:
                     continue  # [MQTT-3.8.3-3]
+                outbound = session.outbound
                 if qos:
-                    session.offer(session.reserve(), delivery, host, now_s)
-                else:
-                    outbound = session.outbound
-                    if outbound is not None:
-                        outbound.send_qos_0(delivery, now_s)
+                    pos = session.next_pos
+                    session.next_pos = pos + 1
+                    if (
+                        outbound is None
+                        or outbound.has_more
+                        or not outbound.send(pos, delivery, now_s)
+                    ):
+                        session.wait(pos, delivery, host)
+                elif outbound is not None:
+                    outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
             targets = self._own_targets(plan.own, message, origin, now_s)
             targets += self._shared_targets(plan.shared, message, now_s)

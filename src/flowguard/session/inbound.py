@@ -153,16 +153,17 @@ class Inbound:
     # --- PUBLISH -----------------------------------------------------------------------------
 
     def _publish(self, packet: Publish, now_s: float) -> None:
-        if packet.properties.topic_alias is not None:
+        if packet.properties is not NO_PROPERTIES and packet.properties.topic_alias is not None:
             packet = self._resolve_alias(packet)
-        if packet.qos == 0:
+        qos = packet.qos
+        if qos == 0:
             self._host.publish(self, packet, now_s)
             return
         limits = self._host.settings.session
-        if packet.qos > limits.maximum_qos:
+        if qos > limits.maximum_qos:
             # [MQTT-3.2.2-11]
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
-        if packet.qos == 2 and self._is_repeated(packet.packet_id):
+        if qos == 2 and self._is_repeated(packet.packet_id):
             return
         if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
@@ -170,17 +171,17 @@ class Inbound:
                 f"more than {limits.receive_maximum} unacknowledged PUBLISH",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
-        if packet.qos == 1:
+        if qos == 1:
             reason_code = self._host.publish(self, packet, now_s)
         else:
             reason_code = self._publish_once(packet, now_s)
-        if reason_code == IN_PROCESS:
+        if qos == 1 and not reason_code:
+            self._outbound.write(puback_frame(packet.packet_id))
+        elif reason_code == IN_PROCESS:
             self.window.admit()
             self.unacknowledged += 1
-            if packet.qos == 2:
+            if qos == 2:
                 self._remember(packet.packet_id, durable=False)
-        elif reason_code == 0 and packet.qos == 1:
-            self._outbound.write(puback_frame(packet.packet_id))
         else:
             self._acknowledge(packet, reason_code)
 

@@ -18,7 +18,7 @@ from flowguard.codec.packets import Packet, Pubrel
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import NEVER_S, Append, Delivery, Sent, Settle, packet_id_of
+from flowguard.records import NEVER_S, QOS_1_IDS, Append, Delivery, Sent, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.frames import forwarded, frame_v4
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
@@ -227,7 +227,8 @@ class Outbound:
         session = self._session
         assert session is not None
         inflight = session.inflight
-        packet_id = packet_id_of(pos, delivery.qos)
+        qos = delivery.qos
+        packet_id = 1 + pos % QOS_1_IDS if qos == 1 else packet_id_of(pos, qos)
         if (
             len(inflight) >= self._inflight_max
             or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
@@ -264,7 +265,11 @@ class Outbound:
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
         inflight[packet_id] = delivery
-        self._append(head, packet_id, tail)
+        if len(tail) < SHARED_BYTES:
+            self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        else:
+            # Shared by all who get it, until it is sent.
+            self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
         self.outbox_bytes += size_bytes
         if session.durable:
             session.positions[packet_id] = pos
@@ -273,13 +278,6 @@ class Outbound:
             self.dirty = True
             self._host.dirty.append(self.connection)
         return True
-
-    def _append(self, head: bytes, packet_id: int, tail: bytes) -> None:
-        """A large payload is shared by all who get it, until it is sent; a small one is copied."""
-        if len(tail) < SHARED_BYTES:
-            self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
-        else:
-            self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
 
     def pump(self, now_s: float) -> None:
         """A new turn: send what may be sent."""

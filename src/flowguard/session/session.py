@@ -106,8 +106,6 @@ class Session:
 
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a QoS 1 or 2 message: sent at once, queued, or dropped with a counted reason."""
-        if self.ended:
-            return
         outbound = self.outbound
         if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
             return
@@ -115,6 +113,8 @@ class Session:
 
     def wait(self, pos: int, delivery: Delivery, host: "Host") -> None:
         """Take a place in the queue, or be dropped with a counted reason."""
+        if self.ended:
+            return
         reason = self.queue.offer((pos, delivery), delivery.size_bytes)
         if reason is not None:
             self.drop(pos, reason, host)
