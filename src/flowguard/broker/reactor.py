@@ -102,18 +102,25 @@ class Reactor:
         return bool(events or runnable) or self._node.has_work
 
     def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
-        """Read every ready socket once, in slices; returns the time."""
+        """Read every ready socket once, in slices; returns the time.
+
+        First all bytes of a slice, then all conversations: each kind of work finds its code and
+        data where it left them, in the caches.
+        """
         links = self._links
-        served = 0
+        chunks: list[tuple[Link, bytes]] = []
         size_bytes = 0
         for fd, event in events:
             link = links.get(fd)
             if link is None:
                 self._on_other(fd, now_s)
                 continue
-            if event & WRITE:
-                self._flush(link, now_s)
-            if event == WRITE or (link.connection.queued and not event & BROKEN):
+            if event != READ:
+                if event & WRITE:
+                    self._flush(link, now_s)
+                if event == WRITE:
+                    continue
+            if link.connection.queued and not event & BROKEN:
                 continue  # A queued conversation has enough to do: its bytes wait in the socket.
             try:
                 data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
@@ -121,17 +128,24 @@ class Reactor:
                 continue
             except OSError:
                 data = b""
+            chunks.append((link, data))
+            size_bytes += len(data)
+            if size_bytes >= SLICE_BYTES or len(chunks) >= SLICE_CONNECTIONS:
+                self._receive(chunks, now_s)
+                self.settle(now_s)
+                chunks = []
+                size_bytes = 0
+                now_s = self._clock()
+        self._receive(chunks, now_s)
+        return now_s
+
+    def _receive(self, chunks: list[tuple[Link, bytes]], now_s: float) -> None:
+        """Hand over what was read; nothing: the peer has ended."""
+        for link, data in chunks:
             if not data:
                 self._on_end_of_input(link, now_s)
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
-            served += 1
-            size_bytes += len(data)
-            if served >= SLICE_CONNECTIONS or size_bytes >= SLICE_BYTES:
-                self.settle(now_s)
-                served = size_bytes = 0
-                now_s = self._clock()
-        return now_s
 
     def _run_slices(self, runnable: list[ServerConnection], now_s: float) -> float:
         """Conversations that had more than their window of packets, or waited for room."""
