@@ -126,24 +126,37 @@ class PacketDecoder:
             self._tail = bytearray(data)
 
     def at_sight(self, data: bytes) -> Publish | int | None:
-        """A chunk that is one small PUBLISH, or a plain PUBACK (its packet identifier), unbuffered.
+        """A chunk that is one small plain PUBLISH, or PUBACK (its packet identifier), unbuffered.
 
-        What clients send that wait for each answer. None: it is something else, or bytes wait
-        before it, or it is a bad one; `feed` it.
+        What clients send that wait for each answer. Plain: QoS 0 or 1, no flags, no properties, a
+        topic known before. None: it is something else, or bytes wait before it; `feed` it.
         """
-        size = len(data) - 2
-        if self._data or self._tail is not None or not 2 <= size < 0x80 or data[1] != size:
+        size = len(data)
+        if self._data or self._tail is not None or not 4 <= size < 0x82 or data[1] != size - 2:
             return None
         version = self.version
         first = data[0]
-        if not 0x30 <= first <= 0x40 or not version or size > self._max_packet_size - 2:
-            return None
         if first == 0x40:
-            return (data[2] << 8 | data[3] or None) if size == 2 else None
-        try:
-            return decode_publish(data, 2, size + 2, first & 15, version, self._from_client)
-        except PeerError:
+            return (data[2] << 8 | data[3] or None) if size == 4 and version else None
+        if (first != 0x32 and first != 0x30) or size > self._max_packet_size or not version:
             return None
+        after = 4 + (data[2] << 8 | data[3])
+        topic = known_topics.get(data[4:after])
+        qos = packet_id = 0
+        try:
+            if first == 0x32:
+                qos = 1
+                packet_id = data[after] << 8 | data[after + 1]
+                after += 2
+            if version == MQTT_5:
+                if data[after]:
+                    return None
+                after += 1
+        except IndexError:
+            return None
+        if topic is None or after > size or (qos and not packet_id):
+            return None
+        return Publish(topic, data[after:], qos, False, False, packet_id, NO_PROPERTIES)
 
     def next(self) -> Packet | None:
         """The next complete packet in order; None: more bytes are needed.

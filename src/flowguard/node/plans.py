@@ -48,9 +48,20 @@ class Plan:
     refused: ReasonCode | None = None
     own: list[Group] = field(default_factory=list)
     is_empty: bool = field(init=False)
+    solo: Session | None = field(init=False)
+    """Who alone gets these messages, with no option that changes them: most topics have one."""
 
     def __post_init__(self) -> None:
         self.is_empty = not self.groups and not self.shared
+        self.solo = self._solo()
+
+    def _solo(self) -> Session | None:
+        if len(self.groups) != 1 or self.shared or self.own or self.durable:
+            return None
+        group = self.groups[0]
+        if len(group.sessions) != 1 or not group.qos or group.no_local or group.identifiers:
+            return None
+        return group.sessions[0]
 
 
 @final

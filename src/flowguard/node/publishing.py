@@ -84,7 +84,7 @@ class Router:
         plan = plans.by_topic.get(message.topic)
         if plan is None or plans.version != self.table.version:
             plan = plans.find(message.topic)
-        if plan.refused is not None or message.retain or self._hooks.authorizer is not None:
+        if message.retain or self._hooks.authorizer is not None or plan.refused is not None:
             refused = plan.refused or self._admit(session, message, now_s)
             if refused is not None:
                 return refused
@@ -93,6 +93,9 @@ class Router:
             return SUCCESS
         if plan.durable or session.durable or message.retain or not self._journal.is_idle:
             return self._publish_durably(inbound, plan, message, now_s)
+        if plan.solo is not None and message.qos == 1:
+            self._deliver_solo(plan.solo, message, now_s)
+            return SUCCESS
         self._deliver_now(plan, message, session, now_s)
         return NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
 
@@ -197,6 +200,18 @@ class Router:
             targets = self._own_targets(plan.own, message, origin, now_s)
             targets += self._shared_targets(plan.shared, message, now_s)
             self.deliver_to(targets, now_s)
+
+    def _deliver_solo(self, session: Session, message: Publish, now_s: float) -> None:
+        """`_deliver_now` at QoS 1 for a `Plan.solo`."""
+        expires_at_s = NEVER_S
+        if message.properties is not NO_PROPERTIES:
+            expires_at_s = _expires_at_s(message, now_s)
+        delivery = Delivery(message, 1, False, (), expires_at_s)
+        pos = session.next_pos
+        session.next_pos = pos + 1
+        outbound = session.outbound
+        if outbound is None or outbound.has_more or not outbound.send(pos, delivery, now_s):
+            session.wait(pos, delivery, self._host)
 
     def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""

@@ -45,3 +45,29 @@ def test_a_plan_is_found_again_until_subscriptions_change() -> None:
     assert plans.find("t") is plan
     client.subscribe("t")
     assert plans.find("t") is not plan
+
+
+def test_a_plan_knows_its_only_subscriber_unless_the_message_would_not_stay_what_it_is() -> None:
+    stage = Stage()
+    plans = stage.node.router.plans
+    assert plans.find("t").solo is None
+    one = stage.connect("one")
+    for options in ({"no_local": True}, {"identifier": 7}, {}):
+        one.subscribe("t", qos=1, **options)  # type: ignore[arg-type]
+        assert (plans.find("t").solo is one.connection.session) == (not options)
+    one.subscribe("t", qos=0)
+    assert plans.find("t").solo is None
+    one.subscribe("t", qos=2)
+    assert plans.find("t").solo is one.connection.session
+    stage.connect("two").subscribe("+", qos=1)
+    assert plans.find("t").solo is None
+
+
+def test_a_shared_or_a_durable_subscriber_is_no_solo() -> None:
+    stage = Stage()
+    plans = stage.node.router.plans
+    stage.connect_durable("durable").subscribe("d", qos=1)
+    assert plans.find("d").solo is None
+    stage.connect("one").subscribe("t", qos=1)
+    stage.connect("two").subscribe("$share/g/t", qos=1)
+    assert plans.find("t").solo is None
