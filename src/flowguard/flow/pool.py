@@ -1,0 +1,162 @@
+"""FairPool: who goes next, once all clients together have as much in process as the node may.
+
+Tenants take turns, and inside a tenant its clients; what counts is the cost they were served, by
+weight, not the number of turns (design/overload.md 6.5). A turn is taken before its cost is known:
+it is charged as one unit, and the rest when its client wants the next one. Who has waited
+`PROGRESS_S` goes before everybody, however much it was served: nobody starves.
+
+Section 6.5 asks for deficit round robin. This is start-time fair queueing, which serves the same
+shares: each member has a tag, the cost it was served by its weight, and the smallest is next. A
+client that owes a hundred units would have round robin walk a hundred rounds over all others; the
+smallest tag is found in O(log n). Idle clients cost nothing, and `forget` ends all debts.
+"""
+
+from collections import OrderedDict
+from heapq import heappop, heappush
+from typing import Final, Generic, TypeVar, final
+
+K = TypeVar("K")
+
+PROGRESS_S: Final = 5.0
+"""Nobody waits longer while anybody is served (design/overload.md 6.5)."""
+
+
+@final
+class _Turns(Generic[K]):
+    """Members of one level by what they were served; some of them wait."""
+
+    __slots__ = ("_heap", "_serial", "_tags", "_virtual", "_waiting")
+
+    def __init__(self) -> None:
+        self._virtual = 0.0
+        """The tag of who was served last: nobody joins with less, so idling saves nothing up."""
+        self._tags: dict[K, float] = {}
+        self._waiting: dict[K, int] = {}
+        """Serial numbers of valid entries of the heap."""
+        self._heap: list[tuple[float, int, K]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether it knows nobody any more."""
+        return not self._tags
+
+    def join(self, key: K) -> None:
+        """Wait; equal tags go first come, first served. Nothing happens if it waits already."""
+        if key not in self._waiting:
+            self._tags[key] = max(self._virtual, self._tags.get(key, 0.0))
+            self._push(key)
+
+    def charge(self, key: K, amount: float) -> None:
+        """`key` was served so much, cost by weight."""
+        if amount and key in self._tags:
+            self._tags[key] += amount
+            if key in self._waiting:
+                self._push(key)
+
+    def first(self) -> K:
+        """Who is next; somebody waits."""
+        heap = self._heap
+        while self._waiting.get(heap[0][2]) != heap[0][1]:
+            heappop(heap)
+        return heap[0][2]
+
+    def serve(self, key: K) -> None:
+        """`key` waits no more, and owes nothing yet."""
+        del self._waiting[key]
+        self._virtual = max(self._virtual, self._tags[key])
+
+    def rest(self, key: K) -> None:
+        """`key` waits no more without having been served."""
+        self._waiting.pop(key, None)
+
+    def leave(self, key: K) -> None:
+        """Forget `key`, whatever it did."""
+        self._waiting.pop(key, None)
+        self._tags.pop(key, None)
+
+    def _push(self, key: K) -> None:
+        self._serial += 1
+        self._waiting[key] = self._serial
+        heappush(self._heap, (self._tags[key], self._serial, key))
+        if len(self._heap) > 2 * len(self._waiting) + 64:
+            self._heap = sorted(
+                (self._tags[member], serial, member) for member, serial in self._waiting.items()
+            )
+
+
+@final
+class FairPool(Generic[K]):
+    """Clients that wait for a turn, keyed by the caller's object (hashable)."""
+
+    __slots__ = ("_clients", "_since_s", "_tenants", "_turns")
+
+    def __init__(self) -> None:
+        self._tenants: _Turns[str] = _Turns()
+        self._turns: dict[str, _Turns[K]] = {}
+        self._clients: dict[K, tuple[str, float]] = {}
+        """Tenant and weight of all that were served, or wait."""
+        self._since_s: OrderedDict[K, float] = OrderedDict()
+        """Since when they wait, oldest first."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._since_s)
+
+    def wait(self, key: K, tenant: str, weight: float, cost: int, now_s: float) -> None:
+        """Want a turn; `cost`: what the last one came to. Tenants and weights do not change."""
+        assert weight > 0
+        turns = self._turns.get(tenant)
+        if turns is None:
+            turns = self._turns[tenant] = _Turns()
+        self._clients.setdefault(key, (tenant, weight))
+        if cost > 1:
+            turns.charge(key, (cost - 1) / weight)
+            self._tenants.charge(tenant, cost - 1)
+        if key not in self._since_s:
+            self._since_s[key] = now_s
+        turns.join(key)
+        self._tenants.join(tenant)
+
+    def next(self, now_s: float) -> K | None:
+        """Whose turn it is; None: nobody waits."""
+        if not self._since_s:
+            return None
+        key, since_s = next(iter(self._since_s.items()))
+        if now_s - since_s < PROGRESS_S:
+            key = self._turns[self._tenants.first()].first()
+        del self._since_s[key]
+        tenant, weight = self._clients[key]
+        turns = self._turns[tenant]
+        turns.serve(key)
+        turns.charge(key, 1 / weight)
+        self._tenants.serve(tenant)
+        self._tenants.charge(tenant, 1)
+        if len(turns):
+            self._tenants.join(tenant)
+        return key
+
+    def leave(self, key: K) -> None:
+        """The client is gone, whether or not it waited."""
+        client = self._clients.pop(key, None)
+        if client is None:
+            return
+        tenant, _ = client
+        self._since_s.pop(key, None)
+        turns = self._turns[tenant]
+        turns.leave(key)
+        if turns.is_forgotten:
+            del self._turns[tenant]
+            self._tenants.leave(tenant)
+        elif not len(turns):
+            self._tenants.rest(tenant)
+
+    def forget(self) -> None:
+        """There is room for everybody again: nobody waits, and nobody owes anything."""
+        assert not self._since_s
+        self._tenants = _Turns()
+        self._turns.clear()
+        self._clients.clear()

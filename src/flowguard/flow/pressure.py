@@ -1,0 +1,53 @@
+"""Pressure: what a node sees of itself by what is still fine (design/overload.md 6.2).
+
+Each signal is divided by its objective, so that 1 means just fine; the worst one is the node's
+pressure, and its cause. Two signals are not plain quotients: a store that says it is delayed or
+stopped presses at least 1.5 or 4, whatever its latency, and memory presses exponentially, twice as
+hard every ten points, because the last tenth of memory is worth more than the first.
+"""
+
+from typing import Final
+
+from flowguard.config import FlowSettings
+from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
+
+MEMORY_FOURFOLD_SHARE: Final = 0.20
+"""So far above its objective memory presses 4 instead of 1, share of the limit."""
+_EXPONENT_MAX: Final = 8.0
+"""4 ** 8 is far above any other pressure; beyond lies only the end of floating point."""
+
+
+def objectives_of(settings: FlowSettings) -> Objectives:
+    """What is still fine, as the settings say."""
+    return Objectives(
+        queue_s=settings.queue_objective_s,
+        loop_s=settings.loop_objective_s,
+        store_s=settings.store_objective_s,
+        replication_s=settings.replication_objective_s,
+        memory_share=settings.memory_objective,
+    )
+
+
+def pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
+    """The node's pressure: 0 to `PRESSURE_MAX`; its parts are not capped, so the worst is known."""
+    parts = {
+        Signal.QUEUE: sample.sojourn_s / objectives.queue_s,
+        Signal.LOOP: sample.drift_s / objectives.loop_s,
+        Signal.STORE: max(sample.commit_s / objectives.store_s, sample.store_state.value),
+        Signal.REPLICATION: sample.replication_age_s / objectives.replication_s,
+        Signal.MEMORY: _memory_pressure(
+            max(sample.memory_share, sample.unfinished_share), objectives.memory_share
+        ),
+    }
+    worst, cause = 0.0, None
+    for signal, part in parts.items():
+        if part > worst:
+            worst, cause = part, signal
+    return Pressure(min(PRESSURE_MAX, worst), cause, parts)
+
+
+def _memory_pressure(share: float, objective: float) -> float:
+    """1 at the objective, 4 at 20 points above; 0 where nobody has reported any use."""
+    if share <= 0.0:
+        return 0.0
+    return float(4.0 ** min(_EXPONENT_MAX, (share - objective) / MEMORY_FOURFOLD_SHARE))
