@@ -26,6 +26,53 @@ PolicyName = Literal[
     "gradient2",
 ]
 
+NO_LESS_THAN = (
+    (
+        "flow.window_floor",
+        "flow.window_max",
+        "no window could be both; lower the floor or raise the maximum",
+    ),
+    (
+        "session.queue_bytes_max",
+        "node.queue_bytes_max",
+        "one client could never use its queue; raise the node's or lower the session's",
+    ),
+    (
+        "session.outbox_bytes_max",
+        "node.outbox_bytes_max",
+        "one client could never use its outbox; raise the node's or lower the session's",
+    ),
+    (
+        "session.packet_size_max",
+        "session.queue_bytes_max",
+        "the largest message could never wait for anybody; raise the queue's",
+    ),
+    (
+        "session.packet_size_max",
+        "node.inflight_bytes_max",
+        "the largest message would never have a place in flight; raise the node's",
+    ),
+    (
+        "session.packet_size_max",
+        "node.input_bytes_max",
+        "nobody could ever send the largest packet; raise the node's or lower the packet's",
+    ),
+    (
+        "session.state_bytes_max",
+        "node.state_bytes_max",
+        "one client could never use its state; raise the node's or lower the session's",
+    ),
+)
+"""Pairs of keys: the first must not be above the second, and what to do where it is."""
+PROCESS_BYTES = 64 * MIB
+"""What a process without clients holds."""
+FIXED_COSTS = (
+    "flow.journal_bytes_max",
+    "flow.connect_buffer_bytes_max",
+    "flow.unfinished_bytes_max",
+)
+"""Bytes that may be held however few clients there are."""
+
 
 class _Settings(BaseModel):
     model_config = ConfigDict(
@@ -60,7 +107,7 @@ class FlowSettings(_Settings):
     """Deliveries of a PUBLISH that weigh as much as one packet, deliveries."""
     cost_bytes: int = Field(64 * KIB, ge=1)
     """Bytes of a packet that weigh as much as one packet, bytes."""
-    unfinished_max: int = Field(65_536, ge=1)
+    unfinished_max: int = Field(4_096, ge=1)
     """Cost units of all clients in process; beyond it they take turns, packets."""
     unfinished_bytes_max: int | None = Field(None, ge=MIB)
     """Bytes of all packets in process; absent: a quarter of the memory limit, bytes."""
@@ -157,39 +204,24 @@ class Settings(_Settings):
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
-        if self.flow.window_floor > self.flow.window_max:
+        for lesser, greater, why in NO_LESS_THAN:
+            if self._value(lesser) > self._value(greater):
+                raise ValueError(f"{lesser} is above {greater}: {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _memory(self) -> Self:
+        limit_bytes = self.flow.memory_max_bytes
+        fixed_bytes = PROCESS_BYTES + sum(int(self._value(key) or 0) for key in FIXED_COSTS)
+        if limit_bytes is not None and limit_bytes < fixed_bytes:
             raise ValueError(
-                "flow.window_floor is above flow.window_max: "
-                "no window could be both; lower the floor or raise the maximum"
-            )
-        if self.session.queue_bytes_max > self.node.queue_bytes_max:
-            raise ValueError(
-                "session.queue_bytes_max is above node.queue_bytes_max: "
-                "one client could never use its queue; raise the node's or lower the session's"
-            )
-        if self.session.outbox_bytes_max > self.node.outbox_bytes_max:
-            raise ValueError(
-                "session.outbox_bytes_max is above node.outbox_bytes_max; "
-                "raise the node's or lower the session's"
-            )
-        if self.session.packet_size_max > self.session.queue_bytes_max:
-            raise ValueError(
-                "session.packet_size_max is above session.queue_bytes_max: "
-                "the largest message could never wait for anybody; raise the queue's"
-            )
-        if self.session.packet_size_max > self.node.inflight_bytes_max:
-            raise ValueError(
-                "session.packet_size_max is above node.inflight_bytes_max: "
-                "the largest message would never have a place in flight; raise the node's"
-            )
-        if self.session.packet_size_max > self.node.input_bytes_max:
-            raise ValueError(
-                "session.packet_size_max is above node.input_bytes_max: "
-                "nobody could ever send the largest packet; raise the node's or lower the packet's"
-            )
-        if self.session.state_bytes_max > self.node.state_bytes_max:
-            raise ValueError(
-                "session.state_bytes_max is above node.state_bytes_max: "
-                "one client could never use its state; raise the node's or lower the session's"
+                f"flow.memory_max_bytes is {limit_bytes}, below the {fixed_bytes} bytes that the "
+                f"process itself (64 MiB), {' and '.join(FIXED_COSTS)} may take before any client "
+                "is served; raise it, or lower those"
             )
         return self
+
+    def _value(self, key: str) -> float:
+        section, _, name = key.partition(".")
+        value: float = getattr(getattr(self, section), name)
+        return value

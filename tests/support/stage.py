@@ -33,6 +33,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.config import Settings
+from flowguard.flow import Cluster, Tell, tell_nobody
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
@@ -53,6 +54,8 @@ class Stage:
         store: Store | None = None,
         hooks: Hooks | None = None,
         now_s: float = 1_000_000.0,
+        cluster: Cluster | None = None,
+        tell: Tell = tell_nobody,
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
@@ -60,7 +63,11 @@ class Stage:
             Settings.model_validate(settings or {}),
             now_s,
             random_id=self._next_id,
+            draw=lambda: 0.5,
+            memory_limit_bytes=1 << 30,
             hooks=hooks,
+            cluster=cluster,
+            tell=tell,
         )
         self.node.recover(self.store, now_s)
         self.hold_commits = False
@@ -155,7 +162,7 @@ class Stage:
         if self.held is not None and not self.hold_commits:
             batch, self.held = self.held, None
         else:
-            taken = self.node.journal.take()
+            taken = self.node.next_batch(self.now_s)
             if taken is None:
                 return False
             if self.hold_commits:
@@ -163,7 +170,7 @@ class Stage:
                 return False
             batch = taken
         self.store.commit(batch.ops)
-        self.node.journal.complete(batch, self.now_s)
+        self.node.committed(batch, self.now_s, 0.0)
         return True
 
     def release_commits(self) -> None:

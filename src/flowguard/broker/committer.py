@@ -6,7 +6,6 @@ from typing import final
 import trio
 
 from flowguard.broker.reactor import Reactor
-from flowguard.flow import Signal
 from flowguard.node.node import Node
 from flowguard.stores import Store
 
@@ -30,11 +29,9 @@ class Committer:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while (batch := self._node.journal.take()) is not None:
-                started_s = self._clock()
+            while (batch := self._node.next_batch(started_s := self._clock())) is not None:
                 await trio.to_thread.run_sync(self._store.commit, batch.ops)
                 now_s = self._clock()
-                self._node.meter.observe(Signal.STORE, now_s - started_s)
-                self._node.journal.complete(batch, now_s)
+                self._node.committed(batch, now_s, now_s - started_s)
                 reactor.settle(now_s)
                 reactor.wake()

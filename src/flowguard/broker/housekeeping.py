@@ -9,13 +9,12 @@ import trio
 
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
-from flowguard.flow import Signal
-from flowguard.flow.meter import TICK_S
+from flowguard.flow.signals import TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
 
 MEMORY_SHARE = 0.75
-"""Of what the machine or container has, unless configured: the rest is the kernel's sockets."""
+"""Of what the machine or container has: the rest is the kernel's sockets."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -24,7 +23,7 @@ CGROUP_LIMITS = (
 
 
 def memory_limit_bytes() -> int:
-    """The tightest of physical memory and the container's limit."""
+    """What the process may hold: a share of physical memory or of the container's limit."""
     limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
     for path in CGROUP_LIMITS:
         try:
@@ -33,7 +32,7 @@ def memory_limit_bytes() -> int:
             continue
         if text.isdigit():
             limit = min(limit, int(text))
-    return limit
+    return int(MEMORY_SHARE * limit)
 
 
 @contextmanager
@@ -45,14 +44,13 @@ def memory_gauge() -> Iterator[Callable[[], int]]:
 
 async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
     """Tick until cancelled."""
-    limit_bytes = node.settings.flow.memory_max_bytes or int(memory_limit_bytes() * MEMORY_SHARE)
     sys_topics = SysTopics(node, clock())
     overload_log = OverloadLog(node, clock())
     sys_due_s = clock()
     with memory_gauge() as resident_bytes:
         while True:
             now_s = clock()
-            node.meter.observe(Signal.MEMORY, resident_bytes() / limit_bytes)
+            node.protection.observe_memory(resident_bytes())
             node.tick(now_s)
             overload_log.tick(now_s)
             reactor.sweep(now_s)

@@ -4,7 +4,7 @@ from typing import Final, final
 
 import structlog
 
-from flowguard.flow.meter import Signal
+from flowguard.flow.policy import Grant
 from flowguard.node.node import Node
 
 INTERVAL_S: Final = 10.0
@@ -22,15 +22,14 @@ class OverloadLog:
         self._due_s = now_s
         self._logged: dict[str, int] = {}
         self._window_min = node.window.limit_max
-        self._pressure_max = 0.0
-        self._cause: Signal | None = None
+        self._worst = Grant(self._window_min)
 
     def tick(self, now_s: float) -> None:
         """Watch the extremes; say what has changed, if it is time."""
         node = self._node
         self._window_min = min(self._window_min, node.window.limit)
-        if node.meter.pressure > self._pressure_max:
-            self._pressure_max, self._cause = node.meter.pressure, node.meter.cause
+        if node.protection.grant.pressure.value > self._worst.pressure.value:
+            self._worst = node.protection.grant
         if now_s < self._due_s:
             return
         counts = self._counts()
@@ -45,13 +44,14 @@ class OverloadLog:
                 **changed,
                 window_min=self._window_min,
                 window=node.window.limit,
-                pressure_max=round(self._pressure_max, 2),
-                cause=str(self._cause),
+                pressure_max=round(self._worst.pressure.value, 2),
+                cause=str(self._worst.pressure.cause),
+                why=self._worst.why,
             )
             self._logged = counts
             self._due_s = now_s + INTERVAL_S
         self._window_min = node.window.limit
-        self._pressure_max, self._cause = 0.0, None
+        self._worst = Grant(self._window_min)
 
     def _counts(self) -> dict[str, int]:
         node = self._node

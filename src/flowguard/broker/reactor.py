@@ -19,7 +19,7 @@ from typing import Final, final
 import trio
 
 from flowguard.broker.link import Link
-from flowguard.flow import Reason, Signal
+from flowguard.flow import Reason, Rung
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
@@ -80,7 +80,7 @@ class Reactor:
                 await trio.lowlevel.wait_readable(self._epoll)
                 yielded_s = self._clock()
                 continue
-            self._node.meter.observe(Signal.LOOP, ended_s - started_s)
+            self._node.protection.observer.drift(ended_s - started_s, ended_s)
             if ended_s - yielded_s > SLICE_S:
                 await trio.lowlevel.checkpoint()
                 yielded_s = self._clock()
@@ -166,9 +166,9 @@ class Reactor:
         node.turn(now_s)
         if not node.journal.is_empty:
             if self._store.immediate:
-                while (batch := node.journal.take()) is not None:
+                while (batch := node.next_batch(now_s)) is not None:
                     self._store.commit(batch.ops)
-                    node.journal.complete(batch, now_s)
+                    node.committed(batch, now_s, 0.0)
             else:
                 self._on_work()
         dirty = node.dirty
@@ -318,6 +318,20 @@ class Reactor:
             eventfd_read(fd)
 
     def _accept(self, listener: socket, now_s: float) -> None:
+        """Take in who is at the door, as far as the gate allows; the rest waits in the backlog."""
+        gate = self._node.protection.gate
+        if not gate.may_accept(now_s):
+            self._rest(listener)
+            return
+        self._accept_all(listener, now_s, closes=gate.rung is Rung.CLOSE)
+        gate.spent(self._clock() - now_s, now_s)
+
+    def _rest(self, listener: socket) -> None:
+        """Not now; level-triggered, it would spin. `sweep` listens again."""
+        self._resting.append(listener.fileno())
+        self._epoll.unregister(listener.fileno())
+
+    def _accept_all(self, listener: socket, now_s: float, *, closes: bool) -> None:
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, _ = listener.accept()
@@ -325,11 +339,13 @@ class Reactor:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
-                    # Level-triggered: without a rest this would spin until somebody leaves.
-                    self._resting.append(listener.fileno())
-                    self._epoll.unregister(listener.fileno())
+                    self._rest(listener)
                     return
                 continue  # The peer has left already.
+            if closes:
+                sock.close()
+                self._node.counters.connections_closed += 1
+                continue
             link = Link(sock, READ)
             try:
                 self._epoll.register(link.fd, READ)

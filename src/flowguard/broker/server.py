@@ -10,7 +10,8 @@ import structlog
 import trio
 
 from flowguard.broker.committer import Committer
-from flowguard.broker.housekeeping import keep_house
+from flowguard.broker.error_log import ErrorLog
+from flowguard.broker.housekeeping import keep_house, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
 from flowguard.config import Settings
@@ -71,7 +72,16 @@ async def serve(
 ) -> None:
     """Run a broker on `listener` until `Running.stop` is set; closes both store and listener."""
     clock = unix_clock()
-    node = Node(settings, clock(), random_id=_random_id, hooks=hooks, on_error=_log_error)
+    errors = ErrorLog("connection failed")
+    node = Node(
+        settings,
+        clock(),
+        random_id=_random_id,
+        draw=secrets.SystemRandom().random,
+        memory_limit_bytes=settings.flow.memory_max_bytes or memory_limit_bytes(),
+        hooks=hooks,
+        on_error=errors,
+    )
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify)
     try:
@@ -91,6 +101,7 @@ async def serve(
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(keep_house, node, reactor, clock)
             nursery.start_soon(reactor.run)
+            nursery.start_soon(errors.run)
             task_status.started(running)
             await running.stop.wait()
             await _drain(node, reactor, clock)
@@ -120,10 +131,6 @@ async def _until(condition: Callable[[], bool]) -> None:
     """Poll: this happens once in a process's life, and an event would sit on the hot path."""
     while not condition():  # noqa: ASYNC110
         await trio.sleep(QUIET_POLL_S)
-
-
-def _log_error(error: Exception) -> None:
-    log.error("connection failed", exc_info=error)
 
 
 def _random_id() -> str:

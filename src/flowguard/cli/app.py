@@ -6,9 +6,11 @@ import typer
 
 from flowguard import __version__
 from flowguard.cli.demo import demo
+from flowguard.cli.explain import explain
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
 from flowguard.cli.storm import storm
+from flowguard.cli.top import top
 
 app = typer.Typer(
     name="flowguard",
@@ -18,6 +20,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(serve)
+app.command()(top)
+app.command()(explain)
 app.command()(demo)
 app.command()(storm)
 app.command()(settings)

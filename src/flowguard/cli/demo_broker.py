@@ -91,8 +91,8 @@ def sample(broker: Running, at_s: float) -> Sample:
     return Sample(
         at_s,
         node.window.limit,
-        node.meter.pressure,
-        node.meter.cause,
+        node.protection.grant.pressure.value,
+        node.protection.grant.pressure.cause,
         node.gate.in_process,
         node.gate.buffered,
         sum(node.gate.refused.values()),

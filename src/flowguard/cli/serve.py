@@ -2,7 +2,9 @@
 
 import errno
 import gc
+import os
 import sys
+from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Annotated
@@ -12,7 +14,7 @@ import trio
 import typer
 from rich.console import Console
 
-from flowguard.broker.server import Running, listen
+from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load_settings, parse_address
@@ -21,6 +23,9 @@ from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.stores import MemoryStore
 
+HTTP_HOST = "127.0.0.1"
+HTTP_PORT = 9883
+HTTP_NONE = "none"
 GC_THRESHOLDS = (100_000, 50, 100)
 """Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
 
@@ -34,6 +39,20 @@ def serve(
     ),
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     store: Annotated[str, typer.Option(help="Where sessions live: memory.")] = "memory",
+    policy: Annotated[
+        str | None, typer.Option(help="Whose law protects: flow.policy of the settings.")
+    ] = None,
+    shadow_policy: Annotated[
+        str | None, typer.Option(help="Whose law watches, without effect: flow.shadow_policy.")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Metrics, status and health; port 0: a free one; none: nothing of it. "
+            f"[default: {HTTP_HOST}:{HTTP_PORT}, or a free port where --listen has port 0]",
+        ),
+    ] = None,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
     structlog.configure(
@@ -45,8 +64,11 @@ def serve(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:
-        settings = load_settings(config)
+        said = {"POLICY": policy, "SHADOW_POLICY": shadow_policy}
+        chosen = {f"FLOWGUARD_FLOW__{key}": name for key, name in said.items() if name is not None}
+        settings = load_settings(config, os.environ | chosen)
         host, port = parse_address(listen_on)
+        http_address = _http_address(http, port)
         if store != "memory":
             raise ConfigError(f"--store {store}: this version has the store 'memory' only")
     except ConfigError as error:
@@ -61,6 +83,7 @@ def serve(
             else "The address must be one of this machine's, for example 127.0.0.1:1883",
             1,
         ) from error
+    http_listener = _listen_http(http_address, wanted=http is not None)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -71,7 +94,36 @@ def serve(
         ) from error
     use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
-    trio.run(_main, settings, listener)
+    trio.run(_main, settings, listener, http_listener)
+
+
+def _http_address(http: str | None, port: int) -> tuple[str, int] | None:
+    """Where HTTP is served; None: nowhere. Raises ConfigError."""
+    if http == HTTP_NONE:
+        return None
+    if http is not None:
+        return parse_address(http)
+    return HTTP_HOST, HTTP_PORT if port else 0  # Who asks for a free port may run many brokers.
+
+
+def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | None:
+    """The listener; without it nobody sees much, but a broker runs: only who asked is refused."""
+    if address is None:
+        return None
+    # Here, because it takes a tenth of a second that --help does not need.
+    from flowguard.ops.http import listen as listen_http
+
+    try:
+        return listen_http(*address)
+    except OSError as error:
+        what = f"cannot serve HTTP on {_shown(address)}: {error.strerror}"
+        hint = (
+            f"Another address: --http {HTTP_HOST}:0 chooses a free port, --http none does without"
+        )
+        if wanted:
+            raise _refused(f"flowguard {what}", hint, 1) from error
+        structlog.get_logger().warning(f"{what}; running without it. {hint}")
+        return None
 
 
 def _refused(what: str, why: str, code: int) -> typer.Exit:
@@ -82,14 +134,27 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _main(settings: Settings, listener: socket) -> None:
+async def _main(settings: Settings, listener: socket, http_listener: socket | None) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(_serve, settings, listener, nursery.cancel_scope)
         await nursery.start(on_signals, running.stop.set)
-        host, port = running.address
-        # The one machine-readable line: scripts wait for it.
-        sys.stdout.write(f"listening on {f'[{host}]' if ':' in host else host}:{port}\n")
-        sys.stdout.flush()
+        _announce("listening", running.address)
+        if http_listener is not None:
+            from flowguard.ops.http import serve_http
+
+            start = partial(serve_http, running.node, unix_clock(), http_listener)
+            _announce("http", await nursery.start(start))
+
+
+def _announce(what: str, address: tuple[str, int]) -> None:
+    """The machine-readable lines: scripts wait for them."""
+    sys.stdout.write(f"{what} on {_shown(address)}\n")
+    sys.stdout.flush()
+
+
+def _shown(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _serve(

@@ -1,24 +1,48 @@
-"""Numbers in, verdicts out: windows, gates, meters, bounded queues.
+"""Numbers in, verdicts out: signals, pressure, windows, gates, pools, bounded queues, and policies.
 
 The room knows no packet, no topic, no socket and no clock: sizes, keys and `now_s` (seconds,
 monotonic, any origin) are arguments. Overload is a value with a reason, never an exception.
 The same objects run in the broker, in the proxy and in the simulator.
 """
 
+from flowguard.flow.adaptive import Tell, tell_nobody
+from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
-from flowguard.flow.meter import LoadMeter, Signal
+from flowguard.flow.observer import Observer
+from flowguard.flow.policies import make_policy
+from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
+from flowguard.flow.pool import FairPool
 from flowguard.flow.queue import BoundedQueue, Budget
+from flowguard.flow.shadow import Shadow
+from flowguard.flow.signals import Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.window import InflightWindow, NodeWindow
 
 __all__ = [
+    "Arrival",
     "BoundedQueue",
     "Budget",
+    "Cluster",
     "ConnectGate",
+    "Cost",
+    "FairPool",
+    "Gate",
+    "Grant",
     "InflightWindow",
-    "LoadMeter",
     "NodeWindow",
+    "Observer",
+    "Policy",
+    "Pressure",
+    "PressureRecord",
     "Reason",
+    "Resumption",
+    "Rung",
+    "Sample",
+    "Shadow",
     "Signal",
+    "Tell",
     "Verdict",
+    "make_policy",
+    "tell_nobody",
 ]

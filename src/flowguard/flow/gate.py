@@ -1,108 +1,197 @@
 """ConnectGate: how many CONNECTs are in process at once, and what happens to the rest.
 
-Up to `limit` CONNECTs are in process. The excess waits in a buffer with three bounds: entries,
-bytes, and age (a client that has waited longer than its own patience is not worth connecting:
-design/overload.md 0.5, the metastable trap). Only beyond the buffer is a CONNECT refused.
-Order is first in, first out. Every CONNECT gets exactly one outcome (invariant 11).
+Up to `limit` CONNECTs are in process; the limit adapts (`flow/concurrency`). The excess waits, who
+resumes a session first (`flow/waiting`), bounded in entries, bytes and patience: who would wait
+longer is refused at once, and who has waited longer is refused instead of connected, because its
+client has given up. A buffer without that is a metastable trap:
+a node serves the dead while the living time out (design/overload.md 0.5 and 6.6). Whose socket dies
+leaves its place at once, in the buffer as well as in process.
+
+Every CONNECT gets exactly one outcome, and none after its connection is gone (invariant 11). With a
+free place and nobody waiting it is always ADMIT (invariant 10).
 """
 
-from collections import OrderedDict
 from typing import Generic, TypeVar, final
 
+from flowguard.config import FlowSettings
+from flowguard.flow.concurrency import ConcurrencyLimit
+from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
 from flowguard.flow.verdict import Reason, Verdict
+from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
 
 
 @final
 class ConnectGate(Generic[K]):
-    """Admission of CONNECTs, keyed by the caller's object for the connection (hashable)."""
+    """Flowguard's `Gate` (flow/policy); one per node. Time must not run backwards."""
 
     __slots__ = (
-        "_buffer",
-        "_buffer_bytes_max",
-        "_buffer_max",
+        "_budget",
+        "_concurrency",
         "_in_process",
-        "_patience_s",
-        "buffered_bytes",
-        "limit",
+        "_ladder",
+        "_outlook",
+        "_waiting",
         "refused",
     )
 
-    def __init__(
-        self, *, limit: int, buffer_max: int, buffer_bytes_max: int, patience_s: float
-    ) -> None:
-        assert limit >= 1
-        self.limit = limit
-        self._buffer_max = buffer_max
-        self._buffer_bytes_max = buffer_bytes_max
-        self._patience_s = patience_s
-        self._in_process: set[K] = set()
-        self._buffer: OrderedDict[K, tuple[float, int]] = OrderedDict()
-        self.buffered_bytes = 0
+    def __init__(self, settings: FlowSettings) -> None:
+        self._concurrency = ConcurrencyLimit(
+            settings.connects_in_process_max, settings.connect_objective_s
+        )
+        self._waiting: WaitingRoom[K] = WaitingRoom(
+            entries_max=settings.connect_buffer_max,
+            bytes_max=settings.connect_buffer_bytes_max,
+            patience_s=settings.connect_patience_s,
+        )
+        self._outlook = Outlook(settings.connect_patience_s)
+        self._budget = RefusalBudget(settings.refusal_share)
+        self._ladder = Ladder()
+        self._in_process: dict[K, float] = {}
+        """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
 
     @property
+    def limit(self) -> int:
+        """CONNECTs that may be in process now."""
+        return self._concurrency.limit
+
+    @property
     def in_process(self) -> int:
-        """CONNECTs admitted and not yet settled."""
+        """CONNECTs admitted and not yet settled; above a limit that shrank until they are done."""
         return len(self._in_process)
 
     @property
     def buffered(self) -> int:
-        """CONNECTs waiting for a place."""
-        return len(self._buffer)
+        """CONNECTs waiting for a place, or too late for one and not answered yet."""
+        return len(self._waiting)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Their sizes."""
+        return self._waiting.size_bytes
+
+    @property
+    def rung(self) -> Rung:
+        """Where on the shedding ladder the node stands."""
+        return self._ladder.rung
+
+    @property
+    def completion_rate(self) -> float:
+        """CONNECTs done per second while others waited, over the last 2 s; 0: unknown."""
+        return self._outlook.completion_rate
 
     @property
     def is_ready(self) -> bool:
-        """Whether `admit_next` would admit somebody."""
-        return bool(self._buffer) and len(self._in_process) < self.limit
+        """Whether `admit_next` would return somebody; who is late is left to the next tick."""
+        waiting = self._waiting
+        return waiting.has_superseded or (waiting.hopeful > 0 and self._has_place)
 
-    def offer(self, key: K, size_bytes: int, now_s: float) -> Verdict:
-        """A CONNECT of `size_bytes` arrived: ADMIT (settle it later), DELAY or REJECT."""
+    def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
+        """A CONNECT arrived: ADMIT (settle it later), DELAY or REJECT."""
         assert key not in self._in_process
-        assert key not in self._buffer
-        if len(self._in_process) < self.limit and not self._buffer:
-            self._in_process.add(key)
+        assert key not in self._waiting
+        self._advance(now_s)
+        waiting = self._waiting
+        waiting.supersede(arrival.client_id)
+        if self._has_place and not waiting.hopeful:
+            self._admit(key, now_s)
             return Verdict.ADMIT
-        if len(self._buffer) >= self._buffer_max:
-            return self._refuse(Reason.GATE_BUFFER_FULL)
-        if self.buffered_bytes + size_bytes > self._buffer_bytes_max:
-            return self._refuse(Reason.GATE_BUFFER_BYTES)
-        self._buffer[key] = (now_s + self._patience_s, size_bytes)
-        self.buffered_bytes += size_bytes
+        reason = waiting.why_not(arrival.size_bytes)
+        if reason is None and self._outlook.is_too_long(waiting.hopeful):
+            reason = Reason.GATE_WAIT
+        if reason is not None:
+            return self._reject(reason)
+        waiting.add(key, arrival, now_s)
         return Verdict.DELAY
 
-    def settle(self, key: K) -> None:
-        """The CONNECT is answered, or its connection is gone; frees its place wherever it was."""
-        self._in_process.discard(key)
-        entry = self._buffer.pop(key, None)
-        if entry is not None:
-            self.buffered_bytes -= entry[1]
+    def settle(self, key: K, now_s: float) -> None:
+        """The CONNECT is answered, or its connection is gone; frees its place wherever it was.
+
+        Safe to repeat: an end and an answer may both report.
+        """
+        self._advance(now_s)
+        admitted_s = self._in_process.pop(key, None)
+        if admitted_s is None:
+            self._waiting.leave(key)
+            return
+        self._concurrency.settled(admitted_s, now_s)
+        if self._waiting.hopeful:
+            self._outlook.completed()
 
     def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
-        """The oldest waiting CONNECT, if there is a place for it: ADMIT, or REJECT when too old."""
-        if not self._buffer:
-            return None
-        key, (until_s, size_bytes) = next(iter(self._buffer.items()))
-        expired = until_s <= now_s
-        if not expired and len(self._in_process) >= self.limit:
-            return None
-        del self._buffer[key]
-        self.buffered_bytes -= size_bytes
-        if expired:
-            return key, self._refuse(Reason.GATE_DEADLINE)
-        self._in_process.add(key)
-        return key, Verdict.ADMIT
+        """Somebody who waited: DROP if superseded, REJECT if late, ADMIT if there is a place.
+
+        Who is late is answered as far as the budget for refusing allows: report what it took with
+        `spent` before calling again.
+        """
+        self._advance(now_s)
+        waiting = self._waiting
+        key = waiting.take_superseded()
+        if key is not None:
+            self._count(Reason.GATE_SUPERSEDED)
+            return key, Verdict.DROP
+        waiting.expire(now_s)
+        if self._budget.allows(now_s):
+            key = waiting.take_late()
+            if key is not None:
+                return key, self._reject(Reason.GATE_DEADLINE)
+        if self._has_place:
+            key = waiting.take_next()
+            if key is not None:
+                self._admit(key, now_s)
+                return key, Verdict.ADMIT
+        return None
 
     def abandon_next(self) -> K | None:
-        """The oldest waiting CONNECT, taken out to be refused because the node drains."""
-        if not self._buffer:
-            return None
-        key, (_, size_bytes) = self._buffer.popitem(last=False)
-        self.buffered_bytes -= size_bytes
-        self._refuse(Reason.DRAINING)
+        """A waiting CONNECT, taken out to be refused because the node drains; the late first."""
+        key = self._waiting.take_any()
+        if key is not None:
+            self._count(Reason.DRAINING)
         return key
 
-    def _refuse(self, reason: Reason) -> Verdict:
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+    def tick(self, now_s: float, pressure: float) -> None:
+        """Every `TICK_S`: adapt the limit and the rung to the node's pressure."""
+        self._advance(now_s)
+        self._concurrency.tick(now_s, pressure, len(self._in_process))
+        self._ladder.step(pressure)
+
+    def peer_lost(self, now_s: float) -> None:
+        """A node of the cluster is gone and its clients are coming: the limit starts anew, at 4."""
+        self._concurrency.restart(now_s)
+
+    def retry_after_s(self, draw: float) -> float:
+        """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
+        return self._outlook.retry_after_s(draw, self._waiting.hopeful)
+
+    def may_accept(self, now_s: float) -> bool:
+        """Whether new sockets may be accepted: the rung, and the budget for refusing."""
+        if self._ladder.rung is Rung.STOP:
+            return False
+        return not len(self._waiting) or self._budget.allows(now_s)
+
+    def spent(self, cost_s: float, now_s: float) -> None:
+        """Accepting and refusing took `cost_s` seconds of the loop; free while nobody waits."""
+        if len(self._waiting):
+            self._budget.spend(cost_s, now_s)
+
+    @property
+    def _has_place(self) -> bool:
+        return len(self._in_process) < self._concurrency.limit
+
+    def _advance(self, now_s: float) -> None:
+        self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
+
+    def _admit(self, key: K, now_s: float) -> None:
+        self._in_process[key] = now_s
+        self._concurrency.admitted(len(self._in_process))
+
+    def _reject(self, reason: Reason) -> Verdict:
+        self._count(reason)
+        self._outlook.refused()
         return Verdict.REJECT
+
+    def _count(self, reason: Reason) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1

@@ -1,57 +1,158 @@
-"""In-flight windows: how many PUBLISH, SUBSCRIBE and UNSUBSCRIBE of one client are in process.
+"""In-flight windows: how much of one client's work is in process, and of all clients together.
 
 A packet is in process from its decoding until the durable work for it is done. The limit is the
-node's (`NodeWindow`, moved by the `LoadMeter`), the count is the client's (`InflightWindow`).
-Shrinking never cancels admitted work: a client above a shrunken limit just admits nothing until
-enough of its packets are done. (Source 004; design/overload.md 6.4, invariants 1 and 2.)
+node's (`NodeWindow`, set by the policy every tick), the count is the client's (`InflightWindow`).
+Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
+work: a client above a shrunken limit just admits nothing until enough of its packets are done.
+One packet is always possible, whatever it weighs. (Source 004; design/overload.md 6.4, invariants
+1 and 2.)
 """
 
-from typing import final
+from typing import Final, final
 
-WINDOW_MAX = 100
-WINDOW_MIN = 1
+WINDOW_MAX: Final = 100
+WINDOW_MIN: Final = 1
 
 
 @final
 class NodeWindow:
-    """The window every client of this node has right now: `limit` packets, 1 to `limit_max`."""
+    """What every client of this node may have in process right now, and what all of them have."""
 
-    __slots__ = ("closed", "limit", "limit_max")
+    __slots__ = (
+        "busy",
+        "bytes_max",
+        "closed",
+        "credits",
+        "credits_round",
+        "in_process",
+        "in_process_bytes",
+        "limit",
+        "limit_max",
+        "permits",
+        "shared",
+        "units_max",
+        "used_max",
+    )
 
-    def __init__(self, limit_max: int = WINDOW_MAX) -> None:
+    def __init__(
+        self, limit_max: int = WINDOW_MAX, units_max: int = 1 << 62, bytes_max: int = 1 << 62
+    ) -> None:
         assert limit_max >= WINDOW_MIN
         self.limit_max = limit_max
+        self.units_max = units_max
+        """Cost units of all clients in process, from which on they take turns."""
+        self.bytes_max = bytes_max
+        """The same, bytes."""
         self.limit = limit_max
+        """Cost units of one client; `limit_max` when the node is calm."""
         self.closed = False
         """True while the node admits nothing at all: its journal is full, or it drains."""
+        self.shared = False
+        """True while clients take turns (`flow/pool`): room only for who has a permit."""
+        self.permits = 0
+        """Permits given and not used."""
+        self.credits: int | None = None
+        """Packets per client and round, where a policy limits a rate; None: it does not."""
+        self.credits_round = 0
+        self.in_process = 0
+        """Cost units of all clients."""
+        self.in_process_bytes = 0
+        self.busy: dict[InflightWindow, None] = {}
+        """Of clients with at least one packet in process."""
+        self.used_max = 0
+        """Most units that one client had in process since the last tick."""
 
     def resize(self, limit: int) -> None:
-        """Move the limit, clamped to [1, `limit_max`]."""
-        self.limit = min(self.limit_max, max(WINDOW_MIN, limit))
+        """Move the limit; no less than one packet."""
+        self.limit = max(WINDOW_MIN, limit)
+
+    def over(self, limit: float) -> int:
+        """Clients that have more than `limit` in process."""
+        return sum(window.in_process > limit for window in self.busy)
 
 
 @final
 class InflightWindow:
     """The packets of one client in process, against the node's limit."""
 
-    __slots__ = ("_node", "in_process")
+    __slots__ = ("_charge", "_credits_round", "_credits_used", "_node", "_permits", "in_process")
 
     def __init__(self, node: NodeWindow) -> None:
         self._node = node
         self.in_process = 0
+        """Cost units."""
+        self._permits = 0
+        """Packets it may admit while clients take turns."""
+        self._charge = 0
+        """Cost of what it admitted by permits, not yet told to the pool."""
+        self._credits_round = 0
+        self._credits_used = 0
 
     def room(self) -> int:
         """How many packets may still be admitted now; never negative."""
         node = self._node
         room = node.limit - self.in_process
-        return room if room > 0 and not node.closed else 0
+        if room <= 0 or node.closed:
+            return 0
+        if node.shared and room > self._permits:
+            room = self._permits
+        if node.credits is not None:
+            room = min(room, self._credits_left(node.credits))
+        return room
 
-    def admit(self) -> None:
+    def admit(self, cost: int = 1, size_bytes: int = 0) -> None:
         """Count one packet. The caller asked `room()` in the same synchronous stretch."""
-        assert self.in_process < self._node.limit
-        self.in_process += 1
+        node = self._node
+        assert self.in_process < node.limit
+        if not self.in_process:
+            node.busy[self] = None
+        self.in_process += cost
+        node.in_process += cost
+        node.in_process_bytes += size_bytes
+        if self.in_process > node.used_max:
+            node.used_max = self.in_process
+        if node.shared:
+            self._charge += cost
+            if self._permits:
+                self._permits -= 1
+                node.permits -= 1
+        elif node.in_process >= node.units_max or node.in_process_bytes >= node.bytes_max:
+            node.shared = True
 
-    def settle(self) -> None:
+    def permit(self, packets: int) -> None:
+        """Its turn: so many packets more."""
+        self._permits += packets
+        self._node.permits += packets
+
+    def return_permits(self) -> None:
+        """Its turn is over, used or not."""
+        if self._permits:
+            self._node.permits -= self._permits
+            self._permits = 0
+
+    def take_charge(self) -> int:
+        """What it was served since it was last charged, cost units."""
+        charge, self._charge = self._charge, 0
+        return charge
+
+    def settle(self, cost: int = 1, size_bytes: int = 0) -> None:
         """One admitted packet is done, or abandoned with its connection."""
-        assert self.in_process > 0
-        self.in_process -= 1
+        assert self.in_process >= cost
+        self.in_process -= cost
+        node = self._node
+        node.in_process -= cost
+        node.in_process_bytes -= size_bytes
+        if not self.in_process:
+            del node.busy[self]
+
+    def spend(self, packets: int) -> None:
+        """Packets were handled: what the rate of a policy that has one is counted by."""
+        if self._node.credits is not None:
+            self._credits_left(self._node.credits)
+            self._credits_used += packets
+
+    def _credits_left(self, credits: int) -> int:
+        if self._credits_round != self._node.credits_round:
+            self._credits_round = self._node.credits_round
+            self._credits_used = 0
+        return max(0, credits - self._credits_used)

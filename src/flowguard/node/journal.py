@@ -5,20 +5,28 @@ batches (`take`), commits them, and reports (`complete`). One batch is in commit
 next one grows while the current one syncs, and continuations run in the order of appending. That
 order is why work without any operation is appended as well while something else is waiting.
 
+A large batch is half of what is in process, not all of it: were it all, nobody would have anything
+to do while it syncs, and the disk nothing while its answers are worked off. With a thousand
+publishers and a window of one, that is the difference between taking turns and working together.
+
 Bounded in operations and bytes: `is_full` tells the node to stop admitting.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
+from flowguard.flow.histogram import Histogram
 from flowguard.records import Append, PutRetained, StoreOp, message_bytes
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
 
-OP_BYTES = 100
+OP_BYTES: Final = 100
 """What an operation counts besides its message, bytes."""
+BATCH_MIN: Final = 256
+"""Operations that are always worth one commit together."""
 
 
 @dataclass(slots=True)
@@ -29,6 +37,9 @@ class Batch:
     continuations: list[Continuation]
     size_bytes: int
     since_s: float
+    """When the oldest work was appended that waits for this commit."""
+    until_s: float
+    """When the youngest was."""
 
 
 @final
@@ -36,78 +47,115 @@ class Journal:
     """Operations and continuations waiting for the next commit."""
 
     __slots__ = (
+        "_batch_min",
         "_bytes_max",
-        "_continuations",
+        "_committing_since_s",
+        "_growing",
         "_in_commit",
-        "_ops",
+        "_ops_count",
         "_ops_max",
-        "_since_s",
-        "_size_bytes",
+        "_sealed",
+        "_waiting_count",
+        "size_bytes",
+        "sojourn",
     )
 
-    def __init__(self, *, ops_max: int, bytes_max: int) -> None:
+    def __init__(self, *, ops_max: int, bytes_max: int, batch_min: int = BATCH_MIN) -> None:
+        self._batch_min = batch_min
         self._ops_max = ops_max
         self._bytes_max = bytes_max
-        self._ops: list[StoreOp] = []
-        self._continuations: list[Continuation] = []
-        self._size_bytes = 0
-        self._since_s = 0.0
+        self._growing = Batch([], [], 0, 0.0, 0.0)
+        self._sealed: deque[Batch] = deque()
+        """Large enough: they wait for their commit."""
         self._in_commit: Batch | None = None
+        self._committing_since_s = 0.0
+        self._ops_count = 0
+        self._waiting_count = 0
+        self.size_bytes = 0
+        """Of all that is not durable yet."""
+        self.sojourn = Histogram()
+        """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
 
     @property
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-        return not self._continuations and self._in_commit is None
+        return not self._waiting_count and self._in_commit is None
 
     @property
     def is_empty(self) -> bool:
         """Nothing waits and nothing is to be written."""
-        return not self._ops and self.is_idle
+        return not self._ops_count and self.is_idle
 
     @property
     def is_full(self) -> bool:
-        ops, waiting, size_bytes = len(self._ops), len(self._continuations), self._size_bytes
-        if self._in_commit is not None:
-            ops += len(self._in_commit.ops)
-            waiting += len(self._in_commit.continuations)
-            size_bytes += self._in_commit.size_bytes
-        return max(ops, waiting) >= self._ops_max or size_bytes >= self._bytes_max
+        return self.depth >= self._ops_max or self.size_bytes >= self._bytes_max
 
-    def oldest_s(self, now_s: float) -> float:
-        """How long the oldest waiting work has waited, seconds."""
-        if self._in_commit is not None and self._in_commit.continuations:
-            return now_s - self._in_commit.since_s
-        return now_s - self._since_s if self._continuations else 0.0
+    @property
+    def depth(self) -> int:
+        """Operations, or those who wait for them, whichever are more; with those in commit."""
+        return max(self._ops_count, self._waiting_count)
+
+    def waiting_s(self, now_s: float) -> float:
+        """How long the oldest work waits that is not in commit yet, seconds."""
+        for batch in (*self._sealed, self._growing):
+            if batch.continuations:
+                return now_s - batch.since_s
+        return 0.0
+
+    def committing_s(self, now_s: float) -> float:
+        """How long the commit under way has taken so far, seconds."""
+        return now_s - self._committing_since_s if self._in_commit is not None else 0.0
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Make `ops` durable together, then call `done`."""
-        if not self._continuations:
-            self._since_s = now_s
-        self._continuations.append(done)
+        batch = self._growing
+        size = len(batch.ops)
+        if size >= self._batch_min and 2 * size >= self._ops_count:
+            self._sealed.append(batch)
+            batch = self._growing = Batch([], [], 0, now_s, now_s)
+        elif not batch.continuations:
+            batch.since_s = now_s
+        batch.until_s = now_s
+        batch.continuations.append(done)
+        self._waiting_count += 1
         for op in ops:
             self.note(op)
 
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""
-        self._ops.append(op)
-        self._size_bytes += OP_BYTES
+        size_bytes = OP_BYTES
         if op.__class__ is Append:
-            self._size_bytes += op.delivery.size_bytes
+            size_bytes += op.delivery.size_bytes
         elif op.__class__ is PutRetained:
-            self._size_bytes += message_bytes(op.message)
+            size_bytes += message_bytes(op.message)
+        batch = self._growing
+        batch.ops.append(op)
+        batch.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self._ops_count += 1
 
-    def take(self) -> Batch | None:
+    def take(self, now_s: float) -> Batch | None:
         """The next batch, now in commit; None when there is none or one is in commit already."""
-        if self._in_commit is not None or not (self._ops or self._continuations):
+        if self._in_commit is not None:
             return None
-        batch = Batch(self._ops, self._continuations, self._size_bytes, self._since_s)
+        if self._sealed:
+            batch = self._sealed.popleft()
+        elif self._growing.ops or self._growing.continuations:
+            batch = self._growing
+            self._growing = Batch([], [], 0, 0.0, 0.0)
+        else:
+            return None
         self._in_commit = batch
-        self._ops, self._continuations, self._size_bytes = [], [], 0
+        self._committing_since_s = now_s
         return batch
 
     def complete(self, batch: Batch, now_s: float) -> None:
         """The batch is durable: answer everybody who waited for it."""
         assert batch is self._in_commit
         self._in_commit = None
+        self._ops_count -= len(batch.ops)
+        self._waiting_count -= len(batch.continuations)
+        self.size_bytes -= batch.size_bytes
+        self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
         for done in batch.continuations:
             done(now_s)

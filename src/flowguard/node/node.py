@@ -3,7 +3,7 @@
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. commits the journal (`journal.take`, the store, `journal.complete`);
+2. commits the journal (`next_batch`, the store, `committed`);
 3. runs what is `runnable`, sends what is `dirty`;
 4. calls `turn` once per turn and `tick` every 100 ms.
 """
@@ -15,9 +15,11 @@ from typing import final
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Budget, ConnectGate, LoadMeter, NodeWindow, Signal, Verdict
+from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, Verdict, tell_nobody
+from flowguard.flow.histogram import Histogram
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
-from flowguard.node.journal import Journal
+from flowguard.node.journal import Batch, Journal
+from flowguard.node.protection import Protection
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
@@ -38,8 +40,10 @@ from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.session import Session
 from flowguard.stores import Store
-from flowguard.types import NO_PROPERTIES, Properties, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
+REFUSAL_S = 0.000_1
+"""What decoding and refusing a CONNECT takes of the loop, nominally: no clock here, seconds."""
 CONNECT_BYTES = 1_000
 """What a waiting CONNECT counts besides what the client put into it, bytes."""
 
@@ -54,23 +58,23 @@ class Node:
         now_s: float,
         *,
         random_id: Callable[[], str],
+        draw: Callable[[], float],
+        memory_limit_bytes: int,
         hooks: Hooks | None = None,
         on_error: Callable[[Exception], None] | None = None,
+        cluster: Cluster | None = None,
+        tell: Tell = tell_nobody,
     ) -> None:
-        """`on_error` is told of what broke while a connection was served; None: it is raised."""
+        """`draw`: uniform in [0, 1); `on_error` is told of what broke while a connection was
+        served, None: it is raised; `tell` takes what other nodes of `cluster` should hear."""
         self.settings = settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
         self.started_s = now_s
         flow = settings.flow
-        self.window = NodeWindow(flow.window_max)
-        self.meter = LoadMeter(self.window)
-        self.gate: ConnectGate[ServerConnection] = ConnectGate(
-            limit=flow.connects_in_process_max,
-            buffer_max=flow.connect_buffer_max,
-            buffer_bytes_max=flow.connect_buffer_bytes_max,
-            patience_s=flow.connect_patience_s,
-        )
+        self.protection = Protection(flow, memory_limit_bytes, cluster, tell)
+        self.window = self.protection.window
+        self.gate = self.protection.gate
         self.input_budget = Budget(settings.node.input_bytes_max)
         self.outbox_budget = Budget(settings.node.outbox_bytes_max)
         self.queue_budget = Budget(settings.node.queue_bytes_max)
@@ -87,9 +91,13 @@ class Node:
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
         self.draining = False
+        self.connect_service = Histogram()
+        """From the claim of a client id to its CONNACK, seconds."""
         self.connections_count = 0
         self.connected_count = 0
+        self.paused_count = 0
         self._random_id = random_id
+        self._draw = draw
         self._on_error = on_error
         self._claims: dict[str, ServerConnection] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
@@ -120,19 +128,38 @@ class Node:
         elif self._clients_count >= self.settings.node.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
-            verdict = self.gate.offer(connection, _connect_bytes(packet), now_s)
+            verdict = self.gate.offer(connection, self._arrival(packet), now_s)
             self._on_verdict(connection, verdict, now_s)
+
+    def _arrival(self, packet: Connect) -> Arrival:
+        session = self.registry.sessions.get(packet.client_id)
+        resumes = session is not None and session.durable and not packet.clean_start
+        resumption = Resumption.HERE if resumes else Resumption.NEW
+        return Arrival(packet.client_id, _connect_bytes(packet), resumption)
 
     @property
     def _clients_count(self) -> int:
         """Clients connected or on their way in; sockets that said nothing yet do not count."""
-        return self.connected_count + self.gate.in_process + self.gate.buffered
+        on_their_way = self.gate.in_process + self.gate.buffered + len(self._exchanges)
+        return self.connected_count + on_their_way
 
     def _on_verdict(self, connection: ServerConnection, verdict: Verdict, now_s: float) -> None:
         if verdict is Verdict.ADMIT:
             self._authenticate(connection, now_s)
         elif verdict is Verdict.REJECT:
-            connection.refuse(ReasonCode.SERVER_BUSY, now_s)
+            connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
+            self.gate.spent(REFUSAL_S, now_s)
+        elif verdict is Verdict.DROP:
+            connection.end(None, now_s)
+
+    def _retry_after(self, connection: ServerConnection) -> Properties:
+        """When a 5.0 client had better come back (design/overload.md 6.6)."""
+        if connection.version != MQTT_5:
+            return NO_PROPERTIES
+        after_ms = round(1_000 * self.gate.retry_after_s(self._draw()))
+        if not after_ms:
+            return NO_PROPERTIES  # The policy does not know.
+        return Properties(user_properties=(("retry-after-ms", str(after_ms)),))
 
     def _authenticate(self, connection: ServerConnection, now_s: float) -> None:
         packet = connection.connect_packet
@@ -163,6 +190,7 @@ class Node:
             case Proceed():
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
+                self.gate.settle(connection, now_s)  # Its thinking time is not our work.
             case Accept() if connection.state is State.CONNECTED:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
@@ -220,7 +248,7 @@ class Node:
         if len(sessions) >= self.settings.node.sessions_max and client_id not in sessions:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
-        granted = grant(packet, self.settings.session)
+        granted = grant(packet, self.settings.session, self.window.limit)
         claimed = self.registry.claim(
             client_id,
             clean_start=packet.clean_start,
@@ -240,20 +268,22 @@ class Node:
         connection.session = session
         ops = self.registry.claim_ops(session, present=present)
         answer = Answer(granted, properties, present=present)
-        self.journal.append(ops, partial(self._claimed, connection, session, answer), now_s)
+        self.journal.append(ops, partial(self._claimed, connection, session, answer, now_s), now_s)
 
     def _claimed(
         self,
         connection: ServerConnection,
         session: Session,
         answer: Answer,
+        since_s: float,
         now_s: float,
     ) -> None:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
         if connection.ended:
             return
         del self._claims[session.client_id]
-        self.gate.settle(connection)
+        self.gate.settle(connection, now_s)
+        self.connect_service.observe(now_s - since_s)
         self.counters.connects_accepted += 1
         self.connected_count += 1
         maximum = self.counters.clients_maximum
@@ -296,13 +326,14 @@ class Node:
         self.connected_count -= 1
         self.wheel.forget(connection)
         self._starved.pop(connection, None)
+        self.protection.left(connection)
         self._exchanges.pop(connection, None)
         session = connection.session
         assert session is not None
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
-        self.gate.settle(connection)
+        self.gate.settle(connection, now_s)
         self.wheel.forget(connection)
         self._exchanges.pop(connection, None)
         session = connection.session
@@ -344,14 +375,27 @@ class Node:
     def note(self, op: StoreOp) -> None:
         self.journal.note(op)
 
-    def paused(self, connection: ServerConnection) -> None:
+    def paused(self, connection: ServerConnection, now_s: float) -> None:
         if self.window.closed:
             self._starved[connection] = None
+        else:
+            self.protection.paused(connection, now_s)
 
     # --- time --------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
-        """Once per turn: CONNECTs that waited, sockets that a full journal had paused."""
+        """Once per turn: CONNECTs that waited, sockets that had to wait for the whole node."""
+        if self.gate.is_ready:
+            self._admit_waiting(now_s)
+        if self.window.shared:
+            self.protection.take_turns(now_s)
+        self.window.closed = self._admits_nothing
+        if self._starved and not self.window.closed:
+            starved, self._starved = self._starved, {}
+            for connection in starved:
+                connection.schedule()
+
+    def _admit_waiting(self, now_s: float) -> None:
         for _ in range(self.gate.limit):  # Who is refused makes room at once: not all in one turn.
             waiting = self.gate.admit_next(now_s)
             if waiting is None:
@@ -361,11 +405,22 @@ class Node:
                 self._on_verdict(connection, verdict, now_s)
             except Exception as error:
                 self.failed(connection, error, now_s)
-        self.window.closed = self._admits_nothing
-        if self._starved and not self.window.closed:
-            starved, self._starved = self._starved, {}
-            for connection in starved:
-                connection.schedule()
+
+    def next_batch(self, now_s: float) -> Batch | None:
+        """What the journal wants committed now; `committed` follows. None: nothing, or not yet."""
+        batch = self.journal.take(now_s)
+        if batch is not None and batch.continuations:
+            # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
+            self.protection.observer.started(now_s - batch.until_s)
+        return batch
+
+    def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
+        """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
+        observer = self.protection.observer
+        observer.committed(latency_s, now_s)
+        count = len(batch.continuations)
+        observer.finished(count, count * (now_s - batch.since_s))
+        self.journal.complete(batch, now_s)
 
     @property
     def has_work(self) -> bool:
@@ -375,6 +430,7 @@ class Node:
             or self.dirty
             or self.gate.is_ready
             or (self._starved and not self._admits_nothing)
+            or (self.window.shared and self.protection.is_ready)
         )
 
     @property
@@ -383,8 +439,11 @@ class Node:
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms: deadlines and the window."""
-        self.meter.observe(Signal.QUEUE, self.journal.oldest_s(now_s))
-        self.meter.tick()
+        observer = self.protection.observer
+        observer.waiting(self.journal.waiting_s(now_s))
+        observer.committing(self.journal.committing_s(now_s))
+        self._admit_waiting(now_s)
+        self.protection.tick(now_s)
         self.timers.fire(now_s)
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)

@@ -12,6 +12,7 @@ reach it by the others alone, at their QoS and with their identifiers: that is w
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from flowguard.flow import Cost
 from flowguard.routing import SharedGroup, SubscriptionTable, levels_count
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
@@ -40,6 +41,7 @@ class Plan:
     """Where messages of one topic go; `refused`: nowhere, and this is the answer.
 
     A group in `own` is for messages published by one of its sessions, and for that session only.
+    `extra` is what a packet with so many `deliveries` weighs above one.
     """
 
     groups: list[Group]
@@ -47,6 +49,8 @@ class Plan:
     durable: bool
     refused: ReasonCode | None = None
     own: list[Group] = field(default_factory=list)
+    deliveries: int = 0
+    extra: int = 0
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
@@ -68,10 +72,11 @@ class Plan:
 class Plans:
     """A bounded cache of plans over the node's subscription table."""
 
-    __slots__ = ("_levels_max", "_table", "_weight", "by_topic", "version")
+    __slots__ = ("_cost", "_levels_max", "_table", "_weight", "by_topic", "version")
 
-    def __init__(self, table: Table, *, levels_max: int) -> None:
+    def __init__(self, table: Table, cost: Cost, *, levels_max: int) -> None:
         self._table = table
+        self._cost = cost
         self._levels_max = levels_max
         self.by_topic: dict[str, Plan] = {}
         self.version = -1
@@ -121,7 +126,9 @@ class Plans:
         durable = bool(routes.groups) or any(
             group.qos and any(session.durable for session in group.sessions) for group in groups
         )
-        return Plan(groups, routes.groups, durable, own=own)
+        deliveries = len(routes.groups) + sum(len(group.sessions) for group in groups)
+        extra = self._cost.of(deliveries, 0) - 1
+        return Plan(groups, routes.groups, durable, own=own, deliveries=deliveries, extra=extra)
 
 
 def _grouped(

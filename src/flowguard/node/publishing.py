@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Reason
+from flowguard.flow import Cost, Reason
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
@@ -49,18 +49,20 @@ class InProcess:
     message: Publish
     targets: list[Target]
     reason_code: int
+    cost: int = 1
 
     def committed(self, now_s: float) -> None:
         self.router.deliver_to(self.targets, now_s)
         if self.inbound is not None:
             self.inbound.published(self.message, self.reason_code)
+            self.inbound.settle(self.cost, len(self.message.payload))
 
 
 @final
 class Router:
     """Takes messages in and gives them to the sessions that want them."""
 
-    __slots__ = ("_hooks", "_host", "_journal", "plans", "retained", "table")
+    __slots__ = ("_hooks", "_host", "_journal", "cost", "plans", "retained", "table")
 
     def __init__(self, host: "Host", journal: Journal, hooks: Hooks) -> None:
         limits = host.settings
@@ -68,7 +70,8 @@ class Router:
         self._journal = journal
         self._hooks = hooks
         self.table: Table = Table()
-        self.plans = Plans(self.table, levels_max=limits.session.topic_levels_max)
+        self.cost = Cost(limits.flow)
+        self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
             bytes_max=limits.node.retained_bytes_max,
@@ -88,6 +91,8 @@ class Router:
             refused = plan.refused or self._admit(session, message, now_s)
             if refused is not None:
                 return refused
+        if plan.extra:
+            inbound.extra += plan.extra
         if message.qos == 0:
             self._deliver_qos_0(plan, message, session, now_s)
             return SUCCESS
@@ -110,7 +115,10 @@ class Router:
         if not ops and not message.retain and self._journal.is_idle:
             self.deliver_to(targets, now_s)
             return code
-        pending = InProcess(self, inbound, message, targets, code)
+        size_bytes = len(message.payload)
+        cost = self.cost.of(plan.deliveries, size_bytes)
+        inbound.window.admit(cost, size_bytes)
+        pending = InProcess(self, inbound, message, targets, code, cost)
         self._journal.append(ops, pending.committed, now_s)
         return IN_PROCESS
 

@@ -61,7 +61,8 @@ class Subscriber:
                     if filter in session.subscriptions:
                         outbound.replay(filter, self._retained(filter, options, now_s))
 
-        self._when_durable(ops, done, now_s)
+        size_bytes = sum(len(filter) for filter, _ in packet.filters)
+        self._when_durable(inbound, size_bytes, ops, done, now_s)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
         """See `Host.unsubscribe`."""
@@ -80,15 +81,28 @@ class Subscriber:
             if session.durable:
                 ops.append(DropSubscription(session.client_id, filter))
         answer = Unsuback(packet.packet_id, tuple(codes))
-        self._when_durable(ops, lambda now_s: inbound.answered(answer), now_s)
+        size_bytes = sum(map(len, packet.filters))
+        self._when_durable(inbound, size_bytes, ops, lambda now_s: inbound.answered(answer), now_s)
 
     def _when_durable(
-        self, ops: list[StoreOp], done: Callable[[float], None], now_s: float
+        self,
+        inbound: Inbound,
+        size_bytes: int,
+        ops: list[StoreOp],
+        done: Callable[[float], None],
+        now_s: float,
     ) -> None:
-        if ops or not self._journal.is_idle:
-            self._journal.append(ops, done, now_s)
-        else:
+        """Until the commit the packet counts against its client's window."""
+        if not ops and self._journal.is_idle:
             done(now_s)
+            return
+        inbound.window.admit(1, size_bytes)
+
+        def committed(now_s: float) -> None:
+            done(now_s)
+            inbound.settle(1, size_bytes)
+
+        self._journal.append(ops, committed, now_s)
 
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
         """Why this filter is not subscribed; None: it is."""

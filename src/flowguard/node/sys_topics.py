@@ -7,6 +7,7 @@ protection sees and does.
 from typing import TYPE_CHECKING, final
 
 from flowguard import __version__
+from flowguard.flow.signals import Signal
 from flowguard.types import Publish
 
 if TYPE_CHECKING:
@@ -75,14 +76,25 @@ class SysTopics:
     def _protection(self) -> dict[str, str]:
         """What overload protection sees and does: `$SYS/flowguard/...`."""
         node = self._node
+        window, gate, pressure = node.window, node.gate, node.protection.grant.pressure
         values: dict[str, object] = {
-            "window": node.window.limit,
-            "pressure": f"{node.meter.pressure:.2f}",
-            "cause": node.meter.cause or "none",
-            "connects/in_process": node.gate.in_process,
-            "connects/waiting": node.gate.buffered,
+            "policy": node.protection.policy.name,
+            "window": window.limit,
+            "pressure": f"{pressure.value:.2f}",
+            "cause": pressure.cause or "none",
+            "why": node.protection.grant.why or "nothing decided yet",
+            "clients/paused": node.paused_count,
+            "unfinished/packets": window.in_process,
+            "unfinished/bytes": window.in_process_bytes,
+            "connects/limit": gate.limit,
+            "connects/in_process": gate.in_process,
+            "connects/waiting": gate.buffered,
+            "connects/rung": gate.rung.name.lower(),
         }
-        values |= {f"refused/{reason}": count for reason, count in node.gate.refused.items()}
+        values |= {
+            f"pressure/{signal}": f"{pressure.parts.get(signal, 0.0):.2f}" for signal in Signal
+        }
+        values |= {f"refused/{reason}": count for reason, count in gate.refused.items()}
         values |= {f"dropped/{reason}": count for reason, count in node.counters.dropped.items()}
         return {name: str(value) for name, value in values.items()}
 

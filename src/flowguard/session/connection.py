@@ -71,7 +71,9 @@ class ServerConnection:
         "queued",
         "session",
         "state",
+        "tenant",
         "transport",
+        "waits",
         "watched_slot",
         "will_discarded",
     )
@@ -99,9 +101,13 @@ class ServerConnection:
         """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False
         """True while the connection is in the host's `runnable`."""
+        self.waits = False
+        """True while packets of it wait for room in a window; `Host.paused_count` counts it."""
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
         self.will_discarded = False
+        self.tenant = ""
+        """Whose share the client takes while clients take turns: its user name."""
 
     @property
     def ended(self) -> bool:
@@ -173,7 +179,9 @@ class ServerConnection:
                 self.last_received_s = now_s
                 self.drained = inbound.run(now_s)
                 if not self.drained:
-                    self._wait_for_room(inbound)
+                    self._wait_for_room(inbound, now_s)
+                elif self.waits:
+                    self._wait_no_more()
             elif self.state is CONNECTING:
                 self._run_handshake(now_s)
             elif self.state is OPENED:
@@ -211,27 +219,34 @@ class ServerConnection:
         else:
             self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
 
-    def _wait_for_room(self, inbound: Inbound) -> None:
+    def _wait_for_room(self, inbound: Inbound, now_s: float) -> None:
         """Packets are left: for the next turn if the window has room, else for its opening."""
         if inbound.window.room():
+            if self.waits:
+                self._wait_no_more()
             self.schedule()
-        else:
-            self._host.paused(self)
+        elif self.state is not ENDED:
+            if not self.waits:
+                self.waits = True
+                self._host.paused_count += 1
+            self._host.paused(self, now_s)
+
+    def _wait_no_more(self) -> None:
+        self.waits = False
+        self._host.paused_count -= 1
 
     def _may_go_on(self) -> bool:
         """After the end of input: whether buffered packets may still be worked off later."""
-        return self.held and self._decoder.buffered_bytes > 0 and self.state is not ENDED
+        if self.state is ENDED or not self.held:
+            return False
+        inbound = self.inbound
+        return (self._decoder.buffered_bytes if inbound is None else inbound.waiting_bytes) > 0
 
     def schedule(self) -> None:
         """Be run again in the next turn."""
         if not self.queued and self.state is not ENDED:
             self.queued = True
             self._host.runnable.append(self)
-
-    def window_opened(self) -> None:
-        """A packet is done: if others wait for its place, go on in the next turn."""
-        if self._decoder.buffered_bytes:
-            self.schedule()
 
     # --- handshake ---------------------------------------------------------------------------
 
@@ -277,7 +292,9 @@ class ServerConnection:
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
         self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
+        self.inbound.receive_maximum = answer.granted.receive_maximum
         self.state = CONNECTED
+        self.tenant = self.connect_packet.username or ""
         self.connect_packet = None
         self.last_received_s = now_s
         connack = Connack(answer.present, ReasonCode.SUCCESS, answer.properties)
@@ -294,7 +311,8 @@ class ServerConnection:
         """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
         self._host.counters.connects_refused += 1
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
-        self.outbound.write_packet(Connack(False, reason, properties))
+        if not self.outbound.write_packet(Connack(False, reason, properties)):
+            self.outbound.write_packet(Connack(False, reason))  # [MQTT-3.2.2-20]
         self.end(None, now_s)
 
     def _failed(self, error: Exception, now_s: float) -> None:
@@ -343,6 +361,8 @@ class ServerConnection:
             self._say_goodbye(state, reason, why)
         self.state = ENDED
         self.drained = False
+        if self.waits:
+            self._wait_no_more()
         self._forget_input()
         self.outbound.detach()
         if self.inbound is not None:

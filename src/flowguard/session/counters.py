@@ -15,6 +15,7 @@ class Counters:
         "clients_expired",
         "clients_maximum",
         "connections_accepted",
+        "connections_closed",
         "connects_accepted",
         "connects_refused",
         "dropped",
@@ -36,6 +37,8 @@ class Counters:
         self.clients_expired = 0
         self.clients_maximum = 0
         self.connections_accepted = 0
+        self.connections_closed = 0
+        """Sockets closed at once, because the load was too high even to refuse them."""
         self.connects_accepted = 0
         self.connects_refused = 0
         self.dropped: dict[Reason, int] = {}

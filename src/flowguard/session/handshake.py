@@ -9,6 +9,9 @@ from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Properties, Publish,
 CLIENT_ID_MAX_V31 = 23
 """Characters of a client id in MQTT 3.1; level 3 clients are held to it by their own standard."""
 
+RECEIVE_MAXIMUM_FLOOR = 10
+"""It stays as long as the connection does: a bad second must not throttle a client for weeks."""
+
 
 @dataclass(slots=True)
 class Grant:
@@ -17,6 +20,8 @@ class Grant:
     session_expiry_s: int
     keep_alive_s: int
     """0: none asked, none forced."""
+    receive_maximum: int
+    """QoS 1 and 2 PUBLISH the client may have unacknowledged; 3.1.1 cannot be told."""
 
 
 @dataclass(slots=True)
@@ -42,8 +47,8 @@ def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:
     return None
 
 
-def grant(packet: Connect, settings: SessionSettings) -> Grant:
-    """The server's side of the negotiation."""
+def grant(packet: Connect, settings: SessionSettings, window: int) -> Grant:
+    """The server's side of the negotiation; `window`: what the node allows a client just now."""
     if packet.version == MQTT_5:
         asked_s = packet.properties.session_expiry_interval or 0
     else:
@@ -52,7 +57,9 @@ def grant(packet: Connect, settings: SessionSettings) -> Grant:
     limit_s = settings.keep_alive_max_s
     if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
         keep_alive_s = limit_s
-    return Grant(min(asked_s, settings.session_expiry_max_s), keep_alive_s)
+    expiry_s = min(asked_s, settings.session_expiry_max_s)
+    allowance = max(RECEIVE_MAXIMUM_FLOOR, window)
+    return Grant(expiry_s, keep_alive_s, min(settings.receive_maximum, allowance))
 
 
 def connack_properties(
@@ -66,7 +73,7 @@ def connack_properties(
         session_expiry_interval=(
             granted.session_expiry_s if granted.session_expiry_s != asked_s else None
         ),
-        receive_maximum=settings.receive_maximum,
+        receive_maximum=granted.receive_maximum,
         maximum_qos=settings.maximum_qos if settings.maximum_qos < 2 else None,
         retain_available=None if settings.retain_available else 0,
         maximum_packet_size=settings.packet_size_max,

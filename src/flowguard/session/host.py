@@ -29,6 +29,8 @@ class Host(Protocol):
     input_budget: Budget
     outbox_budget: Budget
     state_budget: Budget
+    paused_count: int
+    """Connections of which packets wait for room in a window."""
     runnable: list["ServerConnection"]
     """Connections with decoded work left: to be run again in the next turn."""
     dirty: list["ServerConnection"]
@@ -61,7 +63,7 @@ class Host(Protocol):
     def expire_after(self, session: "Session", expiry_interval_s: int) -> None:
         """DISCONNECT changed how long the session outlives its connection."""
 
-    def paused(self, connection: "ServerConnection") -> None:
+    def paused(self, connection: "ServerConnection", now_s: float) -> None:
         """The window has no room; if it is the whole node that has none, the node remembers."""
 
     def note(self, op: StoreOp) -> None:

@@ -3,10 +3,12 @@
 `run` decodes and handles what is buffered until the window has no room. A window without room
 pauses the conversation: packets that wait stay undecoded in the buffer, in order, and only the
 control lane goes on (PINGREQ and acknowledgements), so that a paused client is neither cut off for
-silence nor kept from finishing what it received. One run handles at most a window of packets, which
-bounds the slice of the reactor that one client gets.
+silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
+those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
+most a window of packets, which bounds the slice of the reactor that one client gets.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
@@ -48,8 +50,11 @@ class Inbound:
         "_aliases",
         "_connection",
         "_decoder",
+        "_held",
         "_host",
         "_outbound",
+        "extra",
+        "receive_maximum",
         "session",
         "unacknowledged",
         "window",
@@ -69,6 +74,11 @@ class Inbound:
         self._host = host
         self.session = session
         self.window = InflightWindow(host.window)
+        self.receive_maximum = host.settings.session.receive_maximum
+        """What CONNACK told a 5.0 client; its window may have been smaller than the setting."""
+        self._held: list[Packet] | None = None
+        self.extra = 0
+        """What packets handled at once weighed above one since the start of the batch."""
         self.unacknowledged = 0
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
         self._aliases: dict[int, str] | None = None
@@ -83,35 +93,75 @@ class Inbound:
             self._outbound.on_puback(packet, now_s)
         else:
             self._publish(packet, now_s)
+            self.extra = 0
+            if self._host.window.credits is not None:
+                self.window.spend(1)
         return True
 
     def run(self, now_s: float) -> bool:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window
-        next_batch = self._decoder.next_batch
-        publish = self._host.publish
+        decoder = self._decoder
         room = window.room()
         while room > 0:
-            packets = next_batch(room)
-            self._host.counters.messages_received += len(packets)
-            for packet in packets:
-                if packet.__class__ is Publish:
-                    room -= 1
-                    if packet.qos or packet.properties is not NO_PROPERTIES:
-                        self._publish(packet, now_s)
-                    else:
-                        publish(self, packet, now_s)
-                elif packet.__class__ is Puback:
-                    self._outbound.on_puback(packet.packet_id, now_s)
-                else:
-                    room -= self._other(packet, now_s)
-                    if self._connection.ended:
-                        return True
-            if room and not self._decoder.has_failed:
+            packets = self._held
+            if packets is None:
+                packets = decoder.next_batch(room)
+                self._host.counters.messages_received += len(packets)
+                if self._host.window.credits is not None:
+                    window.spend(sum(packet.__class__ is not Puback for packet in packets))
+            else:
+                self._held = None
+            room = self._handle(packets, room, now_s)
+            if room > 0 and not decoder.has_failed:
+                window.return_permits()
+                return True
+            if self._connection.ended:
                 return True
         if not window.room():
             self._control_lane(now_s)
-        return not self._decoder.buffered_bytes
+        window.return_permits()
+        return not self.waiting_bytes
+
+    def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
+        """Handle a batch that found so much room; the room that is left for another one."""
+        window = self.window
+        publish = self._host.publish
+        for packet in (waiting := iter(packets)):
+            if packet.__class__ is Publish:
+                room -= 1
+                if not packet.qos and packet.properties is NO_PROPERTIES:
+                    publish(self, packet, now_s)
+                    continue
+                self._publish(packet, now_s)
+            elif packet.__class__ is Puback:
+                self._outbound.on_puback(packet.packet_id, now_s)
+                continue
+            else:
+                room -= self._other(packet, now_s)
+                if self._connection.ended:
+                    return 0
+            if window.in_process and (room := window.room()) <= 0:
+                self._hold(waiting, now_s)
+        if self.extra:
+            room -= self.extra
+            self.extra = 0
+        return room
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What was read and not handled; packets held count one each."""
+        return self._decoder.buffered_bytes + len(self._held or ())
+
+    def _hold(self, waiting: Iterator[Packet], now_s: float) -> None:
+        """The window is spent before its batch: what follows waits, but for acknowledgements."""
+        held: list[Packet] = []
+        for packet in waiting:
+            if packet.__class__ is Puback:
+                self._outbound.on_puback(packet.packet_id, now_s)
+            else:
+                held.append(packet)
+        self._held = held or None
 
     def _control_lane(self, now_s: float) -> None:
         """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0)."""
@@ -134,11 +184,9 @@ class Inbound:
             case Pingreq():
                 self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
             case Subscribe():
-                self.window.admit()
                 self._host.subscribe(self, packet, now_s)
                 return 1
             case Unsubscribe():
-                self.window.admit()
                 self._host.unsubscribe(self, packet, now_s)
                 return 1
             case Disconnect():
@@ -165,10 +213,10 @@ class Inbound:
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
         if qos == 2 and self._is_repeated(packet.packet_id):
             return
-        if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
+        if self.unacknowledged >= self.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation(
-                f"more than {limits.receive_maximum} unacknowledged PUBLISH",
+                f"more than {self.receive_maximum} unacknowledged PUBLISH",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
         if qos == 1:
@@ -178,7 +226,6 @@ class Inbound:
         if qos == 1 and not reason_code:
             self._outbound.write(puback_frame(packet.packet_id))
         elif reason_code == IN_PROCESS:
-            self.window.admit()
             self.unacknowledged += 1
             if qos == 2:
                 self._remember(packet.packet_id, durable=False)
@@ -222,10 +269,9 @@ class Inbound:
         self.session.charge_state(-INBOUND_ID_BYTES, self._host)
 
     def published(self, packet: Publish, reason_code: int) -> None:
-        """The work for a QoS 1 or 2 PUBLISH is done: acknowledge, free its place [MQTT-4.3.2-4]."""
+        """The work for a QoS 1 or 2 PUBLISH is done: acknowledge [MQTT-4.3.2-4]."""
         self.unacknowledged -= 1
         self._acknowledge(packet, reason_code)
-        self.settle()
 
     def _acknowledge(self, packet: Publish, reason_code: int) -> None:
         """Send PUBACK or PUBREC; from PUBREC on, a QoS 2 identifier is known to be durable."""
@@ -281,7 +327,8 @@ class Inbound:
         aliases[alias] = topic
 
     def detach(self) -> None:
-        """The connection is over, and with it its aliases."""
+        """The connection is over, and with it its turn and its aliases."""
+        self.window.return_permits()
         if self._aliases is not None:
             size_bytes = sum(alias_bytes(topic) for topic in self._aliases.values())
             self.session.charge_state(-size_bytes, self._host)
@@ -312,9 +359,9 @@ class Inbound:
         """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
         if not self._outbound.ended:
             self._outbound.write_packet(answer)
-        self.settle()
 
-    def settle(self) -> None:
+    def settle(self, cost: int, size_bytes: int) -> None:
         """One packet is done; a paused conversation goes on in the next turn."""
-        self.window.settle()
-        self._connection.window_opened()
+        self.window.settle(cost, size_bytes)
+        if self.waiting_bytes:
+            self._connection.schedule()

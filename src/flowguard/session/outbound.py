@@ -303,7 +303,7 @@ class Outbound:
         queue = session.queue
         while self._open(session):
             head = queue.peek()
-            if head is None:
+            if head is None or not session.may_send(head[0], self._host):
                 return
             pos, delivery = head
             if delivery.expires_at_s <= now_s:
@@ -430,6 +430,7 @@ class Outbound:
             else:
                 resend.append(packet_id)
         self._resend = resend or None
+        session.backlog_end = session.next_pos
         self._pump(now_s)
 
     def _pump_resend(self, session: "Session", now_s: float) -> None:
@@ -487,11 +488,9 @@ class Outbound:
         del self.connection  # A cycle would wait for the garbage collector, outbox and all.
         if session is not None and session.outbound is self:
             session.outbound = None
-        self._session = None
+        self._session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        self._replay = None
-        self._resend = None
         self._host.outbox_budget.give_back(self._blocked_bytes)
         self._blocked_bytes = 0
         self.has_more = False

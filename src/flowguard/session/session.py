@@ -22,6 +22,7 @@ class Session:
     """
 
     __slots__ = (
+        "backlog_end",
         "client_id",
         "durable",
         "ended",
@@ -54,6 +55,8 @@ class Session:
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
         self.next_pos = 1
+        self.backlog_end = 1
+        """Messages before this position waited for the client to come back."""
         self.outbound: Outbound | None = None
         self.will: WillRecord | None = None
         self.ends_at_s: float | None = None
@@ -103,6 +106,14 @@ class Session:
         pos = self.next_pos
         self.next_pos = pos + 1
         return pos
+
+    def may_send(self, pos: int, host: "Host") -> bool:
+        """Whether the first of the queue may go now, as far as the node is concerned.
+
+        A backlog is replayed no faster than the node's window allows its clients to publish: a
+        crowd that comes back wants all of it at once (design/overload.md 5.15).
+        """
+        return pos >= self.backlog_end or len(self.inflight) < host.window.limit
 
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a QoS 1 or 2 message: sent at once, queued, or dropped with a counted reason."""

@@ -145,7 +145,7 @@ async def test_one_paused_publisher_leaves_the_others_their_windows() -> None:
     store = SlowStore()
     async with broker({"flow": {"window_max": 5}}, store=store, calm=True) as running:
         await offline_subscriber(running, "t")
-        wires = [await connect(running, f"p{number}") for number in range(3)]
+        wires = [await connect(running, f"p{number}", MQTT_311) for number in range(3)]
         store.open.clear()
         for count, wire in enumerate(wires, 1):
             await wire.send(*publishes("t", 50))

@@ -37,7 +37,7 @@ async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
     """Beyond 50 in process and 1,000 waiting they are told 137 and come again."""
     flow = {"connects_in_process_max": 50, "connect_buffer_max": 1_000}
     store = SlowStore()
-    async with broker({"flow": flow}, store=store) as running:
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         gate = running.node.gate
         outcome = await run_storm(Storm(running.address, CROWD, expiry_s=expiry_s, seed=1))
         assert not outcome.accidents
@@ -54,13 +54,13 @@ async def test_a_crowd_before_a_store_that_hangs_waits_up_to_its_limits_and_is_t
     flow = {"connects_in_process_max": 50, "connect_buffer_max": 1_000}
     store = SlowStore()
     store.open.clear()
-    async with broker({"flow": flow}, store=store) as running:
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         gate = running.node.gate
         storm = Storm(running.address, CROWD, expiry_s=3_600, seed=2)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_storm, storm)
             await until(lambda: sum(gate.refused.values()) >= CROWD)
-            assert (gate.in_process, gate.buffered) == (50, 1_000)
+            assert (gate.in_process, gate.buffered) == (gate.limit, 1_000)
             assert not storm.outcome.connected
             store.open.set()
         assert not storm.outcome.accidents
@@ -89,7 +89,7 @@ async def test_a_refusal_arrives_although_the_client_has_sent_more(version: int)
     """What a client sends behind its CONNECT must not turn CONNACK 137 into a reset."""
     store = SlowStore()
     flow = {"connects_in_process_max": 1, "connect_buffer_max": 0}
-    async with broker({"flow": flow}, store=store) as running:
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         store.open.clear()
         first = await open_wire(running)
         await first.send(connect_packet("first"))
@@ -113,7 +113,7 @@ async def test_a_refusal_arrives_although_the_client_has_sent_more(version: int)
 async def test_a_connect_that_waited_longer_than_its_patience_is_told_137() -> None:
     store = SlowStore()
     flow = {"connects_in_process_max": 1, "connect_patience_s": 0.2}
-    async with broker({"flow": flow}, store=store) as running:
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         store.open.clear()
         first = await open_wire(running)
         await first.send(connect_packet("first"))
@@ -131,7 +131,7 @@ async def test_a_connect_that_waited_longer_than_its_patience_is_told_137() -> N
 async def test_a_client_that_leaves_the_buffer_gives_its_place_to_the_next() -> None:
     store = SlowStore()
     flow = {"connects_in_process_max": 1, "connect_buffer_max": 1}
-    async with broker({"flow": flow}, store=store) as running:
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         store.open.clear()
         first, second, third = [await open_wire(running) for _ in range(3)]
         await first.send(connect_packet("first"))

@@ -51,8 +51,9 @@ def test_a_storm_makes_one_line_per_interval_and_loses_no_count() -> None:
 def test_a_shrunken_window_is_told_with_its_cause() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
-    stage.node.meter.observe(next(iter(stage.node.meter._objectives)), 1.0)
-    stage.node.meter.tick()
+    for _ in range(2):
+        stage.node.protection.observer.drift(1.0, stage.now_s)
+        stage.advance(0.1)
     (line,) = ticked(stage, log)
     assert line["window_min"] < stage.node.window.limit_max
     assert line["cause"] != "None"

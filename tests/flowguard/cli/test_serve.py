@@ -2,10 +2,12 @@
 
 import signal
 import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from flowguard.cli.serve import HTTP_PORT
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
@@ -18,6 +20,7 @@ from flowguard.codec.packets import (
     Subscribe,
 )
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
 
 
@@ -104,6 +107,14 @@ def test_a_bad_variable_is_named_with_its_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_unknown_policy_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
+    code, complaint = refused("--policy", "magic", "--data", str(tmp_path / "data"))
+    assert code == 2
+    assert "flow.policy" in complaint
+    assert "level-map" in complaint
+
+
+@pytest.mark.slow
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     code, complaint = refused("--store", "drawer", "--data", str(tmp_path / "data"))
     assert code == 2
@@ -173,6 +184,64 @@ def test_a_signal_says_goodbye_and_ends_with_0(tmp_path: Path, number: signal.Si
         assert broker.process.wait(PATIENCE_S) == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((broker.host, broker.port), PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_http_is_announced_on_a_free_port_beside_a_free_port(tmp_path: Path) -> None:
+    with running_broker(tmp_path) as broker:
+        address = http_address(broker)
+        with urllib.request.urlopen(f"http://{address}/health", timeout=PATIENCE_S) as answer:
+            assert answer.read() == b"serving\n"
+
+
+@pytest.mark.slow
+def test_http_can_be_switched_off(tmp_path: Path) -> None:
+    with running_broker(tmp_path, "--http", "none") as broker:
+        assert broker.terminate() == 0
+        assert broker.process.stdout is not None
+        assert broker.process.stdout.read() == ""
+
+
+@pytest.mark.slow
+def test_a_taken_http_port_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, complaint = refused(
+            *("--listen", "127.0.0.1:0", "--http", address, "--data", str(tmp_path / "data"))
+        )
+    assert code == 1
+    assert f"cannot serve HTTP on {address}: Address already in use" in complaint
+    assert "--http 127.0.0.1:0" in complaint
+    assert "--http none" in complaint
+
+
+@pytest.mark.slow
+def test_a_taken_default_http_port_is_a_warning(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    try:
+        taken = socket.create_server(("127.0.0.1", HTTP_PORT))
+    except OSError:
+        taken = socket.socket()  # Somebody else has taken it: as good.
+    with (
+        taken,
+        running_broker(tmp_path, "--listen", f"127.0.0.1:{port}") as broker,
+        Caller(broker) as caller,
+    ):
+        assert isinstance(caller.read(), Connack)
+        (warning,) = [line for line in broker.log.read_text().splitlines() if "HTTP" in line]
+        assert "--http 127.0.0.1:0" in warning
+        assert broker.terminate() == 0
+        assert broker.process.stdout is not None
+        assert broker.process.stdout.read() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("address", ["9883", "nowhere"])
+def test_a_bad_http_address(tmp_path: Path, address: str) -> None:
+    code, complaint = refused("--http", address, "--data", str(tmp_path / "data"))
+    assert code == 2
+    assert f"{address}: expected HOST:PORT" in complaint
 
 
 @pytest.mark.slow

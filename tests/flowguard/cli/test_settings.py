@@ -88,6 +88,30 @@ def test_what_is_wrong_in_a_variable_is_named_with_its_path(name: str, path: str
 
 
 @pytest.mark.parametrize(
+    ("variables", "key"),
+    [
+        ({"FLOW__WINDOW_MAX": "0"}, "flow.window_max"),
+        ({"FLOW__WINDOW_FLOOR": "0"}, "flow.window_floor"),
+        ({"FLOW__WINDOW_FLOOR": "200"}, "flow.window_floor is above flow.window_max"),
+        ({"FLOW__UNFINISHED_MAX": "-1"}, "flow.unfinished_max"),
+        ({"FLOW__UNFINISHED_BYTES_MAX": "-1"}, "flow.unfinished_bytes_max"),
+        ({"FLOW__CONNECT_BUFFER_MAX": "-1"}, "flow.connect_buffer_max"),
+        ({"FLOW__QUEUE_OBJECTIVE_S": "0"}, "flow.queue_objective_s"),
+        ({"FLOW__STORE_OBJECTIVE_S": "0"}, "flow.store_objective_s"),
+        ({"FLOW__MEMORY_OBJECTIVE": "0"}, "flow.memory_objective"),
+        ({"FLOW__MEMORY_MAX_BYTES": str(100 << 20)}, "flow.memory_max_bytes"),
+        ({"FLOW__POLICY": "magic"}, "flow.policy"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_with_its_key(
+    variables: dict[str, str], key: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings(None, {f"FLOWGUARD_{name}": text for name, text in variables.items()})
+    assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("text", "relation"),
     [
         ("inflight_bytes_max = 1048576", "session.packet_size_max is above node.inflight_bytes"),

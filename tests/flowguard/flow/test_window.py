@@ -1,7 +1,7 @@
 """Invariants of the windows, from one client's and from the node's side:
 
 1. `room()` is never negative, and 0 while the node is closed.
-2. The limit stays within [1, limit_max], whatever it is resized to.
+2. The limit is never below one packet, whatever it is resized to.
 3. What is admitted stays admitted: a shrunken limit cancels nothing, it only stops admission.
 4. Conservation: admitted = settled + in process.
 5. With an open node and nothing in process one packet is always possible.
@@ -29,7 +29,7 @@ class Windows(RuleBasedStateMachine):
     @rule(limit=st.integers(-5, 200))
     def load_changes(self, limit: int) -> None:
         self.node.resize(limit)
-        assert self.node.limit == min(self.node.limit_max, max(1, limit))
+        assert self.node.limit == max(1, limit)
 
     @rule(closed=st.booleans())
     def journal_fills_or_empties(self, closed: bool) -> None:

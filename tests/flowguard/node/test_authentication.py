@@ -166,12 +166,11 @@ def test_an_authentication_has_no_more_time_than_a_connect() -> None:
     assert client.is_closed
 
 
-def test_an_authentication_takes_a_place_among_the_connects_in_process() -> None:
+def test_while_a_client_thinks_its_place_among_the_connects_is_another_ones() -> None:
     stage = make_stage(connects_in_process_max=1)
     first, second = begin(stage), begin(stage)
-    assert (len(first.take()), second.take()) == (1, [])
-    first.close()
-    assert second.take() == [answer(b"first")]
+    assert (first.take(), second.take()) == ([answer(b"first")], [answer(b"first")])
+    assert stage.node.gate.in_process == 0
 
 
 # --- without a method ------------------------------------------------------------------------

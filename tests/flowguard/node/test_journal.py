@@ -3,7 +3,8 @@
 1. At most one batch is in commit; operations and continuations leave in the order of appending.
 2. A continuation runs exactly once, after its operations (and all before them) were committed.
 3. It is full exactly while what waits and what is in commit reach a bound, and empties again.
-4. `oldest_s` is the age of the oldest work somebody waits for, 0 without such work.
+4. `waiting_s` is the age of the oldest work that is not in commit, `committing_s` of the commit;
+   0 without such work.
 """
 
 from functools import partial
@@ -26,10 +27,11 @@ def op(number: int) -> StoreOp:
 class GroupCommit(RuleBasedStateMachine):
     """The journal against two plain lists: what was appended, what was committed."""
 
-    @initialize(ops_max=st.integers(1, 8))
-    def journal_is_made(self, ops_max: int) -> None:
+    @initialize(ops_max=st.integers(1, 8), batch_min=st.sampled_from([1, 2, LARGE]))
+    def journal_is_made(self, ops_max: int, batch_min: int) -> None:
         self.ops_max = ops_max
-        self.journal = Journal(ops_max=ops_max, bytes_max=LARGE)
+        self.batch_min = batch_min
+        self.journal = Journal(ops_max=ops_max, bytes_max=LARGE, batch_min=batch_min)
         self.now_s = 0.0
         self.number = 0
         self.appended: list[StoreOp] = []
@@ -61,7 +63,7 @@ class GroupCommit(RuleBasedStateMachine):
 
     @rule()
     def driver_takes_a_batch(self) -> None:
-        batch = self.journal.take()
+        batch = self.journal.take(self.now_s)
         if self.batch is not None:
             assert batch is None
             return
@@ -69,7 +71,15 @@ class GroupCommit(RuleBasedStateMachine):
         assert (batch is None) == nothing
         if batch is not None:
             self.batch = batch
-            assert batch.ops == self.appended[len(self.committed) :]
+            self.taken_s = self.now_s
+            end = len(self.committed) + len(batch.ops)
+            assert batch.ops == self.appended[len(self.committed) : end]
+            if self.batch_min == LARGE:
+                assert end == len(self.appended)
+                assert len(batch.continuations) == len(self.waiting)
+            appended_s = [since_s for _, _, since_s in self.waiting[: len(batch.continuations)]]
+            if appended_s:
+                assert (batch.since_s, batch.until_s) == (appended_s[0], appended_s[-1])
 
     @precondition(lambda self: getattr(self, "batch", None) is not None)
     @rule()
@@ -96,8 +106,12 @@ class GroupCommit(RuleBasedStateMachine):
         assert self.journal.is_full == (max(unfinished, len(self.waiting)) >= self.ops_max)
         assert self.journal.is_idle == (not self.waiting and self.batch is None)
         assert self.journal.is_empty == (not unfinished and self.journal.is_idle)
-        oldest_s = self.now_s - self.waiting[0][2] if self.waiting else 0.0
-        assert self.journal.oldest_s(self.now_s) == oldest_s
+        taken = 0 if self.batch is None else len(self.batch.continuations)
+        queued = self.waiting[taken:]
+        waiting_s = self.now_s - queued[0][2] if queued else 0.0
+        assert self.journal.waiting_s(self.now_s) == waiting_s
+        committing_s = 0.0 if self.batch is None else self.now_s - self.taken_s
+        assert self.journal.committing_s(self.now_s) == committing_s
 
 
 TestGroupCommit = GroupCommit.TestCase
@@ -111,21 +125,37 @@ def test_everything_that_waits_shares_one_commit() -> None:
     journal = Journal(ops_max=LARGE, bytes_max=LARGE)
     for number in range(100):
         journal.append([op(number)], nothing, 0.0)
-    batch = journal.take()
+    batch = journal.take(0.0)
     assert batch is not None
     assert len(batch.ops) == len(batch.continuations) == 100
+
+
+def test_a_large_batch_is_half_of_what_is_in_process() -> None:
+    """So that the other half is worked on while it syncs."""
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, batch_min=10)
+    for number in range(100):
+        journal.append([op(number)], nothing, 0.0)
+    sizes = []
+    for number in range(100, 400):
+        batch = journal.take(0.0)
+        assert batch is not None
+        sizes.append(len(batch.ops))
+        journal.complete(batch, 0.0)
+        for _ in batch.ops:  # Who is answered comes again: a hundred are always in process.
+            journal.append([op(number)], nothing, 0.0)
+    assert set(sizes[10:]) <= set(range(30, 71))
 
 
 def test_the_next_batch_grows_while_one_is_in_commit() -> None:
     journal = Journal(ops_max=LARGE, bytes_max=LARGE)
     journal.append([op(1)], nothing, 0.0)
-    first = journal.take()
+    first = journal.take(0.0)
     journal.append([op(2)], nothing, 0.0)
     journal.append([op(3)], nothing, 0.0)
-    assert journal.take() is None
+    assert journal.take(0.0) is None
     assert first is not None
     journal.complete(first, 0.0)
-    second = journal.take()
+    second = journal.take(0.0)
     assert second is not None
     assert second.ops == [op(2), op(3)]
 
@@ -140,7 +170,7 @@ def test_work_appended_by_a_continuation_goes_into_the_next_batch() -> None:
 
     journal.append([op(1)], first, 0.0)
     journal.append([], lambda _: ran.append("second"), 0.0)
-    while (batch := journal.take()) is not None:
+    while (batch := journal.take(0.0)) is not None:
         journal.complete(batch, 0.0)
     assert ran == ["first", "second", "third"]
     assert journal.is_empty
@@ -160,7 +190,7 @@ def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp
     assert not journal.is_full
     journal.note(large)
     assert journal.is_full
-    batch = journal.take()
+    batch = journal.take(0.0)
     assert journal.is_full
     assert batch is not None
     journal.complete(batch, 0.0)
@@ -170,7 +200,7 @@ def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp
 def test_completing_a_batch_that_is_not_in_commit_is_a_bug() -> None:
     journal = Journal(ops_max=LARGE, bytes_max=LARGE)
     journal.append([op(1)], nothing, 0.0)
-    batch = journal.take()
+    batch = journal.take(0.0)
     assert batch is not None
     journal.complete(batch, 0.0)
     with pytest.raises(AssertionError):

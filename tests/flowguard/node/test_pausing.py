@@ -36,7 +36,7 @@ def test_each_finished_packet_lets_the_next_one_in() -> None:
         batch, stage.held = stage.held, None
         assert batch is not None
         stage.store.commit(batch.ops)
-        stage.node.journal.complete(batch, stage.now_s)
+        stage.node.committed(batch, stage.now_s, 0.0)
         stage.settle()
         assert stage.node.counters.publish_received == admitted
 

@@ -224,7 +224,7 @@ class Sessions(RuleBasedStateMachine):
         if stage.held is not None:
             batch, stage.held = stage.held, None
             stage.store.commit(batch.ops)
-            stage.node.journal.complete(batch, stage.now_s)
+            stage.node.committed(batch, stage.now_s, 0.0)
             stage.settle()
 
     @rule(committed=st.booleans())

@@ -38,7 +38,8 @@ LONG = "x" * 6 * KIB
 
 
 def tight_stage(node_bytes: int = 1024 * KIB) -> Stage:
-    stage = Stage({"session": {"state_bytes_max": LIMIT_BYTES}})
+    settings = {"flow": {"window_max": 1_000}, "session": {"state_bytes_max": LIMIT_BYTES}}
+    stage = Stage(settings)
     stage.node.state_budget.limit_bytes = node_bytes
     return stage
 

@@ -1,5 +1,6 @@
 import pytest
 
+from flowguard.flow.signals import Signal
 from flowguard.node.sys_topics import SysTopics
 from tests.support.stage import Client, Stage
 
@@ -118,3 +119,28 @@ def test_counters_count() -> None:
     assert values["shared_subscriptions/count"] == "1"
     assert values["publish/messages/dropped"] == "0"
     assert int(values["bytes/received"]) > 20
+
+
+def test_protection_says_what_it_sees_and_does() -> None:
+    stage, topics = make()
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    reader = stage.connect("c")
+    stage.hold_commits = True
+    publisher.publish("t", b"x", qos=1)
+    topics.publish(stage.now_s)
+    stage.release_commits()
+    reader.subscribe("$SYS/flowguard/#")
+    values = {
+        message.topic.removeprefix("$SYS/flowguard/"): message.payload.decode()
+        for message in reader.publishes()
+    }
+    assert values["policy"] == "flowguard"
+    assert values["window"] == "100"
+    assert values["unfinished/packets"] == "1"
+    assert values["connects/rung"] == "buffer"
+    assert values["why"] == "nothing decided yet"
+    for name in ("clients/paused", "unfinished/bytes", "connects/limit", "connects/waiting"):
+        assert values[name].isdigit(), name
+    for signal in Signal:
+        assert values[f"pressure/{signal}"] == "0.00"

@@ -62,7 +62,7 @@ def test_each_commit_lets_as_many_in_as_it_finished() -> None:
         assert stage.held is not None
         batch, stage.held = stage.held, None
         stage.store.commit(batch.ops)
-        stage.node.journal.complete(batch, stage.now_s)
+        stage.node.committed(batch, stage.now_s, 0.0)
         stage.settle()
         seen.append(identifiers(publisher.take()))
     assert seen == [[1, 2, 3], [4, 5, 6], [7, 8], []]

@@ -1,0 +1,58 @@
+"""Short questions to the HTTP port of a running broker."""
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+
+DEFAULT_URL: Final = "http://127.0.0.1:9883"
+PATIENCE_S: Final = 5.0
+ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+class NoAnswer(Exception):
+    """Nobody answered, or nobody we understand; the text says who and why."""
+
+
+def ask(url: str, path: str) -> tuple[int, Any]:
+    """The status code and the JSON of `GET url/path`; raises NoAnswer."""
+    if "://" not in url:
+        url = f"http://{url}"
+    # The broker is asked directly: a proxy of the environment would look for it elsewhere.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url.rstrip('/')}{path}", timeout=PATIENCE_S) as answer:
+            return answer.status, json.loads(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _json_or_nothing(error.read(ANSWER_BYTES_MAX))
+    except urllib.error.URLError as error:
+        reason = error.reason
+        text = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
+        raise NoAnswer(f"{url}: {text}") from error
+    except (OSError, HTTPException) as error:
+        raise NoAnswer(f"{url}: {error}") from error
+    except ValueError as error:
+        raise NoAnswer(f"{url}: this is no HTTP port of flowguard ({error})") from error
+
+
+def _json_or_nothing(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
+
+
+def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
+    """Say who does not answer, and with which `option` to ask somebody else."""
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console.print(f"flowguard {command}: no answer from {error}", style="red")
+    console.print(
+        "Is a broker running? It prints `http on HOST:PORT` when it starts; name that place:\n"
+        f"flowguard {command} {option}"
+    )
+    return typer.Exit(1)

@@ -1,0 +1,60 @@
+"""`flowguard top`: what a running broker protects itself from, live."""
+
+import time
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.top_screen import History, frame
+from flowguard.ops.status import Status
+
+FRAME_S = 1.0
+
+
+def top(
+    url: Annotated[str, typer.Argument(metavar="[URL]", help="The broker's HTTP port.")] = (
+        DEFAULT_URL
+    ),
+    once: Annotated[bool, typer.Option("--once", help="One frame, and exit.")] = False,
+) -> None:
+    """Show a broker's pressure and its causes, windows, gate, refusals and drops; Ctrl-C ends it.
+
+    Where the output is no terminal one frame is all there is.
+    """
+    console = Console(highlight=False)
+    history = History(url)
+    try:
+        history.add(_status(url))
+        if once or not console.is_terminal:
+            console.print(frame(history, console.width))
+        else:
+            _watch(history, console)
+    except NoAnswer as error:
+        raise complain("top", error, "http://HOST:PORT") from error
+
+
+def _watch(history: History, console: Console) -> None:
+    """A frame a second until Ctrl-C; a broker that is gone for a while is waited for."""
+    try:
+        with Live(console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                live.update(frame(history, console.width), refresh=True)
+                time.sleep(FRAME_S)
+                try:
+                    history.add(_status(history.url))
+                except NoAnswer as error:
+                    history.trouble = str(error)
+    except KeyboardInterrupt:
+        console.print(frame(history, console.width))
+        console.print(Text("ended by Ctrl-C", style="dim"))
+
+
+def _status(url: str) -> Status:
+    code, answer = ask(url, "/status")
+    if code != 200 or not isinstance(answer, dict) or "pressure" not in answer:
+        raise NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
+    return cast(Status, answer)

@@ -1,0 +1,285 @@
+"""What `flowguard top` shows: one frame from the statuses so far; fits 80 x 24 in a storm."""
+
+from collections import deque
+from collections.abc import Mapping
+from math import log
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from flowguard.ops.status import Status, Use
+
+PAST_S: Final = 60.0
+WIDTH_MAX: Final = 110
+LABEL: Final = 13
+NUMBERS: Final = 26
+PRESSURE_TOP: Final = 4.0
+"""Of the bars; beyond it the node hardly accepts anybody."""
+CUT_ABOVE: Final = 1.2
+GROW_BELOW: Final = 0.8
+"""Below it the worst signal is the cause of nothing."""
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+REASONS_SHOWN: Final = 4
+
+
+class History:
+    """Statuses of one broker: the last two for rates, and its windows of the last minute."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.now: Status | None = None
+        self.before: Status | None = None
+        self.windows: deque[tuple[float, float]] = deque()
+        """When which window began to hold, oldest first."""
+        self.trouble = ""
+        """Why the last question was not answered."""
+
+    def add(self, status: Status) -> None:
+        """One more; a broker that has started anew has no past."""
+        if self.now is not None and self.now["started_s"] != status["started_s"]:
+            self.now = None
+            self.windows.clear()
+        self.before, self.now = self.now, status
+        self.trouble = ""
+        known_s = self.windows[-1][0] if self.windows else 0.0
+        for decision in status["decisions"]:
+            if decision["at_s"] > known_s:
+                self.windows.append((decision["at_s"], decision["window"]))
+        self.windows.append((status["now_s"], status["window"]["granted"]))
+        # The first one is what held when the minute began.
+        while len(self.windows) > 1 and self.windows[1][0] <= status["now_s"] - PAST_S:
+            self.windows.popleft()
+
+    def rate(self, now: int, before: int) -> float | None:
+        """Per second between the last two; None: there was only one."""
+        if self.now is None or self.before is None:
+            return None
+        passed_s = self.now["now_s"] - self.before["now_s"]
+        return (now - before) / passed_s if passed_s > 0 else None
+
+
+def frame(history: History, width: int) -> RenderableType:
+    """The whole picture, `width` columns wide at most."""
+    status = history.now
+    assert status is not None
+    width = min(width, WIDTH_MAX) - 1
+    return Group(
+        _heading(history, status, width),
+        Text(),
+        *_pressure(status, width),
+        _window(history, status, width),
+        _line("why", Text(status["why"] or "nothing decided yet", style="italic")),
+        Text(),
+        *_admission(status, width),
+        Text(),
+        *_traffic(history, status),
+        *_reasons(history, status),
+    )
+
+
+def _heading(history: History, status: Status, width: int) -> Text:
+    text = Text.assemble(
+        (" flowguard top ", "bold reverse"),
+        f"  {status['version']}, policy {status['policy']}, up {_span(status)}  ",
+        (history.url, "dim"),
+        no_wrap=True,
+    )
+    if status["draining"]:
+        text.append("  drains", "bold yellow")
+    if history.trouble:
+        text = Text.assemble((" no answer ", "bold reverse red"), f"  {history.trouble}")
+    text.truncate(width)
+    return text
+
+
+def _span(status: Status) -> str:
+    seconds = int(status["now_s"] - status["started_s"])
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"
+
+
+# --- pressure and window -----------------------------------------------------------------------
+
+
+def _pressure(status: Status, width: int) -> list[Text]:
+    """A bar per signal, the cause marked; the last cell is PRESSURE_TOP."""
+    pressure = status["pressure"]
+    cells = max(10, width - LABEL - NUMBERS)
+    rows = []
+    for signal, value in pressure["signals"].items():
+        is_cause = signal == pressure["cause"]
+        numbers = Text.assemble((f"{value:6.2f} ", "bold" if is_cause else ""), ("of 1", "dim"))
+        if is_cause and value >= GROW_BELOW:
+            numbers.append(" ◀ cause", _pressure_style(value))
+        style = _pressure_style(value)
+        rows.append(_line(signal, numbers, _bar(value / PRESSURE_TOP, cells, style)))
+    return rows
+
+
+def _pressure_style(value: float) -> str:
+    if value > CUT_ABOVE:
+        return "red"
+    return "yellow" if value >= 1 else "green"
+
+
+def _window(history: History, status: Status, width: int) -> Text:
+    window = status["window"]
+    numbers = Text.assemble(
+        (f"{window['granted']:6.3g} ", "bold"), (f"of {window['limit_max']} packets", "dim")
+    )
+    if window["closed"]:
+        numbers.append(" closed", "red")
+    elif window["shared"]:
+        numbers.append(" turns", "yellow")
+    columns = max(10, width - LABEL - NUMBERS - 7)
+    line = _sparkline(history, status["now_s"], columns, window["limit_max"])
+    return _line("window", numbers, line + Text("  60 s", style="dim"))
+
+
+def _sparkline(history: History, now_s: float, columns: int, top: float) -> Text:
+    """The least window in force in each column of the last minute."""
+    step_s = PAST_S / columns
+    text = Text(no_wrap=True)
+    for column in range(columns):
+        begin_s = now_s - PAST_S + column * step_s
+        least = _least(history.windows, begin_s, begin_s + step_s)
+        if least is None:
+            text.append(" ")
+            continue
+        height = log(max(1.0, least)) / log(max(2.0, top))  # As the law works: in the log domain.
+        text.append(
+            BLOCKS[min(len(BLOCKS) - 1, round(height * (len(BLOCKS) - 1)))],
+            "green" if least > top / 2 else "yellow" if least > 5 else "red",
+        )
+    return text
+
+
+def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) -> float | None:
+    """The least window in force at some time of [begin_s, end_s); None: it is not known."""
+    held = None
+    values = []
+    for at_s, window in windows:
+        if at_s >= end_s:
+            break
+        if at_s <= begin_s:
+            held = window
+        else:
+            values.append(window)
+    if held is not None:
+        values.append(held)
+    return min(values, default=None)
+
+
+# --- what is admitted --------------------------------------------------------------------------
+
+
+def _admission(status: Status, width: int) -> list[Text]:
+    gate, clients, unfinished = status["gate"], status["clients"], status["unfinished"]
+    rung = {"buffer": "", "close": "new sockets are closed", "stop": "nobody is accepted"}
+    in_process = Use(used=gate["in_process"], limit=gate["limit"])
+    rows = [
+        _use_line("CONNECTs", in_process, width, "cyan"),
+        _use_line("buffered", gate["buffered"], width, "yellow", rung.get(gate["rung"], "")),
+        _use_line("unfinished", unfinished["packets"], width, "cyan"),
+        _use_line("journal", status["journal"]["operations"], width, "cyan"),
+    ]
+    memory = status["memory"]
+    if memory is not None:
+        used, limit = memory["resident_bytes"], memory["limit_bytes"]
+        numbers = Text.assemble((f"{_size(used):>9} ", "bold"), (f"of {_size(limit)}", "dim"))
+        bar = _bar(used / max(1, limit), max(10, width - LABEL - NUMBERS), "magenta")
+        rows.append(_line("memory", numbers, bar))
+    text = Text.assemble(
+        (f"{clients['connected']:>9,} ", "bold"), ("connected, ", "dim"),
+        (f"{clients['paused']:,}", "bold yellow" if clients["paused"] else "bold"),
+        (" paused, ", "dim"), f"{clients['sessions']:,}", (" sessions", "dim"),
+    )  # fmt: skip
+    return [_line("clients", text), *rows]
+
+
+def _use_line(label: str, use: Use, width: int, style: str, remark: str = "") -> Text:
+    limit = use["limit"] or 0
+    numbers = Text.assemble((f"{use['used']:>9,} ", "bold"), (f"of {limit:,}", "dim"))
+    cells = max(10, width - LABEL - NUMBERS - len(remark) - 2)
+    bar = _bar(use["used"] / max(1, limit), cells, style)
+    return _line(label, numbers, bar + Text(f"  {remark}", style="red") if remark else bar)
+
+
+# --- what flows, and what does not -------------------------------------------------------------
+
+
+def _traffic(history: History, status: Status) -> list[Text]:
+    now, before = status["traffic"], None if history.before is None else history.before["traffic"]
+    rows = []
+    for label, key in (("messages in", "publish_received"), ("messages out", "publish_sent")):
+        count = _count(now, key)
+        rate = history.rate(count, 0 if before is None else _count(before, key))
+        rows.append(_line(label, _counted(count, rate)))
+    return rows
+
+
+def _reasons(history: History, status: Status) -> list[Text]:
+    """Refusals and drops, the most frequent reasons first."""
+    before = history.before
+    refused_before = {} if before is None else before["gate"]["refused"]
+    dropped_before = {} if before is None else before["dropped"]
+    return [
+        *_counts(history, "refused", status["gate"]["refused"], refused_before),
+        *_counts(history, "dropped", status["dropped"], dropped_before),
+    ]
+
+
+def _counts(
+    history: History, label: str, counts: Mapping[str, int], before: Mapping[str, int]
+) -> list[Text]:
+    rows = []
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    for reason, count in ranked[:REASONS_SHOWN]:
+        text = _counted(count, history.rate(count, before.get(reason, 0)))
+        rows.append(_line(label, text + Text(f"  {reason}", style="yellow")))
+        label = ""
+    rest = sum(count for _, count in ranked[REASONS_SHOWN:])
+    if rest:
+        rows.append(_line("", Text(f"{rest:>9,}  for other reasons", style="dim")))
+    return rows or [_line(label, Text(f"{0:>9,}", style="dim"))]
+
+
+def _count(traffic: Mapping[str, object], key: str) -> int:
+    count = traffic[key]
+    assert isinstance(count, int)
+    return count
+
+
+def _counted(count: int, rate: float | None) -> Text:
+    per_s = "" if rate is None else f"{rate:,.0f}/s"
+    return Text.assemble((f"{count:>9,} ", "bold"), (f"{per_s:>12}", "cyan"))
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def _line(label: str, numbers: Text, rest: Text | None = None) -> Text:
+    text = Text(f"{label:<{LABEL}}", style="", no_wrap=True)
+    text.append_text(numbers)
+    if rest is not None:
+        text.append(" " * max(1, LABEL + NUMBERS - len(text)))
+        text.append_text(rest)
+    return text
+
+
+def _bar(share: float, cells: int, style: str) -> Text:
+    filled = round(cells * min(1.0, max(0.0, share)))
+    if share > 0 and not filled:
+        return Text.assemble(("▏", style), ("░" * (cells - 1), "bright_black"))
+    return Text.assemble(("█" * filled, style), ("░" * (cells - filled), "bright_black"))
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,105 @@
+"""Flowguard's own policy: pressure, window law, gate and cluster in one tick.
+
+The sample gives the node's pressure (design/overload.md 6.2). The law moves the node's own window
+by it (6.4), the gate its limit and its ladder (6.6). The own window is announced to the cluster,
+and what the cluster leaves of it is granted (6.3): to a client of unknown path the least window of
+all nodes, to others what `window_for` says. When a peer is lost, law and gate begin anew from
+half the window and 4 CONNECTs, because its clients are on their way.
+
+Without a cluster, and in one of a single node, the grant is the law's window.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Generic, Protocol, TypeVar, final
+
+from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.flow.law import WindowLaw
+from flowguard.flow.policy import Gate, Grant
+from flowguard.flow.pressure import pressure_of
+from flowguard.flow.signals import Objectives, Sample
+
+K = TypeVar("K")
+Tell = Callable[[PressureRecord], None]
+"""Takes what the other nodes should hear."""
+
+
+def tell_nobody(record: PressureRecord) -> None:
+    """For a node without others."""
+
+
+class RestartableGate(Gate[K], Protocol[K]):
+    """A gate that can be told that a crowd is coming."""
+
+    def peer_lost(self, now_s: float) -> None:
+        """A node of the cluster is gone: the limit starts anew, at its minimum."""
+
+
+@final
+class Flowguard(Generic[K]):
+    """Owns its law; gate and cluster belong to the node as well, and are the same objects."""
+
+    __slots__ = (
+        "_cluster",
+        "_gate",
+        "_in_force",
+        "_law",
+        "_lost",
+        "_objectives",
+        "_tell",
+        "gate",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        law: WindowLaw,
+        gate: RestartableGate[K],
+        objectives: Objectives,
+        cluster: Cluster | None = None,
+        tell: Tell = tell_nobody,
+    ) -> None:
+        self.name = name
+        self._gate: RestartableGate[K] = gate
+        self.gate: Gate[K] = gate
+        self._law = law
+        self._objectives = objectives
+        self._cluster = cluster
+        self._tell = tell
+        self._lost = 0
+        self._in_force = inf
+        """The largest window granted since the last tick; `inf` where only this node grants."""
+
+    def tick(self, sample: Sample) -> Grant:
+        """One step of both laws, and what the cluster leaves of it."""
+        now_s = sample.now_s
+        cluster = self._cluster
+        if cluster is not None and cluster.lost(now_s) > self._lost:
+            self._lost = cluster.lost(now_s)
+            self._law.peer_lost()
+            self._gate.peer_lost(now_s)
+        pressure = pressure_of(sample, self._objectives)
+        window, why = self._law.step(pressure, sample, self._in_force)
+        self._gate.tick(now_s, pressure.value)
+        if cluster is None:
+            return Grant(window, pressure, why)
+        record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
+        if record is not None:
+            self._tell(record)
+        granted = self._in_force = cluster.window_for(None, now_s)
+        if granted < window:
+            why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
+        return Grant(granted, pressure, why)
+
+    def window_for(self, path: frozenset[str] | None, now_s: float) -> float:
+        """The window of a client whose work touches the nodes of `path`; None: unknown, so all.
+
+        Ask here and not the cluster: the law has to know the largest window that is in force.
+        """
+        if self._cluster is None:
+            return self._law.window
+        window = self._cluster.window_for(path, now_s)
+        if window > self._in_force:
+            self._in_force = window
+        return window

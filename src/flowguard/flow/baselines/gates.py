@@ -1,0 +1,186 @@
+"""Gates without a buffer: a CONNECT is in at once, or it is answered with 137 at once.
+
+Nobody waits, so nothing expires, nothing is superseded and nothing is abandoned. None of them has a
+budget for refusing, a ladder or a hint: these are flowguard's, and what is compared lacks them
+(design/overload.md 6.6, first row of the table, and feature rows 7, 10 and 22).
+"""
+
+from typing import Final, Generic, TypeVar, final
+
+from flowguard.flow.adaptive import RestartableGate
+from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.verdict import Reason, Verdict
+
+K = TypeVar("K")
+
+CONNECTS_UNLIMITED: Final = 2**31 - 1
+"""The limit of a gate that has none."""
+CONNECT_RATE: Final = 500.0
+"""CONNECTs per second, HiveMQ's default (design/overload.md 1.1)."""
+CONNECT_BURST: Final = 1_000.0
+"""CONNECTs at once after a pause: twice the rate, HiveMQ's default."""
+
+
+class _Bufferless(Generic[K]):
+    """Who is inside, and how many were refused for what."""
+
+    __slots__ = ("_inside", "_rung", "refused")
+
+    def __init__(self) -> None:
+        self._inside: set[K] = set()
+        self._rung = Rung.BUFFER
+        self.refused: dict[Reason, int] = {}
+
+    @property
+    def limit(self) -> int:
+        """CONNECTs that may be in process now."""
+        return CONNECTS_UNLIMITED
+
+    @property
+    def in_process(self) -> int:
+        """CONNECTs admitted and not yet settled."""
+        return len(self._inside)
+
+    @property
+    def buffered(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Always 0."""
+        return 0
+
+    @property
+    def rung(self) -> Rung:
+        """Where on the shedding ladder the node stands."""
+        return self._rung
+
+    @property
+    def is_ready(self) -> bool:
+        """Never: nobody waits."""
+        return False
+
+    def settle(self, key: K, now_s: float) -> None:
+        """The CONNECT is answered, or its connection is gone; safe for who is not inside."""
+        self._inside.discard(key)
+
+    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
+        """Nobody waits."""
+        return None
+
+    def abandon_next(self) -> K | None:
+        """Nobody waits."""
+        return None
+
+    def tick(self, now_s: float, pressure: float) -> None:
+        """Nothing here adapts."""
+
+    def retry_after_s(self, draw: float) -> float:
+        """0: these gates give no hint."""
+        return 0.0
+
+    def may_accept(self, now_s: float) -> bool:
+        """Always: refusing has no budget."""
+        return True
+
+    def spent(self, cost_s: float, now_s: float) -> None:
+        """Not counted."""
+
+    def _admit(self, key: K) -> Verdict:
+        assert key not in self._inside
+        self._inside.add(key)
+        return Verdict.ADMIT
+
+    def _refuse(self, reason: Reason) -> Verdict:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        return Verdict.REJECT
+
+
+@final
+class OpenGate(_Bufferless[K]):
+    """Everybody is in at once; `rung` may be set, for those who close new sockets instead."""
+
+    __slots__ = ()
+
+    def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
+        """Always ADMIT."""
+        return self._admit(key)
+
+    def climb(self, rung: Rung) -> None:
+        """What happens to new sockets from now on."""
+        self._rung = rung
+
+
+@final
+class RejectGate(_Bufferless[K]):
+    """The limit of another gate, moved by that gate's law, and 137 for everybody beyond it.
+
+    The difference to flowguard is the buffer, the ladder and the budget for refusing, and nothing
+    else: `limit` is what flowguard's own gate finds, from the same CONNECTs that were admitted.
+    """
+
+    __slots__ = ("_lender",)
+
+    def __init__(self, lender: RestartableGate[K]) -> None:
+        super().__init__()
+        self._lender = lender
+
+    @property
+    def limit(self) -> int:
+        """The lender's."""
+        return self._lender.limit
+
+    def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
+        """ADMIT below the limit, else REJECT."""
+        if len(self._inside) >= self._lender.limit:
+            return self._refuse(Reason.GATE_LIMIT)
+        if self._lender.offer(key, arrival, now_s) is not Verdict.ADMIT:
+            self._lender.settle(key, now_s)
+            return self._refuse(Reason.GATE_LIMIT)
+        return self._admit(key)
+
+    def settle(self, key: K, now_s: float) -> None:
+        """The lender learns the time it took."""
+        super().settle(key, now_s)
+        self._lender.settle(key, now_s)
+
+    def tick(self, now_s: float, pressure: float) -> None:
+        """The lender's law moves the limit."""
+        self._lender.tick(now_s, pressure)
+
+    def peer_lost(self, now_s: float) -> None:
+        """The lender's limit starts anew."""
+        self._lender.peer_lost(now_s)
+
+
+@final
+class TokenBucketGate(_Bufferless[K]):
+    """A token per CONNECT; tokens come back at `rate`, and at most `burst` are kept.
+
+    The bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for a
+    while before it disconnects them (design/overload.md 1.1, KB entry); 4.28.9 and before answered
+    137 (source 004), which is what counts here.
+    """
+
+    __slots__ = ("_burst", "_filled_s", "_rate", "_tokens")
+
+    def __init__(self, rate: float = CONNECT_RATE, burst: float = CONNECT_BURST) -> None:
+        super().__init__()
+        assert rate > 0
+        assert burst >= 1
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._filled_s: float | None = None
+
+    def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
+        """ADMIT for a token, else REJECT."""
+        if self._filled_s is not None:
+            since_s = max(0.0, now_s - self._filled_s)
+            self._tokens = min(self._burst, self._tokens + since_s * self._rate)
+        self._filled_s = now_s
+        if self._tokens < 1:
+            return self._refuse(Reason.GATE_RATE)
+        self._tokens -= 1
+        return self._admit(key)

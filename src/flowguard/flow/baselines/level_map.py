@@ -1,0 +1,93 @@
+"""Levels: a pressure becomes one of ten, and each level has its window. No memory, no damping.
+
+HiveMQ works with levels 1, lowest, to 10, critical, which are computed every 100 ms; each takes the
+window of every client from 100 packets down towards 1, and all nodes apply the highest level of the
+cluster (source 004; design/overload.md 1.1). Neither the formula of the level nor the table of
+windows is published, so `level-map` stands for that family, and not for HiveMQ.
+
+Chosen here: levels 1 to 10 divide the pressures from half the objective to four times of it (store
+stopped, memory at 90 %: design/overload.md 6.2) evenly on a logarithmic scale, a factor of 1.26
+each; the windows fall by the same factor from level to level. Any memoryless map has what the
+experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
+(design/overload.md 0.4, E10).
+"""
+
+from math import exp, floor, log, log2
+from typing import Final, Generic, TypeVar, final
+
+from flowguard.flow.adaptive import Tell, tell_nobody
+from flowguard.flow.baselines.static import Judge
+from flowguard.flow.cluster import Cluster
+from flowguard.flow.policy import Gate, Grant
+from flowguard.flow.signals import Pressure, Sample
+
+K = TypeVar("K")
+
+LEVEL_MIN: Final = 1
+LEVEL_MAX: Final = 10
+PRESSURE_LOWEST: Final = 0.5
+"""Below it, level 1."""
+LEVELS_PER_DOUBLING: Final = 3
+"""So that level 10 begins at a pressure of 4."""
+
+
+def level_of(pressure: float) -> int:
+    """1 to 10; monotone."""
+    if pressure <= PRESSURE_LOWEST:
+        return LEVEL_MIN
+    steps = floor(LEVELS_PER_DOUBLING * log2(pressure / PRESSURE_LOWEST) + 1e-9)
+    return min(LEVEL_MAX, LEVEL_MIN + steps)
+
+
+def allowance_of(level: int, allowance_max: int) -> int:
+    """From `allowance_max` at level 1 to 1 at level 10, the same factor from level to level."""
+    assert LEVEL_MIN <= level <= LEVEL_MAX
+    share = (LEVEL_MAX - level) / (LEVEL_MAX - LEVEL_MIN)
+    return max(1, round(exp(log(allowance_max) * share)))
+
+
+@final
+class Levels:
+    """The level that counts: this node's, or the highest of its cluster, whatever the path."""
+
+    __slots__ = ("_allowance_max", "_cluster", "_tell")
+
+    def __init__(
+        self, allowance_max: int, cluster: Cluster | None = None, tell: Tell = tell_nobody
+    ) -> None:
+        self._allowance_max = allowance_max
+        self._cluster = cluster
+        self._tell = tell
+
+    def tick(self, pressure: Pressure, connects_limit: int, now_s: float) -> tuple[int, int]:
+        """The level, and its allowance; the cluster hears of this node's own."""
+        level = level_of(pressure.value)
+        cluster = self._cluster
+        if cluster is not None:
+            own = float(allowance_of(level, self._allowance_max))
+            record = cluster.announce(own, pressure.value, pressure.cause, connects_limit, now_s)
+            if record is not None:
+                self._tell(record)
+            for peer in cluster.peers(now_s):
+                level = max(level, level_of(peer.pressure))
+        return level, allowance_of(level, self._allowance_max)
+
+
+@final
+class LevelMap(Generic[K]):
+    """The window of the level of now, for everybody."""
+
+    __slots__ = ("_judge", "_levels", "gate", "name")
+
+    def __init__(self, name: str, levels: Levels, gate: Gate[K], judge: Judge) -> None:
+        self.name = name
+        self.gate: Gate[K] = gate
+        self._levels = levels
+        self._judge = judge
+
+    def tick(self, sample: Sample) -> Grant:
+        """CONNECTs are limited by the node's own pressure, packets by the cluster's level."""
+        pressure = self._judge(sample)
+        self.gate.tick(sample.now_s, pressure.value)
+        level, window = self._levels.tick(pressure, self.gate.limit, sample.now_s)
+        return Grant(float(window), pressure, f"level {level} of {LEVEL_MAX}")

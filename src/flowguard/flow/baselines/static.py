@@ -1,0 +1,40 @@
+"""Policies that ignore what they see: a fixed window, from one packet to no limit at all.
+
+`static-1`, `static-10`, `static-100` are what brokers with an in-flight cap do (EMQX `active_n`,
+Mosquitto `max_inflight_messages`: design/overload.md 1.2, 1.5). The best of them, found by search,
+is the measure for experiment E1. `unlimited` shows that a test bites (design/overload.md 7).
+"""
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar, final
+
+from flowguard.flow.policy import Gate, Grant
+from flowguard.flow.signals import Pressure, Sample
+
+K = TypeVar("K")
+Judge = Callable[[Sample], Pressure]
+"""What a sample means, against the node's objectives."""
+
+WINDOW_UNLIMITED: Final = 65_535
+"""The largest Receive Maximum that MQTT 5.0 can express: no client has more in process."""
+
+
+@final
+class Static(Generic[K]):
+    """The same window in every tick."""
+
+    __slots__ = ("_judge", "_why", "_window", "gate", "name")
+
+    def __init__(self, name: str, window: int, gate: Gate[K], judge: Judge) -> None:
+        assert 1 <= window <= WINDOW_UNLIMITED
+        self.name = name
+        self.gate: Gate[K] = gate
+        self._window = float(window)
+        self._judge = judge
+        self._why = "no limit" if window == WINDOW_UNLIMITED else f"fixed at {window}"
+
+    def tick(self, sample: Sample) -> Grant:
+        """The pressure is judged for the record, and for the gate."""
+        pressure = self._judge(sample)
+        self.gate.tick(sample.now_s, pressure.value)
+        return Grant(self._window, pressure, self._why)

@@ -1,0 +1,168 @@
+"""Refusing is work, too: its budget, the shedding ladder, and when the refused had better return.
+
+While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
+of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
+node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says how
+long one more would wait, and when it is worth coming back (`Outlook`). Source: design/overload.md
+0.5 and 6.6.
+"""
+
+from collections import deque
+from math import exp, inf
+from typing import Final, final
+
+from flowguard.flow.policy import Rung
+from flowguard.flow.signals import TICK_S
+
+CLOSE_FROM: Final = 2.0
+STOP_ABOVE: Final = 4.0
+CLIMB_TICKS: Final = 15
+"""So long pressure stays above a rung before the node climbs to it, ticks."""
+RELIEF: Final = 0.8
+"""A rung is left when the pressure is below this part of where it was entered."""
+
+RATE_WINDOW_S: Final = 2.0
+BUCKET_S: Final = 0.1
+CROWD_MIN_S: Final = 0.5
+"""So long somebody must have waited within the window before it tells a rate, seconds."""
+
+REFUSED_DECAY_S: Final = 10.0
+"""How long a refused client is expected back, time constant, seconds."""
+RETRY_MIN_S: Final = 1.0
+RETRY_MAX_S: Final = 40.0
+"""Bounds before the jitter, so that it survives them: hints are between 0.5 s and 60 s."""
+JITTER_MIN: Final = 0.5
+
+
+@final
+class RefusalBudget:
+    """Seconds of the loop that accepting and refusing may take: a token bucket.
+
+    In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
+    (invariant 16), if whoever starts a unit of work asks `allows` before and reports its cost.
+    """
+
+    __slots__ = ("_at_s", "_balance_s", "_burst_s", "_share")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._burst_s = share * TICK_S
+        self._balance_s = self._burst_s
+        self._at_s = -inf
+
+    def allows(self, now_s: float) -> bool:
+        """Whether one more unit of work may be started."""
+        self._refill(now_s)
+        return self._balance_s > 0.0
+
+    def spend(self, cost_s: float, now_s: float) -> None:
+        """A unit of work took `cost_s`; what nobody asked for leaves a debt."""
+        self._refill(now_s)
+        self._balance_s -= cost_s
+
+    def _refill(self, now_s: float) -> None:
+        balance_s = self._balance_s + self._share * (now_s - self._at_s)
+        self._balance_s = min(self._burst_s, balance_s)
+        self._at_s = now_s
+
+
+@final
+class Ladder:
+    """The rung of the node: up when pressure stays, down with hysteresis.
+
+    A hiccup stays in the signals for a second. A closed socket is a lost client, so the node climbs
+    only for what lasts longer; until then there is the buffer, and the bounds of everything.
+    """
+
+    __slots__ = ("_close_ticks", "_stop_ticks", "rung")
+
+    def __init__(self) -> None:
+        self.rung = Rung.BUFFER
+        self._close_ticks = 0
+        self._stop_ticks = 0
+
+    def step(self, pressure: float) -> None:
+        """Choose the rung for the node's pressure; once per tick."""
+        self._close_ticks = self._close_ticks + 1 if pressure >= CLOSE_FROM else 0
+        self._stop_ticks = self._stop_ticks + 1 if pressure > STOP_ABOVE else 0
+        stopped = self.rung is Rung.STOP
+        closing = self.rung is not Rung.BUFFER
+        if self._stop_ticks >= CLIMB_TICKS or (stopped and pressure >= RELIEF * STOP_ABOVE):
+            self.rung = Rung.STOP
+        elif self._close_ticks >= CLIMB_TICKS or (closing and pressure >= RELIEF * CLOSE_FROM):
+            self.rung = Rung.CLOSE
+        else:
+            self.rung = Rung.BUFFER
+
+
+@final
+class _Bucket:
+    """A tenth of a second."""
+
+    __slots__ = ("completed", "crowd_s", "since_s")
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.crowd_s = 0.0
+        self.completed = 0
+
+
+@final
+class Outlook:
+    """How fast the crowd drains, from the CONNECTs done in the last two seconds.
+
+    Only time in which somebody waited counts: else a node with one CONNECT per second would be
+    taken for one that can serve no more, and refuse the first small crowd.
+    """
+
+    __slots__ = ("_at_s", "_buckets", "_completed", "_crowd_s", "_patience_s", "_refused")
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._buckets: deque[_Bucket] = deque([_Bucket(-inf)])
+        self._at_s = -inf
+        self._crowd_s = 0.0
+        self._completed = 0
+        self._refused = 0.0
+
+    def advance(self, now_s: float, *, crowded: bool) -> None:
+        """Time went on; `crowded`: somebody has been waiting since the last call."""
+        buckets = self._buckets
+        elapsed_s = now_s - self._at_s
+        self._at_s = now_s
+        if self._refused:
+            self._refused *= exp(-elapsed_s / REFUSED_DECAY_S)
+        if crowded:
+            buckets[-1].crowd_s += elapsed_s
+            self._crowd_s += elapsed_s
+        if now_s - buckets[-1].since_s >= BUCKET_S:
+            buckets.append(_Bucket(now_s))
+        while now_s - buckets[0].since_s > RATE_WINDOW_S:
+            oldest = buckets.popleft()
+            self._crowd_s -= oldest.crowd_s
+            self._completed -= oldest.completed
+
+    def completed(self) -> None:
+        """A CONNECT left its place while somebody waited for one."""
+        self._buckets[-1].completed += 1
+        self._completed += 1
+
+    def refused(self) -> None:
+        """A CONNECT was refused, and its client will be back."""
+        self._refused += 1.0
+
+    @property
+    def completion_rate(self) -> float:
+        """CONNECTs done per second while somebody waits; 0: unknown."""
+        return self._completed / self._crowd_s if self._crowd_s >= CROWD_MIN_S else 0.0
+
+    def is_too_long(self, ahead: int) -> bool:
+        """Whether a client behind `ahead` others would run out of patience; unknown: no."""
+        rate = self.completion_rate
+        return rate > 0.0 and ahead + 1 > rate * self._patience_s
+
+    def retry_after_s(self, draw: float, waiting: int) -> float:
+        """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""
+        rate = self.completion_rate
+        drain_s = (waiting + self._refused) / rate if rate > 0.0 else self._patience_s
+        return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s))

@@ -1,0 +1,170 @@
+"""Protection: the eyes and hands of a policy on one node.
+
+Eyes: the observer, which the reactor, the journal and housekeeping report to. Hands: the window
+that every client's packets are counted against, the pool in which clients take turns once all of
+them together have as much in process as the node may, and the gate for CONNECTs. In between, every
+100 ms, the policy. The last decisions are kept for whoever asks why.
+"""
+
+from collections import deque
+from typing import Final, final
+
+from flowguard.config import FlowSettings
+from flowguard.flow import (
+    Cluster,
+    FairPool,
+    Gate,
+    Grant,
+    NodeWindow,
+    Observer,
+    Policy,
+    Shadow,
+    Tell,
+    make_policy,
+    tell_nobody,
+)
+from flowguard.session.connection import ServerConnection
+
+DECISIONS_MAX: Final = 256
+ROUNDING: Final = 1e-9
+"""A window of 9.9999999999 after a hundred multiplications is one of 10."""
+WITH_BUDGETS: Final = ("flowguard", "reject-at-limit")
+"""Policies under which all clients together are bounded, too; the others never heard of it."""
+UNBOUNDED: Final = 1 << 62
+MEMORY_SHARE: Final = 0.25
+"""Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
+
+
+@final
+class Protection:
+    """One per node; `settings.policy` decides, `settings.shadow_policy` watches."""
+
+    __slots__ = (
+        "_bytes_max",
+        "_carry",
+        "_memory_limit_bytes",
+        "_rationed",
+        "_units_limit",
+        "_units_max",
+        "decisions",
+        "gate",
+        "grant",
+        "observer",
+        "policy",
+        "pool",
+        "shadow",
+        "window",
+    )
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        memory_limit_bytes: int,
+        cluster: Cluster | None = None,
+        tell: Tell = tell_nobody,
+    ) -> None:
+        policy: Policy[ServerConnection] = make_policy(settings.policy, settings, cluster, tell)
+        self.shadow: Shadow[ServerConnection] | None = None
+        if settings.shadow_policy is not None:
+            shadow: Policy[int] = make_policy(settings.shadow_policy, settings)
+            policy = self.shadow = Shadow(policy, shadow)
+        self.policy = policy
+        self.gate: Gate[ServerConnection] = policy.gate
+        self.observer = Observer()
+        self.pool: FairPool[ServerConnection] = FairPool()
+        self._memory_limit_bytes = memory_limit_bytes
+        self._units_max = self._units_limit = UNBOUNDED
+        self._bytes_max = settings.unfinished_bytes_max or int(MEMORY_SHARE * memory_limit_bytes)
+        self.window = NodeWindow(settings.window_max)
+        if settings.policy in WITH_BUDGETS:
+            self._units_max = self._units_limit = settings.unfinished_max
+            self.window.units_max, self.window.bytes_max = self._units_max, self._bytes_max
+        if self.shadow is not None:
+            self.shadow.clients_over = self.window.over
+        self.grant = Grant(float(settings.window_max))
+        self.decisions: deque[tuple[float, Grant]] = deque(maxlen=DECISIONS_MAX)
+        """When, and what: one entry per change of the window."""
+        self._carry = 0.0
+        self._rationed: dict[ServerConnection, None] = {}
+        """Who has spent its credits of this round (`Grant.credits`)."""
+
+    def observe_memory(self, resident_bytes: int) -> None:
+        """What the process holds now."""
+        self.observer.memory(
+            resident_bytes / self._memory_limit_bytes,
+            self.window.in_process_bytes / self._bytes_max,
+        )
+
+    def tick(self, now_s: float) -> None:
+        """Ask the policy, and do what it says."""
+        window = self.window
+        self.observer.used(window.used_max / window.limit)
+        window.used_max = 0
+        active = len(window.busy) + len(self.pool)
+        before = self.grant
+        grant = self.grant = self.policy.tick(self.observer.take(now_s, window.in_process, active))
+        if grant.window != before.window:
+            self.decisions.append((now_s, grant))
+        # Nobody has half a place: 1.5 is one and two by turns, and on the average what was granted.
+        self._carry += min(grant.window, UNBOUNDED)
+        window.resize(int(self._carry + ROUNDING))
+        self._carry = max(0.0, self._carry - window.limit)
+        if grant.window < 1:
+            # Not even a packet for everybody: so many of those that want one have one.
+            self._units_limit = max(1, min(self._units_max, int(grant.window * active)))
+            window.shared = True
+        else:
+            self._units_limit = self._units_max
+        window.credits = grant.credits
+        window.credits_round += 1
+        rationed, self._rationed = self._rationed, {}
+        for connection in rationed:
+            connection.schedule()
+
+    # --- clients that wait for the whole node ------------------------------------------------
+
+    def paused(self, connection: ServerConnection, now_s: float) -> None:
+        """A client has packets and no room, though the node is not closed."""
+        inbound = connection.inbound
+        assert inbound is not None
+        window = inbound.window
+        if window.in_process >= self.window.limit:
+            return  # It goes on when one of its own is done.
+        if self.window.shared:
+            cost = window.take_charge()
+            self.pool.wait(connection, connection.tenant, 1.0, cost, now_s)
+        else:
+            assert self.window.credits is not None
+            self._rationed[connection] = None
+
+    def left(self, connection: ServerConnection) -> None:
+        """A client is gone; its packets in process are settled when their work is done."""
+        self.pool.leave(connection)
+        self._rationed.pop(connection, None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether somebody who waits for a turn may have one."""
+        return len(self.pool) > 0 and self._free > 0
+
+    @property
+    def _free(self) -> int:
+        window = self.window
+        if window.in_process_bytes >= window.bytes_max:
+            return 0
+        return self._units_limit - window.in_process - window.permits
+
+    def take_turns(self, now_s: float) -> None:
+        """Give permits to who is next, as many as there is room for."""
+        window = self.window
+        while (free := self._free) > 0:
+            connection = self.pool.next(now_s)
+            if connection is None:
+                break
+            permits = min(window.limit, max(1, free // (len(self.pool) + 1)))
+            assert connection.inbound is not None
+            connection.inbound.window.permit(permits)
+            connection.schedule()
+        if not self.pool and self._free > 0 and self.grant.window >= 1:
+            window.shared = False
+            self.pool.forget()

@@ -1,0 +1,7 @@
+"""What the broker shows of itself: it reads the node between two turns and changes nothing.
+
+- `status`   the node at this instant, JSON-ready; the source of everything else here
+- `explain`  one client: why it is paused, what is dropped for it, what the node decided lately
+- `metrics`  the same for Prometheus, read when somebody scrapes
+- `http`     the endpoint that serves all of it
+"""

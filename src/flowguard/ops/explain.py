@@ -1,0 +1,165 @@
+"""Why is this client paused, and what is dropped for it? What `/explain/CLIENT_ID` answers.
+
+Nothing is stored per connection for it: the reasons are read off the state they follow from, in
+the order in which admission asks for them (`flow/window`), and the node remembers its decisions.
+"""
+
+from typing import Final, TypedDict
+
+from flowguard.flow import Reason
+from flowguard.node.node import Node
+from flowguard.ops.status import Decision, Use, decisions_of
+from flowguard.session.connection import OUTBOX_SLACK_BYTES, ServerConnection
+from flowguard.session.session import Session
+from flowguard.types import MQTT_5, MQTT_311
+
+PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
+
+
+class Pause(TypedDict):
+    """One thing that keeps the broker from working on what a client sends."""
+
+    reason: str
+    """draining, journal, socket, window, turn or credits."""
+    text: str
+    """The same for people, with the numbers."""
+
+
+class Connected(TypedDict):
+    """The connection of a client."""
+
+    protocol: str
+    silent_s: float
+    """Since bytes came from it, or it was held back."""
+    keep_alive_s: float | None
+    """The silence that ends the connection; None: none does."""
+    window: Use
+    """Cost units of it in process."""
+    outbox_bytes: Use
+    socket_full: bool
+    """Its socket takes nothing more for now."""
+
+
+class Explanation(TypedDict):
+    """One client at one instant."""
+
+    client_id: str
+    now_s: float
+    connected: Connected | None
+    session_ends_s: float | None
+    """Unix time at which a session without connection ends; None: not foreseen."""
+    paused: list[Pause]
+    """Why it has to wait; empty: it does not."""
+    dropped: list[str]
+    """For which reasons a message that arrived now would be dropped for it."""
+    queue_messages: Use
+    queue_bytes: Use
+    inflight: Use
+    """QoS 1 and 2 messages sent to it and unacknowledged; its Receive Maximum may be less."""
+    subscriptions: Use
+    window: float
+    """What the node grants every client."""
+    why: str
+    decisions: list[Decision]
+    """Changes of the node's window, oldest first."""
+
+
+def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
+    """What holds for this client now; None: it has no session here."""
+    session = node.registry.sessions.get(client_id)
+    if session is None:
+        return None
+    limits = node.settings.session
+    connection = None if session.outbound is None else session.outbound.connection
+    return Explanation(
+        client_id=client_id,
+        now_s=now_s,
+        connected=None if connection is None else _connected(node, connection, now_s),
+        session_ends_s=session.ends_at_s,
+        paused=[] if connection is None else _pauses(node, connection),
+        dropped=_drops(node, session),
+        queue_messages=Use(used=len(session.queue), limit=limits.queue_messages_max),
+        queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
+        inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
+        subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
+        window=node.protection.grant.window,
+        why=node.protection.grant.why,
+        decisions=decisions_of(node),
+    )
+
+
+def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connected:
+    inbound, outbound = connection.inbound, connection.outbound
+    return Connected(
+        protocol=PROTOCOLS.get(connection.version, "3.1"),
+        silent_s=max(0.0, now_s - connection.last_received_s),
+        keep_alive_s=connection.keep_alive_s or None,
+        window=Use(
+            used=0 if inbound is None else inbound.window.in_process, limit=node.window.limit
+        ),
+        outbox_bytes=Use(used=outbound.outbox_bytes, limit=node.settings.session.outbox_bytes_max),
+        socket_full=outbound.blocked,
+    )
+
+
+def _pauses(node: Node, connection: ServerConnection) -> list[Pause]:
+    """Why what it sent, or would send, has to wait."""
+    pauses = []
+    outbox_bytes = connection.outbound.outbox_bytes
+    limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
+    if outbox_bytes > limit_bytes:
+        text = (
+            f"it does not take its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
+        )
+        pauses.append(Pause(reason="socket", text=text))
+    if not connection.drained:
+        pauses += _without_room(node, connection)
+    return pauses
+
+
+def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:
+    """Packets of it wait undecoded; for what?"""
+    inbound, window = connection.inbound, node.window
+    if inbound is None or inbound.window.room():
+        return []
+    if node.draining:
+        return [Pause(reason="draining", text="the node drains: it admits nothing any more")]
+    if window.closed:
+        operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
+        text = (
+            f"the journal is full: {operations:,} of {limit:,} operations, "
+            f"{node.journal.size_bytes:,} of {node.settings.flow.journal_bytes_max:,} bytes "
+            "wait for the store"
+        )
+        return [Pause(reason="journal", text=text)]
+    in_process = inbound.window.in_process
+    if in_process >= window.limit:
+        text = f"its window is spent: {in_process:,} of {window.limit:,} packets are in process"
+        return [Pause(reason="window", text=text)]
+    if window.shared:
+        text = (
+            f"clients take turns: {window.in_process:,} packets with {window.in_process_bytes:,} "
+            "bytes are in process, of all clients; that is as much as the node may have now"
+        )
+        return [Pause(reason="turn", text=text)]
+    text = f"its {window.credits} packets of this round are used up"
+    return [Pause(reason="credits", text=text)]
+
+
+def _drops(node: Node, session: Session) -> list[str]:
+    """Limits that are reached: the next message for this client would be dropped."""
+    limits = node.settings.session
+    queue = session.queue
+    outbound = session.outbound
+    reached = {
+        Reason.OFFLINE_QOS_0: outbound is None,
+        Reason.QUEUE_MESSAGES: len(queue) >= limits.queue_messages_max,
+        Reason.QUEUE_BYTES: queue.size_bytes >= limits.queue_bytes_max,
+        Reason.NODE_QUEUE_BYTES: node.queue_budget.used_bytes >= node.queue_budget.limit_bytes,
+        Reason.OUTBOX_BYTES: outbound is not None
+        and outbound.outbox_bytes >= limits.outbox_bytes_max,
+        Reason.NODE_OUTBOX_BYTES: outbound is not None
+        and outbound.blocked
+        and node.outbox_budget.used_bytes >= node.outbox_budget.limit_bytes,
+    }
+    return [str(reason) for reason, holds in reached.items() if holds]

@@ -1,0 +1,328 @@
+"""The state of a node at one instant, ready for JSON: what `/status` answers.
+
+The one place that knows where a node keeps its numbers: metrics, `flowguard top` and
+`flowguard explain` read what is written here. Numbers are in the unit that their name ends with;
+a pressure is a quotient by the objective of its signal, 1 is just at it (design/overload.md 6.2).
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import log
+from typing import Any, Final, TypedDict
+
+from flowguard import __version__
+from flowguard.config import FlowSettings
+from flowguard.flow import Budget, Grant, Signal
+from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
+from flowguard.flow.signals import Objectives
+from flowguard.node.node import Node
+
+DECISIONS_SHOWN: Final = 16
+"""The latest ones; what led to a pause is among them, or was more than a second ago."""
+UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
+UNBOUNDED: Final = 1 << 60
+"""A limit above this is none."""
+
+
+class Use(TypedDict):
+    """Something bounded; a limit of None: nobody set one."""
+
+    used: int
+    limit: int | None
+
+
+class Decision(TypedDict):
+    """One change of the window, and what led to it; all of a decision is None without a cause."""
+
+    at_s: float
+    """Unix time."""
+    window: float
+    pressure: float
+    why: str
+    signal: str | None
+    value: float | None
+    """What was observed, in `unit`."""
+    threshold: float | None
+    """The signal's objective, in `unit`."""
+    unit: str | None
+
+
+class WindowStatus(TypedDict):
+    limit: int
+    """Cost units that one client may have in process."""
+    limit_max: int
+    granted: float
+    """The law's own value; below 1 clients take turns."""
+    closed: bool
+    """Nothing is admitted: the journal is full, or the node drains."""
+    shared: bool
+    """Clients take turns."""
+
+
+class PressureStatus(TypedDict):
+    value: float
+    cause: str | None
+    signals: dict[str, float]
+    """Every signal by its objective."""
+
+
+class ClientsStatus(TypedDict):
+    connected: int
+    paused: int
+    maximum: int
+    sessions: int
+    subscriptions: int
+
+
+class UnfinishedStatus(TypedDict):
+    """Packets admitted and not yet done."""
+
+    packets: Use
+    """Cost units."""
+    bytes: Use
+
+
+class GateStatus(TypedDict):
+    """CONNECTs."""
+
+    limit: int
+    in_process: int
+    buffered: Use
+    buffered_bytes: Use
+    rung: str
+    accepted: int
+    refused: dict[str, int]
+
+
+class TrafficStatus(TypedDict):
+    """Totals since the start."""
+
+    connections_accepted: int
+    connections_closed: int
+    """At once, because the load was too high even to refuse them."""
+    connects_accepted: int
+    connects_refused: int
+    publish_received: int
+    publish_sent: int
+    publish_received_bytes: int
+    publish_sent_bytes: int
+    packets_received: int
+    packets_sent: int
+    received_bytes: int
+    sent_bytes: int
+    takeovers: int
+    clients_expired: int
+    wills_published: int
+    protocol_errors: int
+
+
+class JournalStatus(TypedDict):
+    operations: Use
+    bytes: Use
+    waiting_s: float
+    """How long the oldest work waits that is not in commit yet."""
+    committing_s: float
+    """How long the commit under way has taken so far."""
+
+
+class MemoryStatus(TypedDict):
+    resident_bytes: int
+    limit_bytes: int
+
+
+class Status(TypedDict):
+    """Everything that concerns the node as a whole."""
+
+    version: str
+    policy: str
+    now_s: float
+    started_s: float
+    draining: bool
+    window: WindowStatus
+    pressure: PressureStatus
+    why: str
+    """What the law did in the last tick, for people; empty: nothing yet."""
+    decisions: list[Decision]
+    """The latest changes of the window, oldest first."""
+    clients: ClientsStatus
+    unfinished: UnfinishedStatus
+    gate: GateStatus
+    dropped: dict[str, int]
+    """Messages not delivered to a subscriber, by reason."""
+    traffic: TrafficStatus
+    budgets: dict[str, Use]
+    """Bytes that all clients share, by what they are for."""
+    journal: JournalStatus
+    memory: MemoryStatus | None
+    shadow: dict[str, Any] | None
+    """What another policy would have done, where `flow.shadow_policy` names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A node, and how to look at it: its clock, and the memory of the process."""
+
+    node: Node
+    clock: Callable[[], float]
+    memory: Callable[[], MemoryStatus | None]
+
+    def status(self) -> Status:
+        return status_of(self.node, self.clock(), self.memory())
+
+
+def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> Status:
+    """The node at `now_s`; cost: the same for one client and for a million."""
+    flow, window, gate = node.settings.flow, node.window, node.gate
+    protection = node.protection
+    return Status(
+        version=__version__,
+        policy=protection.policy.name,
+        now_s=now_s,
+        started_s=node.started_s,
+        draining=node.draining,
+        window=WindowStatus(
+            limit=window.limit,
+            limit_max=window.limit_max,
+            granted=protection.grant.window,
+            closed=window.closed,
+            shared=window.shared,
+        ),
+        pressure=_pressure(protection.grant),
+        why=protection.grant.why,
+        decisions=decisions_of(node),
+        clients=ClientsStatus(
+            connected=node.connected_count,
+            paused=node.paused_count,
+            maximum=node.counters.clients_maximum,
+            sessions=len(node.registry.sessions),
+            subscriptions=len(node.router.table),
+        ),
+        unfinished=UnfinishedStatus(
+            packets=_use(window.in_process, window.units_max),
+            bytes=_use(window.in_process_bytes, window.bytes_max),
+        ),
+        gate=GateStatus(
+            limit=gate.limit,
+            in_process=gate.in_process,
+            buffered=Use(used=gate.buffered, limit=flow.connect_buffer_max),
+            buffered_bytes=Use(used=gate.buffered_bytes, limit=flow.connect_buffer_bytes_max),
+            rung=gate.rung.name.lower(),
+            accepted=node.counters.connects_accepted,
+            refused={str(reason): count for reason, count in gate.refused.items()},
+        ),
+        dropped={str(reason): count for reason, count in node.counters.dropped.items()},
+        traffic=_traffic(node),
+        budgets=_budgets(node),
+        journal=JournalStatus(
+            operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),
+            bytes=Use(used=node.journal.size_bytes, limit=flow.journal_bytes_max),
+            waiting_s=node.journal.waiting_s(now_s),
+            committing_s=node.journal.committing_s(now_s),
+        ),
+        memory=memory,
+        shadow=None if protection.shadow is None else asdict(protection.shadow.report()),
+    )
+
+
+def decisions_of(node: Node) -> list[Decision]:
+    """The latest changes of the window, oldest first."""
+    flow = node.settings.flow
+    window = float(flow.window_max)
+    changes = []
+    for at_s, grant in node.protection.decisions:
+        if grant.window != window:
+            changes.append((at_s, grant))
+        window = grant.window
+    return [_decision(at_s, grant, flow) for at_s, grant in changes[-DECISIONS_SHOWN:]]
+
+
+def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
+    cause, pressure = grant.pressure.cause, grant.pressure.value
+    decision = Decision(
+        at_s=at_s,
+        window=grant.window,
+        pressure=pressure,
+        why=grant.why,
+        signal=None,
+        value=None,
+        threshold=None,
+        unit=None,
+    )
+    if cause is not None:
+        threshold = _threshold(cause, objectives_of(flow))
+        decision["signal"] = str(cause)
+        decision["threshold"] = threshold
+        decision["unit"] = UNITS[cause]
+        decision["value"] = _observed(cause, grant.pressure.parts.get(cause, pressure), threshold)
+    return decision
+
+
+def _threshold(signal: Signal, objectives: Objectives) -> float:
+    """What is still fine, in the signal's own unit."""
+    return {
+        Signal.QUEUE: objectives.queue_s,
+        Signal.LOOP: objectives.loop_s,
+        Signal.STORE: objectives.store_s,
+        Signal.REPLICATION: objectives.replication_s,
+        Signal.MEMORY: objectives.memory_share,
+    }[signal]
+
+
+def _observed(signal: Signal, part: float, threshold: float) -> float:
+    """Back from a pressure to what was observed."""
+    if signal is not Signal.MEMORY:
+        return part * threshold
+    return threshold + MEMORY_FOURFOLD_SHARE * log(part, 4) if part > 0 else 0.0
+
+
+def _pressure(grant: Grant) -> PressureStatus:
+    pressure = grant.pressure
+    return PressureStatus(
+        value=pressure.value,
+        cause=None if pressure.cause is None else str(pressure.cause),
+        signals={str(signal): pressure.parts.get(signal, 0.0) for signal in Signal},
+    )
+
+
+def _use(used: int, limit: int) -> Use:
+    return Use(used=used, limit=limit if limit < UNBOUNDED else None)
+
+
+def _traffic(node: Node) -> TrafficStatus:
+    counters = node.counters
+    return TrafficStatus(
+        connections_accepted=counters.connections_accepted,
+        connections_closed=counters.connections_closed,
+        connects_accepted=counters.connects_accepted,
+        connects_refused=counters.connects_refused,
+        publish_received=counters.publish_received,
+        publish_sent=counters.publish_sent,
+        publish_received_bytes=counters.publish_bytes_received,
+        publish_sent_bytes=counters.publish_bytes_sent,
+        packets_received=counters.messages_received,
+        packets_sent=counters.messages_sent + counters.publish_sent,
+        received_bytes=counters.bytes_received,
+        sent_bytes=counters.bytes_sent,
+        takeovers=counters.takeovers,
+        clients_expired=counters.clients_expired,
+        wills_published=counters.wills_published,
+        protocol_errors=counters.malformed,
+    )
+
+
+def _budgets(node: Node) -> dict[str, Use]:
+    retained = node.router.retained
+    budgets = {
+        "queue": node.queue_budget,
+        "inflight": node.inflight.budget,
+        "outbox": node.outbox_budget,
+        "input": node.input_budget,
+        "state": node.state_budget,
+    }
+    uses = {name: _budget(budget) for name, budget in budgets.items()}
+    uses["retained"] = Use(used=retained.size_bytes, limit=node.settings.node.retained_bytes_max)
+    return uses
+
+
+def _budget(budget: Budget) -> Use:
+    return Use(used=budget.used_bytes, limit=budget.limit_bytes)

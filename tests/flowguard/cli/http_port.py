@@ -1,0 +1,23 @@
+"""A real broker's HTTP port, and `flowguard` commands that ask it."""
+
+from pathlib import Path
+
+from tests.interop.broker import PATIENCE_S, Broker, start
+
+ANNOUNCEMENT = "http on "
+
+
+def http_address(broker: Broker) -> str:
+    """HOST:PORT, from the second line that the broker prints."""
+    assert broker.process.stdout is not None
+    line = broker.process.stdout.readline()
+    assert line.startswith(ANNOUNCEMENT), line + Path(broker.log).read_text()
+    return line.removeprefix(ANNOUNCEMENT).strip()
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and complaints of `flowguard ARGUMENTS`."""
+    process = start(*arguments, environment={"COLUMNS": "100"})
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in stderr, stderr
+    return process.returncode, stdout, stderr

@@ -1,0 +1,120 @@
+"""`flowguard explain`: sentences for people, JSON for programs, and who is not known."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from flowguard.cli.explain import DROPS, sentences
+from flowguard.codec.packets import Connack
+from flowguard.ops.explain import Explanation, Pause, explain
+from tests.flowguard.cli.http_port import http_address, run
+from tests.flowguard.cli.test_serve import Caller
+from tests.interop.broker import Broker, running_broker
+from tests.support.stage import Stage
+
+
+def explanation(stage: Stage, client_id: str) -> Explanation:
+    found = explain(stage.node, client_id, stage.now_s)
+    assert found is not None
+    return found
+
+
+def test_a_client_that_waits_for_nothing() -> None:
+    stage = Stage()
+    stage.connect("c")
+    assert sentences(explanation(stage, "c"))[:2] == [
+        "c is connected (MQTT 5.0).",
+        "It is not paused: nothing that it sent has to wait.",
+    ]
+
+
+def test_a_pause_is_a_sentence() -> None:
+    stage = Stage()
+    stage.connect("c")
+    found = explanation(stage, "c")
+    found["paused"] = [Pause(reason="window", text="its window is spent: 1 of 1 packets")]
+    found["why"] = "cut by 0.5: store at 4.0 of its objective"
+    assert "It is paused: its window is spent: 1 of 1 packets." in sentences(found)
+    assert "The node now: cut by 0.5: store at 4.0 of its objective." in sentences(found)
+
+
+def test_a_client_that_is_away_and_whose_queue_is_full() -> None:
+    stage = Stage({"session": {"queue_messages_max": 1}})
+    client = stage.connect_durable("c")
+    client.subscribe("t", qos=1)
+    client.close()
+    stage.connect("p").publish("t", b"x", qos=1)
+    first, *rest = sentences(explanation(stage, "c"))
+    assert first.startswith("c is not connected; its session is kept until ")
+    assert "Dropped for it now: QoS 1 and 2 messages: its queue is full (messages)." in rest
+
+
+def test_what_a_slow_client_waits_for() -> None:
+    stage = Stage()
+    client = stage.connect("c", receive_maximum=1)
+    client.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("t", b"x", qos=1)
+    assert "2 messages wait for it: it has not acknowledged 1 that were sent." in sentences(
+        explanation(stage, "c")
+    )
+
+
+def test_every_reason_to_drop_has_words() -> None:
+    stage = Stage()
+    stage.connect("c")
+    found = explanation(stage, "c")
+    found["dropped"] = [str(reason) for reason in DROPS]
+    assert len([line for line in sentences(found) if line.startswith("Dropped")]) == len(DROPS)
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with running_broker(tmp_path_factory.mktemp("explain")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(broker: Broker) -> str:
+    return http_address(broker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client_id", ["plain", "with/slash", "[red]50 % [/red]"])
+def test_a_real_client(broker: Broker, address: str, client_id: str) -> None:
+    with Caller(broker, client_id=client_id) as caller:
+        assert isinstance(caller.read(), Connack)
+        code, stdout, stderr = run("explain", client_id, "--url", address)
+    assert code == 0, stderr
+    assert f"{client_id} is connected (MQTT 5.0)." in stdout
+    assert "subscriptions" in stdout
+
+
+@pytest.mark.slow
+def test_json_for_programs(broker: Broker, address: str) -> None:
+    with Caller(broker, client_id="c") as caller:
+        assert isinstance(caller.read(), Connack)
+        code, stdout, _ = run("explain", "c", "--json", "--url", f"http://{address}")
+    assert code == 0
+    assert json.loads(stdout)["client_id"] == "c"
+
+
+@pytest.mark.slow
+def test_an_unknown_client(address: str) -> None:
+    code, stdout, stderr = run("explain", "nobody", "--url", address)
+    assert code == 1
+    assert stdout == ""
+    assert "no session of a client 'nobody'" in stderr
+
+
+@pytest.mark.slow
+def test_no_broker_there() -> None:
+    code, _, stderr = run("explain", "c", "--url", "127.0.0.1:1")
+    assert code == 1
+    assert "no answer from 127.0.0.1:1" in stderr or "no answer from http://127.0.0.1:1" in stderr
+    assert "flowguard explain --url http://HOST:PORT" in stderr

@@ -1,0 +1,130 @@
+"""The laws without feedback: fixed windows, levels, rates (flow/baselines).
+
+1. A fixed window stays, whatever is seen.
+2. Levels run from 1 to 10, and never fall while the pressure rises; nor do allowances rise.
+3. Nothing is remembered: the same pressure gives the same grant, whatever was before.
+4. The highest pressure of the cluster decides on packets, the node's own on CONNECTs.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowguard.config import FlowSettings
+from flowguard.flow.baselines.gates import OpenGate
+from flowguard.flow.baselines.level_map import LevelMap, Levels, allowance_of, level_of
+from flowguard.flow.baselines.rate_limit import CREDITS_MAX, RateLimit
+from flowguard.flow.baselines.static import WINDOW_UNLIMITED, Static
+from flowguard.flow.cluster import Cluster, PressureRecord
+from flowguard.flow.policy import Policy
+from flowguard.flow.signals import Signal
+from tests.flowguard.flow.baselines.samples import judge, under
+
+PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
+
+
+def levels(cluster: Cluster | None = None) -> LevelMap[str]:
+    gate: OpenGate[str] = OpenGate()
+    return LevelMap("level-map", Levels(100, cluster), gate, judge)
+
+
+def rates(cluster: Cluster | None = None) -> RateLimit[str]:
+    gate: OpenGate[str] = OpenGate()
+    return RateLimit("rate-limit-v1", Levels(CREDITS_MAX, cluster), gate, judge)
+
+
+@pytest.mark.parametrize("window", [1, 10, 100, WINDOW_UNLIMITED])
+@given(pressure=PRESSURES)
+def test_a_fixed_window_stays_whatever_is_seen(window: int, pressure: float) -> None:
+    gate: OpenGate[str] = OpenGate()
+    policy = Static("static", window, gate, judge)
+    assert policy.tick(under(pressure)).window == window
+
+
+def test_a_fixed_window_still_reports_the_pressure_and_its_cause() -> None:
+    gate: OpenGate[str] = OpenGate()
+    grant = Static("static-10", 10, gate, judge).tick(under(3.0))
+    assert grant.pressure.value == pytest.approx(3.0)
+    assert grant.pressure.cause == "queue"
+    assert grant.why == "fixed at 10"
+    assert grant.credits is None
+
+
+def test_the_ten_levels_begin_where_they_are_said_to_begin() -> None:
+    assert [level_of(pressure) for pressure in (0.0, 0.5, 1.0, 2.0, 4.0, 16.0)] == [
+        1,
+        1,
+        4,
+        7,
+        10,
+        10,
+    ]
+
+
+def test_the_windows_of_the_levels_fall_from_a_hundred_to_one() -> None:
+    windows = [allowance_of(level, 100) for level in range(1, 11)]
+    assert windows == [100, 60, 36, 22, 13, 8, 5, 3, 2, 1]
+
+
+@given(st.lists(PRESSURES, min_size=2, max_size=30), st.integers(1, 65_535))
+def test_a_higher_pressure_never_gives_more(pressures: list[float], allowance_max: int) -> None:
+    found = [level_of(pressure) for pressure in sorted(pressures)]
+    assert all(1 <= level <= 10 for level in found)
+    allowed = [allowance_of(level, allowance_max) for level in found]
+    assert all(1 <= allowance <= allowance_max for allowance in allowed)
+    assert all(after <= before for before, after in pairwise(allowed))
+
+
+@pytest.mark.parametrize("build", [levels, rates])
+@given(history=st.lists(PRESSURES, max_size=20), pressure=PRESSURES)
+def test_nothing_is_remembered(
+    build: Callable[[], Policy[str]], history: list[float], pressure: float
+) -> None:
+    policy = build()
+    for past in history:
+        policy.tick(under(past))
+    assert policy.tick(under(pressure)) == build().tick(under(pressure))
+
+
+def test_a_noisy_pressure_swings_the_window_over_its_whole_range() -> None:
+    """What design/overload.md 0.4 measured in a toy, as a property of the map itself."""
+    windows = {levels().tick(under(pressure)).window for pressure in (0.4, 4.2)}
+    assert windows == {100.0, 1.0}
+
+
+@pytest.mark.parametrize("build", [levels, rates])
+@pytest.mark.parametrize("rule", ["path", "max"])
+def test_the_worst_node_of_the_cluster_sets_everybodys_level(
+    build: Callable[[Cluster | None], Policy[str]], rule: Literal["path", "max"]
+) -> None:
+    cluster = Cluster("own", 1, FlowSettings(cluster_rule=rule))
+    policy = build(cluster)
+    assert policy.tick(under(0.1)) == build(None).tick(under(0.1))
+    for node, pressure in (("a", 0.2), ("b", 4.1), ("c", 0.3)):
+        cluster.merge(PressureRecord(node, 1, 1, 50.0, pressure, Signal.STORE, 16), 0.0)
+    grant = policy.tick(under(0.1))
+    assert grant.why.startswith("level 10 of 10")
+    assert (grant.credits or grant.window) == 1
+    assert grant.pressure.value == pytest.approx(0.1)
+
+
+def test_a_node_tells_the_others_of_its_own_level_and_not_of_the_clusters() -> None:
+    told: list[PressureRecord] = []
+    cluster = Cluster("own", 1, FlowSettings())
+    cluster.merge(PressureRecord("worst", 1, 1, 1.0, 4.1, Signal.STORE, 16), 0.0)
+    gate: OpenGate[str] = OpenGate()
+    policy = LevelMap("level-map", Levels(100, cluster, told.append), gate, judge)
+    assert policy.tick(under(1.0)).window == 1
+    (record,) = told
+    assert (record.window, record.cause) == (22.0, Signal.QUEUE)
+    assert record.pressure == pytest.approx(1.0)
+
+
+def test_credits_fall_from_a_thousand_to_ten_packets_per_second_without_any_window() -> None:
+    grants = [rates().tick(under(pressure)) for pressure in (0.1, 1.0, 4.0)]
+    assert [grant.credits for grant in grants] == [CREDITS_MAX, 22, 1]
+    assert {grant.window for grant in grants} == {float(WINDOW_UNLIMITED)}

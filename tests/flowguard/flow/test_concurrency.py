@@ -1,0 +1,294 @@
+"""Laws of the concurrency limit (design/overload.md 6.6, after invariants 1, 7 and 9 of 6.8):
+
+1. It stays within [4, maximum], or at the maximum where that is smaller.
+2. It doubles per completed round while service is fast enough and all places are in use.
+3. Afterwards higher pressure never gives a larger next limit, from any state.
+4. A cut is judged by what was admitted after it: one cut per feedback delay.
+5. Against a server of fixed speed it settles where service takes about its objective.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START, ConcurrencyLimit
+from flowguard.flow.signals import PRESSURE_MAX, TICK_S
+
+OBJECTIVE_S = 0.25
+FAST_S = 0.1 * OBJECTIVE_S
+SLOW_S = 2.0 * OBJECTIVE_S
+
+PRESSURES = st.floats(0.0, PRESSURE_MAX, allow_nan=False)
+ROUNDS = st.tuples(st.floats(0.0, 4.0), st.integers(0, 40))
+"""CONNECTs that take so long, so many of them."""
+HISTORIES = st.lists(st.one_of(PRESSURES, ROUNDS), max_size=40)
+
+
+class Bench:
+    """A limit, and a clock."""
+
+    def __init__(self, limit_max: int = 1_024) -> None:
+        self.law = ConcurrencyLimit(limit_max, OBJECTIVE_S)
+        self.now_s = 0.0
+
+    @property
+    def limit(self) -> int:
+        return self.law.limit
+
+    def serve(self, service_s: float, count: int | None = None, *, used: int | None = None) -> None:
+        """`count` CONNECTs at once (absent: as many as there are places), all done together."""
+        count = self.limit if count is None else count
+        admitted_s = self.now_s
+        self.law.admitted(count if used is None else used)
+        self.now_s += service_s
+        for _ in range(count):
+            self.law.settled(admitted_s, self.now_s)
+
+    def tick(self, pressure: float = 0.0, in_process: int = 0) -> int:
+        self.now_s += TICK_S
+        self.law.tick(self.now_s, pressure, in_process)
+        return self.limit
+
+    def replay(self, history: Sequence[float | tuple[float, int]]) -> "Bench":
+        for event in history:
+            if isinstance(event, tuple):
+                self.serve(*event)
+            else:
+                self.tick(event)
+        return self
+
+
+def settled_bench(limit_max: int = 1_024) -> Bench:
+    """At its maximum, past the doubling."""
+    bench = Bench(limit_max)
+    while bench.limit < limit_max:
+        bench.serve(FAST_S)
+    bench.serve(FAST_S)
+    return bench
+
+
+@pytest.mark.parametrize(("limit_max", "start"), [(1_024, LIMIT_START), (10, 10), (3, 3), (1, 1)])
+def test_it_starts_at_sixteen_or_at_its_maximum(limit_max: int, start: int) -> None:
+    assert Bench(limit_max).limit == start
+
+
+@given(HISTORIES, st.integers(1, 2_000))
+def test_it_never_leaves_its_bounds(
+    history: list[float | tuple[float, int]], limit_max: int
+) -> None:
+    bench = Bench(limit_max)
+    for event in history:
+        bench.replay([event])
+        assert min(LIMIT_MIN, limit_max) <= bench.limit <= limit_max
+    bench.law.restart(bench.now_s)
+    assert bench.limit == min(LIMIT_MIN, limit_max)
+
+
+def test_it_doubles_with_every_round_of_fast_service_up_to_its_maximum() -> None:
+    bench = Bench(limit_max=100)
+    seen = []
+    for _ in range(5):
+        seen.append(bench.limit)
+        bench.serve(FAST_S)
+    assert seen == [16, 32, 64, 100, 100]
+
+
+def test_a_round_is_as_many_as_the_limit_and_counts_only_who_came_under_it() -> None:
+    bench = Bench()
+    bench.serve(FAST_S, LIMIT_START - 1, used=LIMIT_START)
+    assert bench.limit == LIMIT_START
+    bench.serve(FAST_S, 1)
+    assert bench.limit == 2 * LIMIT_START
+    for _ in range(4 * LIMIT_START):
+        bench.law.settled(bench.now_s - FAST_S, bench.now_s)
+    assert bench.limit == 2 * LIMIT_START
+
+
+def test_it_does_not_double_while_places_stay_free() -> None:
+    bench = Bench()
+    for _ in range(10):
+        bench.serve(FAST_S, used=LIMIT_START - 1)
+    assert bench.limit == LIMIT_START
+
+
+def test_a_slow_round_ends_the_doubling_for_good() -> None:
+    bench = Bench()
+    bench.serve(1.1 * OBJECTIVE_S)
+    bench.serve(FAST_S)
+    assert bench.limit == LIMIT_START
+    bench.serve(FAST_S, used=1)
+    assert bench.limit == LIMIT_START
+
+
+def test_one_slow_connect_in_ten_is_not_a_slow_round() -> None:
+    bench = Bench(limit_max=40)
+    bench.serve(SLOW_S, 1, used=LIMIT_START)
+    bench.serve(FAST_S, LIMIT_START - 1)
+    assert bench.limit == 32
+
+
+def test_a_round_is_judged_when_it_is_complete() -> None:
+    bench = Bench()
+    bench.serve(SLOW_S, 1, used=LIMIT_START)
+    assert bench.tick() == LIMIT_START
+    bench.serve(FAST_S, LIMIT_START - 1)
+    assert bench.limit == 2 * LIMIT_START
+
+
+def test_pressure_of_the_node_ends_the_doubling_too() -> None:
+    bench = Bench()
+    bench.tick(1.1)
+    bench.serve(FAST_S)
+    bench.tick(0.9)
+    bench.serve(FAST_S)
+    assert bench.limit == LIMIT_START
+
+
+def test_a_cut_ends_the_doubling_at_once() -> None:
+    bench = Bench()
+    cut = bench.tick(2.0)
+    bench.tick(0.9)
+    bench.serve(FAST_S)
+    assert bench.limit == cut < LIMIT_START
+
+
+@given(HISTORIES, PRESSURES, PRESSURES)
+def test_higher_pressure_never_gives_a_larger_next_limit(
+    history: list[float | tuple[float, int]], one: float, other: float
+) -> None:
+    lower, higher = sorted((one, other))
+    assert Bench().replay(history).tick(higher) <= Bench().replay(history).tick(lower)
+
+
+@given(HISTORIES, st.floats(0.01, 4.0), st.floats(0.01, 4.0))
+def test_slower_service_never_gives_a_larger_next_limit(
+    history: list[float | tuple[float, int]], one: float, other: float
+) -> None:
+    limits = []
+    for service_s in sorted((one, other)):
+        bench = Bench().replay(history)
+        bench.now_s += 5.0
+        for _ in range(200):
+            bench.law.settled(bench.now_s - service_s, bench.now_s)
+        limits.append(bench.tick())
+    assert limits[1] <= limits[0]
+
+
+@pytest.mark.parametrize(("pressure", "limit"), [(1.1, 1_024), (2.0, 861), (16.0, 512)])
+def test_a_tick_under_pressure_cuts_by_its_fourth_root(pressure: float, limit: int) -> None:
+    assert settled_bench().tick(pressure) == limit
+
+
+@pytest.mark.parametrize(("service_s", "limit"), [(SLOW_S, 861), (1_000 * OBJECTIVE_S, 512)])
+def test_slow_service_is_pressure_like_any_other(service_s: float, limit: int) -> None:
+    bench = settled_bench()
+    bench.serve(service_s)
+    assert bench.tick() == limit
+
+
+def test_a_cut_waits_for_its_effect_before_the_next() -> None:
+    bench = settled_bench()
+    bench.serve(SLOW_S)
+    after = bench.tick()
+    before_the_cut_s = bench.now_s - 0.01
+    for _ in range(ceil(SLOW_S / TICK_S)):
+        bench.law.settled(before_the_cut_s, bench.now_s)
+        assert bench.tick(2.0) == after
+    assert bench.tick(0.0) == after  # As slow as the old ones were, the cut has answered that.
+    assert bench.tick(2.0) < after
+
+
+def test_pressure_twice_as_bad_does_not_wait() -> None:
+    bench = settled_bench()
+    bench.serve(SLOW_S)
+    after = bench.tick()
+    assert bench.tick(4.0) == after
+    assert bench.tick(4.1) < after
+
+
+def test_service_times_are_forgotten_after_a_second() -> None:
+    bench = settled_bench()
+    bench.serve(1.1 * OBJECTIVE_S, 100)
+    bench.now_s += 1.0
+    bench.tick(2.0)
+    bench.tick(0.0)
+    cut = bench.limit
+    for _ in range(3):
+        bench.tick(0.0)
+    assert bench.limit > cut
+
+
+def test_calm_grows_a_used_limit_by_five_percent_and_an_unused_one_by_two() -> None:
+    used, unused = settled_bench(), settled_bench()
+    for bench in (used, unused):
+        bench.tick(16.0)
+        bench.tick(0.0)  # Holds.
+    for _ in range(2):
+        used.serve(FAST_S, 256)
+        assert used.tick() == unused.tick() == 512
+    used.serve(FAST_S, 256)
+    assert (used.tick(), unused.tick()) == (537, 522)
+
+
+def test_growth_takes_three_calm_ticks_in_a_row() -> None:
+    bench = settled_bench()
+    for pressure in (16.0, 0.0, 0.7, 0.7, 0.9, 0.7, 0.7, 1.2, 0.7, 0.7):
+        limit = bench.tick(pressure)
+    assert limit == 512
+    assert bench.tick(0.7) > 512
+
+
+def test_work_that_nobody_finishes_is_no_calm() -> None:
+    bench = settled_bench()
+    bench.tick(16.0)
+    for _ in range(30):
+        bench.tick(in_process=512)
+    assert bench.limit == 512
+
+
+def test_from_the_minimum_an_idle_node_is_back_at_its_maximum_in_half_a_minute() -> None:
+    bench = settled_bench()
+    for _ in range(30):
+        bench.tick(16.0)
+    assert bench.limit == LIMIT_MIN
+    ticks = 0
+    while bench.limit < 1_024:
+        bench.tick()
+        ticks += 1
+    assert 20.0 <= ticks * TICK_S <= 30.0
+
+
+def test_after_the_loss_of_a_peer_it_starts_again_at_four_and_doubles() -> None:
+    bench = settled_bench(64)
+    bench.law.restart(bench.now_s)
+    seen = []
+    for _ in range(5):
+        seen.append(bench.limit)
+        bench.now_s += 0.01
+        bench.serve(FAST_S)
+    assert seen == [4, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("rate", [20.0, 66.7, 500.0, 2_000.0])
+def test_against_a_server_of_fixed_speed_it_settles_at_its_objective(rate: float) -> None:
+    """A crowd without end: whoever is done is replaced at once; places are served in turn."""
+    law = ConcurrencyLimit(1_024, OBJECTIVE_S)
+    inside: deque[float] = deque()
+    now_s, ticked_s, pressures = 0.0, 0.0, []
+    while now_s < 30.0:
+        while len(inside) < law.limit:
+            inside.append(now_s)
+            law.admitted(len(inside))
+        now_s += 1.0 / rate
+        law.settled(inside.popleft(), now_s)
+        if now_s - ticked_s >= TICK_S:
+            ticked_s += TICK_S
+            law.tick(now_s, 0.0, len(inside))
+            if now_s > 5.0:
+                pressures.append(len(inside) / rate / OBJECTIVE_S)
+    fine = [pressure for pressure in pressures if 0.5 <= pressure <= 2.0]
+    assert len(fine) >= 0.95 * len(pressures)

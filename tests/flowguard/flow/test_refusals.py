@@ -1,0 +1,224 @@
+"""Laws of refusing (design/overload.md 6.6, invariant 16 of 6.8):
+
+1. In any T seconds a unit of work is started only within share * (T + 0.1 s).
+2. The ladder: below 2 buffer, 2 to 4 close, above 4 stop; down only with relief.
+3. The completion rate is that of a crowd: time in which nobody waits tells nothing.
+4. A hint is between 0.5 s and 60 s, jittered, and longer the more are waiting or refused.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowguard.flow.policy import Rung
+from flowguard.flow.refusals import CLIMB_TICKS, Ladder, Outlook, RefusalBudget
+from flowguard.flow.signals import TICK_S
+
+PATIENCE_S = 8.0
+PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
+DRAWS = st.floats(0.0, 1.0, exclude_max=True)
+
+
+# --- the budget ---
+
+
+@given(
+    st.floats(0.05, 1.0),
+    st.lists(st.tuples(st.floats(0.0, 0.5), st.floats(0.000_01, 0.05)), max_size=60),
+)
+def test_invariant_16_refusing_takes_its_share_of_any_time_and_one_unit(
+    share: float, units: list[tuple[float, float]]
+) -> None:
+    budget = RefusalBudget(share)
+    now_s = 0.0
+    done: list[tuple[float, float, float]] = []
+    for idle_s, cost_s in units:
+        now_s += idle_s
+        if budget.allows(now_s):
+            done.append((now_s, now_s + cost_s, cost_s))
+            now_s += cost_s
+            budget.spend(cost_s, now_s)
+    for first, (since_s, _, _) in enumerate(done):
+        worked_s = 0.0
+        for _, until_s, cost_s in done[first:]:
+            allowed_s = share * (until_s - since_s + TICK_S)
+            assert worked_s <= allowed_s + 1e-9  # Before the last unit: that one may overdraw.
+            worked_s += cost_s
+
+
+def test_what_nobody_asked_for_leaves_a_debt_that_only_time_repays() -> None:
+    budget = RefusalBudget(0.3)
+    budget.spend(0.33, 10.0)
+    assert not budget.allows(10.9)
+    assert budget.allows(11.1)
+
+
+def test_an_idle_budget_does_not_save_up_for_more_than_a_tick() -> None:
+    budget = RefusalBudget(0.3)
+    assert budget.allows(1_000.0)
+    budget.spend(0.3 * TICK_S, 1_000.0)
+    assert not budget.allows(1_000.0)
+
+
+# --- the ladder ---
+
+
+@pytest.mark.parametrize(
+    ("pressures", "rung"),
+    [
+        ([1.99], Rung.BUFFER),
+        ([2.0], Rung.CLOSE),
+        ([4.0], Rung.CLOSE),
+        ([4.01], Rung.STOP),
+        ([2.0, 1.6], Rung.CLOSE),
+        ([2.0, 1.59], Rung.BUFFER),
+        ([5.0, 3.2], Rung.STOP),
+        ([5.0, 3.19], Rung.CLOSE),
+        ([5.0, 1.6], Rung.CLOSE),
+        ([5.0, 1.59], Rung.BUFFER),
+        ([2.0, 1.59, 1.99], Rung.BUFFER),
+        ([5.0, 3.19, 3.9], Rung.CLOSE),
+    ],
+)
+def test_the_rung_follows_the_pressure_and_is_left_only_with_relief(
+    pressures: list[float], rung: Rung
+) -> None:
+    """Each pressure for as long as it takes to climb."""
+    ladder = Ladder()
+    for pressure in pressures:
+        for _ in range(CLIMB_TICKS):
+            ladder.step(pressure)
+    assert ladder.rung is rung
+
+
+def test_a_hiccup_closes_nobody_out() -> None:
+    """It stays in a signal for a second, which is ten ticks; what lasts is load."""
+    ladder = Ladder()
+    for _ in range(CLIMB_TICKS - 1):
+        ladder.step(16.0)
+    assert ladder.rung is Rung.BUFFER
+    ladder.step(1.0)
+    for _ in range(CLIMB_TICKS - 1):
+        ladder.step(16.0)
+    assert ladder.rung is Rung.BUFFER
+    ladder.step(16.0)
+    assert ladder.rung is Rung.STOP
+
+
+@given(st.lists(PRESSURES, max_size=40), PRESSURES, PRESSURES)
+def test_higher_pressure_never_gives_a_lower_rung(
+    history: list[float], one: float, other: float
+) -> None:
+    rungs = []
+    for last in sorted((one, other)):
+        ladder = Ladder()
+        for pressure in [*history, last]:
+            ladder.step(pressure)
+        rungs.append(ladder.rung)
+    assert rungs[0] <= rungs[1]
+
+
+# --- the outlook ---
+
+
+def crowd_of(
+    rate: float, seconds: float, *, refused: int = 0, crowded: bool = True, since_s: float = 0.0
+) -> Outlook:
+    """So many CONNECTs per second were done, for so long."""
+    outlook = Outlook(PATIENCE_S)
+    outlook.advance(since_s, crowded=False)
+    for done in range(int(rate * seconds)):
+        outlook.advance(since_s + (done + 1) / rate, crowded=crowded)
+        outlook.completed()
+    for _ in range(refused):
+        outlook.refused()
+    return outlook
+
+
+@pytest.mark.parametrize("rate", [4.0, 66.7, 5_000.0])
+@pytest.mark.parametrize("seconds", [1.0, 5.0])
+def test_the_rate_is_that_of_the_last_two_seconds(rate: float, seconds: float) -> None:
+    one_more = 0.5  # What is done at the very end counts, the time after it not yet.
+    measured = crowd_of(rate, seconds).completion_rate
+    assert measured == pytest.approx(rate, rel=0.05, abs=one_more)
+
+
+def test_a_rate_that_changed_is_known_after_two_seconds() -> None:
+    outlook = crowd_of(100.0, 3.0)
+    for done in range(30):
+        outlook.advance(3.0 + (done + 1) / 10.0, crowded=True)
+        outlook.completed()
+    assert outlook.completion_rate == pytest.approx(10.0, rel=0.1)
+
+
+def test_a_crowd_of_less_than_half_a_second_tells_no_rate() -> None:
+    outlook = crowd_of(100.0, 0.4)
+    assert outlook.completion_rate == 0.0
+    assert not outlook.is_too_long(1_000_000)
+
+
+def test_a_quiet_node_is_not_taken_for_a_slow_one() -> None:
+    """One CONNECT per second, and nobody waits: that says nothing of what the node can do."""
+    assert crowd_of(1.0, 10.0, crowded=False).completion_rate == 0.0
+
+
+def test_time_between_two_crowds_does_not_count() -> None:
+    outlook = crowd_of(100.0, 0.6)
+    outlook.advance(1.6, crowded=False)
+    assert outlook.completion_rate == pytest.approx(100.0, rel=0.05)
+
+
+def test_a_rate_is_forgotten_two_seconds_after_the_crowd() -> None:
+    outlook = crowd_of(100.0, 5.0)
+    outlook.advance(7.2, crowded=False)
+    assert outlook.completion_rate == 0.0
+
+
+def test_a_store_that_stands_still_tells_no_rate_and_nobody_is_refused_for_it() -> None:
+    outlook = crowd_of(100.0, 5.0)
+    for tenth in range(30):
+        outlook.advance(5.0 + tenth / 10.0, crowded=True)
+    assert not outlook.is_too_long(10_000)
+
+
+def test_who_would_wait_longer_than_its_patience_is_told_so() -> None:
+    outlook = crowd_of(100.0, 5.0)
+    fits = int(outlook.completion_rate * PATIENCE_S)
+    assert not outlook.is_too_long(fits - 1)
+    assert outlook.is_too_long(fits)
+
+
+# --- the hint ---
+
+
+@given(DRAWS, st.integers(0, 100_000), st.floats(0.5, 5_000.0), st.integers(0, 1_000))
+def test_a_hint_is_never_below_half_a_second_nor_above_a_minute(
+    draw: float, waiting: int, rate: float, refused: int
+) -> None:
+    assert 0.5 <= crowd_of(rate, 1.0, refused=refused).retry_after_s(draw, waiting) <= 60.0
+
+
+@pytest.mark.parametrize("waiting", [0, 1_000, 1_000_000])
+def test_hints_are_spread_threefold_at_the_bounds_too(waiting: int) -> None:
+    outlook = crowd_of(100.0, 2.0)
+    shortest, longest = (outlook.retry_after_s(draw, waiting) for draw in (0.0, 1.0))
+    assert longest == pytest.approx(3.0 * shortest)
+
+
+def test_a_hint_is_the_time_to_serve_all_who_wait_and_were_refused() -> None:
+    outlook = crowd_of(100.0, 2.0, refused=500)
+    assert outlook.retry_after_s(0.5, 1_000) == pytest.approx(15.0, rel=0.05)
+
+
+def test_the_refused_are_expected_back_for_some_seconds_only() -> None:
+    outlook = crowd_of(100.0, 2.0, refused=3_000)
+    for tenth in range(1_000):
+        outlook.advance(2.0 + tenth / 10.0, crowded=True)
+        for _ in range(10):
+            outlook.completed()
+    assert outlook.retry_after_s(0.5, 1_000) == pytest.approx(10.0, rel=0.05)
+
+
+def test_without_a_rate_the_hint_is_about_a_clients_patience() -> None:
+    outlook = Outlook(PATIENCE_S)
+    assert [outlook.retry_after_s(draw, 10) for draw in (0.0, 0.5)] == [4.0, 8.0]

@@ -1,0 +1,103 @@
+"""`Node.paused_count`: clients of which packets wait for room, no more and no less."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from flowguard.types import Publish
+from tests.support.stage import Client, Stage
+
+CLIENTS = 3
+
+
+def slow(**flow: int) -> tuple[Stage, Client]:
+    stage = Stage({"flow": flow})
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    stage.hold_commits = True
+    return stage, publisher
+
+
+def test_a_client_counts_once_from_its_first_packet_that_waits_until_none_does() -> None:
+    stage, publisher = slow(window_max=2)
+    for number in range(5):
+        publisher.publish("t", b"x", qos=1)
+        assert stage.node.paused_count == (number >= 2)
+    stage.release_commits()
+    assert stage.node.paused_count == 0
+
+
+def test_a_client_that_leaves_while_it_waits_is_not_counted_any_more() -> None:
+    stage, publisher = slow(window_max=1)
+    for _ in range(2):
+        publisher.publish("t", b"x", qos=1)
+    assert stage.node.paused_count == 1
+    publisher.connection.end(None, stage.now_s)
+    assert stage.node.paused_count == 0
+
+
+def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn() -> None:
+    stage, publisher = slow(window_max=2)
+    node = stage.node
+    durable = [Publish("t", b"x", qos=1, packet_id=number) for number in (1, 2)]
+    publisher.send(*durable, *(Publish("u", b"x") for _ in range(9)))
+    assert node.paused_count == 1
+    assert stage.held is not None
+    node.committed(stage.held, stage.now_s, 0.0)
+    stage.held = None
+    (connection,), node.runnable = node.runnable, []
+    connection.queued = False
+    connection.run(stage.now_s)
+    assert connection.queued, "its window holds two packets, and nine were left"
+    assert node.paused_count == 0
+
+
+class Pauses(RuleBasedStateMachine):
+    """Clients publish, leave and come back, with a store that sometimes does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage({"flow": {"window_max": 2, "unfinished_max": 3, "journal_ops_max": 8}})
+        self.stage.connect_durable("s").subscribe("t", qos=1)
+        self.clients: list[Client | None] = [None] * CLIENTS
+
+    @rule(index=st.integers(0, CLIENTS - 1), count=st.integers(1, 4))
+    def publish(self, index: int, count: int) -> None:
+        client = self.clients[index]
+        if client is None:
+            self.stage.release_commits()
+            client = self.clients[index] = self.stage.connect(f"c{index}")
+        for _ in range(count):
+            client.publish("t", b"x", qos=1)
+
+    @rule(index=st.integers(0, CLIENTS - 1))
+    def leave(self, index: int) -> None:
+        client = self.clients[index]
+        if client is not None:
+            client.connection.end(None, self.stage.now_s)
+            self.stage.settle()
+            self.clients[index] = None
+
+    @rule()
+    def hold(self) -> None:
+        self.stage.hold_commits = True
+
+    @rule()
+    def release(self) -> None:
+        self.stage.release_commits()
+
+    @rule()
+    def pass_time(self) -> None:
+        self.stage.advance(0.3)
+
+    @invariant()
+    def as_many_as_wait(self) -> None:
+        waiting = 0
+        for client in self.clients:
+            if client is not None and client.connection.inbound is not None:
+                waiting += client.connection.inbound.waiting_bytes > 0
+        assert self.stage.node.paused_count == waiting
+
+
+Pauses.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestPauses = Pauses.TestCase

@@ -1,0 +1,384 @@
+"""What a node grants its clients: by load, by weight, in turns; and what it tells them."""
+
+from typing import Any
+
+import pytest
+
+from flowguard.codec.packets import Connack, Connect, Puback
+from flowguard.node.protection import Protection
+from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
+from tests.support.stage import Client, Stage
+
+
+def slow(flow: dict[str, Any], publishers: int = 1, **sessions: int) -> tuple[Stage, list[Client]]:
+    """Publishers of QoS 1 to a durable session of a node whose store hangs."""
+    stage = Stage({"flow": flow, "session": sessions})
+    stage.connect_durable("s").subscribe("t", qos=1)
+    clients = [stage.connect(f"p{number}", version=MQTT_311) for number in range(publishers)]
+    stage.hold_commits = True
+    return stage, clients
+
+
+def messages(count: int, size_bytes: int = 0, topic: str = "t") -> list[Publish]:
+    return [Publish(topic, bytes(size_bytes), 1, packet_id=n) for n in range(1, count + 1)]
+
+
+def in_process(client: Client) -> int:
+    assert client.connection.inbound is not None
+    return client.connection.inbound.window.in_process
+
+
+def acknowledged(client: Client) -> list[int]:
+    return [packet.packet_id for packet in client.take() if isinstance(packet, Puback)]
+
+
+def commit(stage: Stage) -> None:
+    """The store finishes one batch, and hangs again."""
+    batch, stage.held = stage.held, None
+    assert batch is not None
+    stage.store.commit(batch.ops)
+    stage.node.committed(batch, stage.now_s, 0.0)
+    stage.settle()
+
+
+# --- load ----------------------------------------------------------------------------------------
+
+
+def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hundred() -> None:
+    stage, (client,) = slow({})
+    client.send(*messages(1))
+    stage.advance(3)
+    assert stage.node.window.limit == 1
+    assert stage.node.protection.grant.pressure.cause == "store"
+    stage.release_commits()
+    stage.advance(25)
+    assert stage.node.window.limit == 100
+
+
+def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
+    stage, (client,) = slow({})
+    client.send(*messages(1))
+    stage.advance(1)
+    decisions = stage.node.protection.decisions
+    assert decisions
+    assert all(grant.why for _, grant in decisions)
+    windows = [grant.window for _, grant in decisions]
+    assert windows == sorted(windows, reverse=True)
+    assert windows[-1] < 100
+
+
+def test_memory_above_its_objective_closes_the_window() -> None:
+    stage = Stage()
+    stage.node.protection.observe_memory(950_000_000)
+    stage.advance(1)
+    assert stage.node.window.limit < 100
+    assert stage.node.protection.grant.pressure.cause == "memory"
+
+
+# --- weight --------------------------------------------------------------------------------------
+
+
+def test_a_large_packet_takes_the_places_of_several() -> None:
+    stage, (client,) = slow({"window_max": 10, "cost_bytes": 1_000})
+    client.send(*messages(10, 2_500))
+    assert in_process(client) == 12  # Three each: the fourth was let in with one place left.
+    assert stage.node.counters.publish_received == 4
+    stage.release_commits()
+    assert acknowledged(client) == list(range(1, 11))
+    assert in_process(client) == 0
+
+
+def test_a_packet_heavier_than_the_window_is_possible_all_the_same() -> None:
+    stage, (client,) = slow({"window_max": 10, "cost_bytes": 1})
+    client.send(*messages(3, 5_000))
+    assert stage.node.counters.publish_received == 1
+    stage.release_commits()
+    assert acknowledged(client) == [1, 2, 3]
+
+
+def test_many_deliveries_take_the_places_of_several() -> None:
+    stage, (client,) = slow({"window_max": 10, "cost_deliveries": 2})
+    for number in range(5):
+        stage.hold_commits = False
+        stage.connect_durable(f"s{number}").subscribe("t", qos=1)
+    stage.hold_commits = True
+    client.send(*messages(10))
+    assert stage.node.counters.publish_received == 3  # Six deliveries weigh three above one.
+    stage.release_commits()
+    assert acknowledged(client) == list(range(1, 11))
+
+
+def test_what_follows_a_heavy_packet_in_its_batch_keeps_its_order() -> None:
+    stage, (client,) = slow({"window_max": 4, "cost_bytes": 100})
+    sizes = [0, 250, 0, 0, 350, 0, 0, 0, 0]
+    client.send(*[Publish("t", bytes(size), 1, packet_id=n) for n, size in enumerate(sizes, 1)])
+    stage.release_commits()
+    assert acknowledged(client) == list(range(1, 10))
+
+
+def test_acknowledgements_behind_a_heavy_packet_do_not_wait_for_its_room() -> None:
+    stage, (client,) = slow({"window_max": 1})
+    stage.hold_commits = False
+    client.subscribe("own", qos=1)
+    other = stage.connect("other")
+    other.publish("own", b"1", qos=1)
+    received = client.publishes(acknowledge=False)[0]
+    session = stage.node.registry.sessions["p0"]
+    assert session.inflight
+    stage.hold_commits = True
+    client.send(*messages(2), Puback(received.packet_id))
+    assert not session.inflight
+    assert in_process(client) == 1
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+def test_all_clients_together_have_no_more_in_process_than_the_node_may() -> None:
+    stage, clients = slow({"unfinished_max": 8}, publishers=5)
+    for client in clients:
+        client.send(*messages(20))
+    assert stage.node.window.in_process == 8
+    stage.release_commits()
+    for client in clients:
+        assert acknowledged(client) == list(range(1, 21))
+    assert stage.node.window.in_process == 0
+    assert not stage.node.window.shared
+
+
+def test_clients_take_turns_where_all_of_them_want_more() -> None:
+    stage, clients = slow({"unfinished_max": 4}, publishers=4)
+    for client in clients:
+        client.send(*messages(40))
+    done = dict.fromkeys(range(4), 0)
+    for _ in range(20):
+        commit(stage)
+        for number, client in enumerate(clients):
+            done[number] += len(acknowledged(client))
+    # The first one had the node for itself before the others came.
+    assert max(done.values()) - min(done.values()) <= 4
+    assert sum(done.values()) == 80
+
+
+def test_tenants_take_turns_whatever_the_number_of_their_clients() -> None:
+    stage = Stage({"flow": {"unfinished_max": 2}})
+    stage.connect_durable("s").subscribe("t", qos=1)
+    clients = {}
+    for number, tenant in enumerate(["many"] * 9 + ["one"]):
+        client = stage.attempt(Connect(f"c{number}", MQTT_311, username=tenant))
+        client.take()
+        clients[client.connection.session.client_id] = client  # type: ignore[union-attr]
+    stage.hold_commits = True
+    for client in clients.values():
+        client.send(*messages(100))
+    done = dict.fromkeys(clients, 0)
+    for _ in range(60):
+        commit(stage)
+        for name, client in clients.items():
+            done[name] += len(acknowledged(client))
+    assert done["c9"] == pytest.approx(sum(done.values()) / 2, abs=5)
+
+
+def test_bytes_in_process_are_bounded_for_the_whole_node() -> None:
+    stage, clients = slow({"unfinished_bytes_max": 1 << 20}, publishers=5)
+    for client in clients:
+        client.send(*messages(4, 300_000))
+    assert stage.node.window.in_process_bytes <= (1 << 20) + 300_000
+    stage.release_commits()
+    for client in clients:
+        assert acknowledged(client) == [1, 2, 3, 4]
+    assert stage.node.window.in_process_bytes == 0
+
+
+def test_a_window_below_one_lets_a_part_of_the_clients_have_a_packet_each() -> None:
+    stage, clients = slow({"window_floor": 0.1}, publishers=20)
+    clients[0].send(*messages(1))
+    stage.advance(10)
+    assert stage.node.protection.grant.window == pytest.approx(0.1)
+    for client in clients[1:]:
+        client.send(*messages(3))
+    stage.advance(0.1)
+    commit(stage)
+    assert sum(in_process(client) for client in clients) == 2
+    stage.release_commits()
+    assert acknowledged(clients[0]) == [1]
+    for client in clients[1:]:
+        assert acknowledged(client) == [1, 2, 3]
+
+
+def test_invariant_02_a_client_that_leaves_while_it_waits_or_has_its_turn_leaves_nothing() -> None:
+    stage, clients = slow({"unfinished_max": 2}, publishers=6)
+    for client in clients:
+        client.send(*messages(5))
+    for client in clients[::2]:
+        client.close()
+    commit(stage)
+    for client in clients[1::2]:
+        client.disconnect()
+    stage.release_commits()
+    window = stage.node.window
+    assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
+    assert (len(window.busy), len(stage.node.protection.pool), window.shared) == (0, 0, False)
+
+
+def test_a_rate_holds_a_client_back_until_the_next_tick() -> None:
+    stage = Stage({"flow": {"policy": "rate-limit-v1"}})
+    stage.advance(0.1)
+    credits = stage.node.window.credits
+    assert credits is not None
+    client = stage.connect("p", version=MQTT_311)
+    client.send(*messages(3 * credits))
+    assert len(acknowledged(client)) == credits
+    stage.advance(0.1)
+    assert len(acknowledged(client)) == credits
+    stage.advance(0.1)
+    assert len(acknowledged(client)) == credits
+
+
+def test_a_backlog_is_replayed_no_faster_than_the_window_and_live_messages_follow_it() -> None:
+    stage = Stage()
+    stage.connect_durable("s").subscribe("t", qos=1)
+    stage.node.registry.sessions["s"].outbound.connection.transport.disconnect(  # type: ignore[union-attr]
+        session_expiry_interval=600
+    )
+    publisher = stage.connect("p")
+    for number in range(20):
+        publisher.publish("t", b"%d" % number, qos=1)
+    stage.node.window.resize(3)
+    subscriber = stage.connect_durable("s")
+    publisher.publish("t", b"live", qos=1)
+    first = subscriber.publishes(acknowledge=False)
+    assert len(first) == 3
+    payloads = [packet.payload for packet in first]
+    for packet in first:
+        subscriber.send(Puback(packet.packet_id))
+    payloads += [packet.payload for packet in subscriber.publishes()]
+    assert payloads == [b"%d" % number for number in range(20)] + [b"live"]
+
+
+# --- what clients are told -----------------------------------------------------------------------
+
+
+def test_receive_maximum_is_what_the_node_allows_just_now_but_not_less_than_ten() -> None:
+    stage = Stage({"session": {"receive_maximum": 1_000}})
+    assert stage.connect("calm").connack.properties.receive_maximum == 100
+    stage.node.window.resize(40)
+    assert stage.connect("busy").connack.properties.receive_maximum == 40
+    stage.node.window.resize(1)
+    assert stage.connect("crowd").connack.properties.receive_maximum == 10
+
+
+def test_a_client_is_held_to_the_receive_maximum_it_was_told() -> None:
+    stage = Stage()
+    stage.node.window.resize(10)
+    client = stage.connect("p")
+    stage.node.window.resize(100)
+    client.send(*[Publish("t", b"", 2, packet_id=n) for n in range(1, 12)])
+    assert client.is_closed
+    assert client.inbox[-1].reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED  # type: ignore[union-attr]
+
+
+def test_who_is_refused_is_told_when_to_come_back() -> None:
+    stage = Stage({"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}})
+    stage.hold_commits = True
+    stage.attempt(Connect("first", properties=Properties(session_expiry_interval=60)))
+    refused = stage.attempt(Connect("second")).expect(Connack)
+    assert refused.reason_code == ReasonCode.SERVER_BUSY
+    ((name, value),) = refused.properties.user_properties
+    assert name == "retry-after-ms"
+    assert int(value) >= 500
+    old = stage.attempt(Connect("third", MQTT_311)).expect(Connack)
+    assert old.properties.user_properties == ()
+
+
+def test_a_hint_that_is_too_long_for_the_client_is_left_out() -> None:
+    """[MQTT-3.2.2-20] The refusal itself still fits."""
+    stage = Stage({"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}})
+    stage.hold_commits = True
+    stage.attempt(Connect("first", properties=Properties(session_expiry_interval=60)))
+    refused = stage.attempt(Connect("second", properties=Properties(maximum_packet_size=10)))
+    assert refused.expect(Connack).properties.user_properties == ()
+
+
+def test_who_asks_again_is_served_once() -> None:
+    stage = Stage({"flow": {"connects_in_process_max": 1}})
+    stage.hold_commits = True
+    stage.attempt(Connect("first", properties=Properties(session_expiry_interval=60)))
+    older = stage.attempt(Connect("again"))
+    newer = stage.attempt(Connect("again"))
+    assert older.is_closed
+    assert not older.inbox
+    stage.release_commits()
+    assert newer.expect(Connack).reason_code == 0
+
+
+def test_a_session_that_is_here_goes_before_new_ones() -> None:
+    stage = Stage({"flow": {"connects_in_process_max": 1}})
+    stage.connect_durable("known").disconnect(session_expiry_interval=600)
+    stage.hold_commits = True
+    stage.attempt(Connect("first", properties=Properties(session_expiry_interval=60)))
+    new = stage.attempt(Connect("new", properties=Properties(session_expiry_interval=60)))
+    known = stage.attempt(
+        Connect("known", clean_start=False, properties=Properties(session_expiry_interval=60))
+    )
+    commit(stage)
+    commit(stage)
+    assert known.expect(Connack).reason_code == 0
+    assert not new.inbox
+
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+def test_a_shadow_reports_and_changes_nothing() -> None:
+    """Invariant 15: the same history with and without it."""
+    histories = []
+    for shadow in (None, "static-1"):
+        stage, clients = slow({"shadow_policy": shadow, "window_max": 20}, publishers=3)
+        history: list[Any] = []
+        for _ in range(30):
+            for client in clients:
+                client.send(*messages(2))
+            stage.advance(0.1)
+            if stage.held is not None:
+                commit(stage)
+            history.append((stage.node.window.limit, [acknowledged(c) for c in clients]))
+        histories.append(history)
+    assert histories[0] == histories[1]
+    protection: Protection = stage.node.protection
+    assert protection.shadow is not None
+    report = protection.shadow.report()
+    assert report.policy == "static-1"
+    assert report.paused_ticks > 0
+
+
+@pytest.mark.parametrize("policy", ["unlimited", "static-1", "static-100", "vegas", "emqx-flag"])
+def test_the_policy_of_the_settings_decides(policy: str) -> None:
+    stage, (client,) = slow({"policy": policy})
+    stage.advance(0.1)
+    client.send(*messages(300))
+    expected = {"unlimited": 300, "static-1": 1, "static-100": 100}
+    if policy in expected:
+        assert in_process(client) == expected[policy]
+    stage.release_commits()
+    assert acknowledged(client) == list(range(1, 301))
+    assert stage.connect("new", version=MQTT_5).connack.reason_code == 0
+
+
+def test_a_rate_counts_packets_that_come_one_by_one_as_well() -> None:
+    stage = Stage({"flow": {"policy": "rate-limit-v1"}})
+    stage.advance(0.1)
+    credits = stage.node.window.credits
+    assert credits is not None
+    client = stage.connect("p", version=MQTT_311)
+    for packet in messages(credits + 5):
+        client.send(packet)
+    assert len(acknowledged(client)) == credits
+
+
+def test_nothing_overtakes_what_is_held_behind_a_heavy_packet() -> None:
+    stage, (client,) = slow({"window_max": 2, "cost_bytes": 100})
+    client.send(*messages(1, 500), *messages(3)[1:])
+    client.send(Publish("t", b"", 1, packet_id=4))
+    stage.release_commits()
+    assert acknowledged(client) == [1, 2, 3, 4]

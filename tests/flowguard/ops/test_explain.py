@@ -1,0 +1,123 @@
+"""`explain` names what holds a client back, and nothing that does not."""
+
+from flowguard.flow import Reason
+from flowguard.ops.explain import Explanation, explain
+from tests.support.stage import Client, Stage
+
+
+def explained(stage: Stage, client_id: str) -> Explanation:
+    explanation = explain(stage.node, client_id, stage.now_s)
+    assert explanation is not None
+    return explanation
+
+
+def reasons(stage: Stage, client_id: str) -> list[str]:
+    return [pause["reason"] for pause in explained(stage, client_id)["paused"]]
+
+
+def slow_store(settings: dict[str, dict[str, int]] | None = None) -> tuple[Stage, Client]:
+    """A publisher whose messages must be committed, by a store that does not answer."""
+    stage = Stage(settings)
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    stage.hold_commits = True
+    return stage, publisher
+
+
+def test_nobody_is_known_by_a_name_that_never_connected() -> None:
+    assert explain(Stage().node, "nobody", 0.0) is None
+
+
+def test_a_client_with_nothing_to_wait_for_is_not_paused() -> None:
+    stage = Stage()
+    client = stage.connect("c", keep_alive_s=10)
+    client.subscribe("a", "b")
+    stage.now_s += 3
+    shown = explained(stage, "c")
+    assert shown["paused"] == shown["dropped"] == []
+    assert shown["subscriptions"]["used"] == 2
+    assert shown["connected"] is not None
+    assert shown["connected"]["protocol"] == "5.0"
+    assert shown["connected"]["silent_s"] == 3
+    assert shown["connected"]["keep_alive_s"] == 15
+
+
+def test_the_protocol_is_named() -> None:
+    stage = Stage()
+    stage.connect("c", version=4)
+    connected = explained(stage, "c")["connected"]
+    assert connected is not None
+    assert connected["protocol"] == "3.1.1"
+
+
+def test_a_spent_window_is_the_reason_while_packets_wait() -> None:
+    stage, publisher = slow_store({"flow": {"window_max": 2}})
+    for _ in range(2):
+        publisher.publish("t", b"x", qos=1)
+    assert reasons(stage, "p") == [], "a full window alone holds nothing back"
+    publisher.publish("t", b"x", qos=1)
+    assert reasons(stage, "p") == ["window"]
+    connected = explained(stage, "p")["connected"]
+    assert connected is not None
+    assert connected["window"] == {"used": 2, "limit": 2}
+    stage.release_commits()
+    assert reasons(stage, "p") == []
+
+
+def test_a_full_journal_is_the_reason() -> None:
+    stage, publisher = slow_store({"flow": {"journal_ops_max": 2}})
+    for _ in range(4):
+        publisher.publish("t", b"x", qos=1)
+    assert reasons(stage, "p") == ["journal"]
+    assert reasons(stage, "s") == [], "who sends nothing is not paused"
+
+
+def test_draining_is_the_reason() -> None:
+    stage = Stage()
+    client = stage.connect("c")
+    stage.node.drain(stage.now_s)
+    stage.settle()
+    client.publish("t", b"x")
+    assert reasons(stage, "c") == ["draining"]
+
+
+def test_a_client_that_takes_no_answers_is_not_read() -> None:
+    stage = Stage({"session": {"outbox_bytes_max": 16 * 1024}})
+    client = stage.connect("c")
+    client.reads = False
+    while client.connection.wants_read:
+        client.publish("t", b"x", qos=1)
+    assert reasons(stage, "c") == ["socket"]
+    client.read_again()
+    assert reasons(stage, "c") == []
+
+
+def test_the_reason_has_a_sentence_with_numbers() -> None:
+    stage, publisher = slow_store({"flow": {"window_max": 1}})
+    for _ in range(2):
+        publisher.publish("t", b"x", qos=1)
+    (pause,) = explained(stage, "p")["paused"]
+    assert pause["text"] == "its window is spent: 1 of 1 packets are in process"
+
+
+def test_a_full_queue_is_why_messages_are_dropped() -> None:
+    stage = Stage({"session": {"queue_messages_max": 1}})
+    client = stage.connect_durable("c")
+    client.subscribe("t", qos=1)
+    client.close()
+    assert explained(stage, "c")["dropped"] == [Reason.OFFLINE_QOS_0]
+    stage.connect("p").publish("t", b"x", qos=1)
+    shown = explained(stage, "c")
+    assert shown["connected"] is None
+    assert shown["paused"] == []
+    assert shown["dropped"] == [Reason.OFFLINE_QOS_0, Reason.QUEUE_MESSAGES]
+    assert shown["queue_messages"] == {"used": 1, "limit": 1}
+    assert shown["session_ends_s"] == stage.now_s + 3_600
+
+
+def test_unacknowledged_messages_are_counted() -> None:
+    stage = Stage()
+    client = stage.connect("c")
+    client.subscribe("t", qos=1)
+    stage.connect("p").publish("t", b"x", qos=1)
+    assert explained(stage, "c")["inflight"]["used"] == 1

@@ -1,0 +1,144 @@
+"""The metrics: what Prometheus reads is what the node counts, and what the page lists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from flowguard.flow import Reason
+from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
+from flowguard.ops.status import MemoryStatus, View
+from tests.support.stage import Stage
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def view_of(stage: Stage) -> View:
+    memory = MemoryStatus(resident_bytes=1_000, limit_bytes=4_000)
+    return View(stage.node, lambda: stage.now_s, lambda: memory)
+
+
+def scrape(stage: Stage) -> Samples:
+    text = generate_latest(registry_of(view_of(stage))).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in parse(text)
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[f"flowguard_{name}", frozenset(labels.items())]
+
+
+def unit_of(name: str) -> str:
+    """What a name ends with, if that is a unit."""
+    last = name.removesuffix("_total").rpartition("_")[2]
+    return last if last in ("seconds", "bytes", "packets", "ratio") else "count"
+
+
+def test_every_metric_has_the_prefix_a_help_and_a_type() -> None:
+    for family in parse(generate_latest(registry_of(view_of(Stage()))).decode()):
+        assert family.name.startswith("flowguard_")
+        assert family.documentation.endswith("."), family.name
+        assert family.type in ("gauge", "counter", "histogram"), family.name
+
+
+def test_they_are_valid_openmetrics_too() -> None:
+    text = generate_openmetrics(registry_of(view_of(Stage()))).decode()
+    assert list(parse_openmetrics(text))
+
+
+def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
+    exported = set()
+    for family in parse(generate_latest(registry_of(view_of(Stage()))).decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        exported.add((name, family.type, unit_of(name), family.documentation))
+    row = r"^\| `(flowguard_\w+)`(?: by \w+)? \| (\w+) \| (\w+) \| (.+) \|$"
+    listed = re.findall(row, PAGE.read_text(), re.MULTILINE)
+    assert set(listed) == exported, "docs/operations.md: the table of metrics"
+    assert len(listed) == len(exported)
+
+
+def test_gauges_follow_the_node() -> None:
+    stage = Stage({"flow": {"window_max": 40}})
+    client = stage.connect("c")
+    client.subscribe("t", "u")
+    samples = scrape(stage)
+    assert value(samples, "clients_connected") == 1
+    assert value(samples, "sessions") == 1
+    assert value(samples, "subscriptions") == 2
+    assert value(samples, "window_packets") == value(samples, "window_max_packets") == 40
+    assert value(samples, "start_time_seconds") == stage.node.started_s
+    assert value(samples, "memory_resident_bytes") == 1_000
+    assert value(samples, "gate_rung", rung="buffer") == 1
+    assert value(samples, "gate_rung", rung="stop") == 0
+    client.close()
+    assert value(scrape(stage), "clients_connected") == 0
+
+
+def test_counters_have_their_reasons_from_the_start() -> None:
+    """A series that begins at 1 has no rate."""
+    stage = Stage({"session": {"queue_messages_max": 1}})
+    before = scrape(stage)
+    assert value(before, "messages_dropped_total", reason="queue_messages") == 0
+    assert value(before, "connects_refused_total", reason="gate_deadline") == 0
+    subscriber = stage.connect_durable("s")
+    subscriber.subscribe("t", qos=1)
+    subscriber.close()
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("t", b"x", qos=1)
+    stage.node.gate.refused[Reason.GATE_DEADLINE] = 7
+    after = scrape(stage)
+    assert value(after, "messages_dropped_total", reason="queue_messages") == 2
+    assert value(after, "connects_refused_total", reason="gate_deadline") == 7
+    assert before.keys() == after.keys()
+
+
+def test_each_reason_belongs_to_one_counter() -> None:
+    assert sorted(AT_THE_GATE + FOR_MESSAGES) == sorted(Reason)
+
+
+def test_no_series_is_named_after_a_client() -> None:
+    stage = Stage()
+    before = scrape(stage).keys()
+    for number in range(20):
+        stage.connect(f"client-{number}").publish("t", b"x", qos=1)
+    assert scrape(stage).keys() == before
+
+
+def test_waits_for_the_store_are_a_histogram() -> None:
+    stage = Stage()
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    at_once = value(scrape(stage), "journal_wait_seconds_count")
+    stage.hold_commits = True
+    for _ in range(3):
+        publisher.publish("t", b"x", qos=1)
+    stage.now_s += 0.2
+    stage.release_commits()
+    samples = scrape(stage)
+    assert value(samples, "journal_wait_seconds_bucket", le="0.1") == at_once
+    assert value(samples, "journal_wait_seconds_bucket", le="0.25") > at_once
+    count = value(samples, "journal_wait_seconds_count")
+    assert count == value(samples, "journal_wait_seconds_bucket", le="+Inf")
+    assert value(samples, "journal_wait_seconds_sum") == pytest.approx((count - at_once) * 0.2)
+
+
+def test_service_of_connects_is_a_histogram() -> None:
+    stage = Stage()
+    stage.hold_commits = True
+    stage.connect("c")
+    stage.now_s += 2
+    assert value(scrape(stage), "connect_service_seconds_count") == 0
+    stage.release_commits()
+    samples = scrape(stage)
+    assert value(samples, "connect_service_seconds_bucket", le="1.0") == 0
+    assert value(samples, "connect_service_seconds_bucket", le="2.5") == 1
+    assert value(samples, "connect_service_seconds_sum") == pytest.approx(2)
