@@ -15,11 +15,11 @@ FAST    := $(if $(wildcard .compiled/ready),.compiled/ready)
 serve: export PYTHONPATH := $(if $(FAST),$(CURDIR)/.compiled)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo test check spec bench lint compile
+.PHONY: help venv serve demo test check spec bench bench-overload scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 venv: $(DEV)  ## the virtual environment .venv, with everything that development needs
 	@echo ".venv is ready: $$($(PY) --version)"
@@ -50,6 +50,12 @@ spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 
 bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-overload: $(DEV)  ## three times the capacity for a minute, with and without protection; E1 to E12
+	@$(PY) -m benchmarks.overload $(ARGS)
+
+scoreboard: $(DEV)  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
+	@$(PY) -m benchmarks.overload --only scoreboard $(ARGS)
 
 .compiled/ready: $(DEV) scripts/compile.py $(SOURCES)
 	@echo 'compiling with mypyc, about a minute ...'

@@ -7,7 +7,9 @@ threads), which survives other processes better than a rate by the clock does.
 - `loadgen.c`   the clients, one thread of C, so that the generator does not decide the result:
   `clients.h` speaks MQTT, `measure.h` reads clocks, `wire.h` is shared with the sink
 - `sink.c`      a relay that does nothing else: what the generator itself can reach, row by row
-- `build`       compiles both when they changed
+- `flood.c`     clients that ask for more than there is, for `benchmarks.overload`; `crowd.h` holds
+  them, `mqtt5.h` speaks MQTT 5.0
+- `build`       compiles all three when they changed
 - `machine`     cores, pinning, memory of a process, the line that says where figures come from
 - `brokers`     how a server is started, found ready and ended; `peers`: the four that are known
 - `scenarios`   what is measured, and the goals

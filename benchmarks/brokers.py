@@ -33,6 +33,8 @@ class Running:
 
     pid: int
     port: int
+    log: Path
+    """What it writes to stdout and stderr, until it ends."""
 
 
 class Broker(ABC):
@@ -64,7 +66,7 @@ class Broker(ABC):
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
                 )
             try:
-                running = Running(process.pid, wait_until_ready(process, log, port))
+                running = Running(process.pid, wait_until_ready(process, log, port), log)
                 try:
                     yield running
                 finally:  # whatever else went wrong, a dead server is the reason

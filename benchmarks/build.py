@@ -1,4 +1,4 @@
-"""Compiles the two C programs on demand, into `.bench/bin`, named after their sources' digest."""
+"""Compiles the C programs on demand, into `.bench/bin`, named after their sources' digest."""
 
 import hashlib
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / ".bench"
-HEADERS = ("wire.h", "measure.h", "clients.h")
+HEADERS = ("wire.h", "measure.h", "clients.h", "mqtt5.h", "crowd.h")
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 

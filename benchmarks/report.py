@@ -234,13 +234,14 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def write(path: Path, section: str) -> None:
+def write(path: Path, section: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
     """Puts the section in the place of the last one; all else on the page stays."""
+    begin, end = markers
     page = path.read_text() if path.exists() else "# Benchmarks\n"
-    between = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)
+    between = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     if between.search(page):
         page = between.sub(lambda _: section, page, count=1)
-    elif BEGIN in page or END in page:
+    elif begin in page or end in page:
         raise ValueError(f"{path}: one of the two markers is missing")
     else:
         page = page.rstrip("\n") + "\n\n" + section + "\n"

@@ -1,7 +1,9 @@
 """`flowguard storm`: load for any MQTT broker."""
 
 import json
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import trio
@@ -18,6 +20,7 @@ from flowguard.errors import ConfigError
 from flowguard.storm import Crowd, CrowdPlan, Retry, RetryPolicy, Target, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
 
+KNOCK_S = 5.0
 LEVELS = {Version.V311: MQTT_311, Version.V5: MQTT_5}
 
 
@@ -40,6 +43,9 @@ def storm(
     outstanding: options.Outstanding = 10,
     backlog: options.Backlog = 200,
     rate: options.Rate = None,
+    slow: options.Slow = 1,
+    slow_rate: options.SlowRate = 0,
+    catch_up: options.CatchUp = 30.0,
     json_to: options.JsonTo = None,
     seed: options.Seed = 0,
 ) -> None:
@@ -53,6 +59,14 @@ def storm(
     if scenario is not Scenario.CONNECT:
         shape = _shape(scenario, clients, pairs)
         traffic = TrafficPlan(*shape, qos, payload, outstanding, backlog, rate, seconds)
+        if scenario is Scenario.SLOW_SUBSCRIBER:
+            traffic = replace(
+                traffic,
+                backlog=None,
+                late_s=catch_up,
+                slow=min(slow, clients),
+                slow_bytes_per_s=slow_rate,
+            )
     count = clients if traffic is None else traffic.clients
     policy = RetryPolicy(retry, retry_first, retry_max)
     crowd = CrowdPlan(count, policy, timeout, connect_seconds, hold, durable, seed)
@@ -76,7 +90,7 @@ def _shape(scenario: Scenario, clients: int, pairs: int) -> tuple[int, int, int]
     match scenario:
         case Scenario.PAIRS:
             return pairs, 1, 1
-        case Scenario.FANOUT:
+        case Scenario.FANOUT | Scenario.SLOW_SUBSCRIBER:
             return 1, 1, clients
         case _:
             return 1, clients, 1
@@ -87,7 +101,12 @@ def _resolve(address: str, connections: int, version: int, messages: Console) ->
     try:
         host, port = parse_address(address)
         require_descriptors(connections)
-        return Target.resolve(host, port, version)
+        target = Target.resolve(host, port, version)
+        # A crowd would go on trying, as crowds do: whoever mistyped the port should know at once.
+        socket.create_connection((host, port), KNOCK_S).close()
+        return target
+    except ConnectionRefusedError:
+        why = f"nobody listens on {address}; start a broker there, for example with: make serve"
     except ConfigError as error:
         why = str(error)
     except OSError as error:

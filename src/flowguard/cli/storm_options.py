@@ -8,7 +8,7 @@ import typer
 
 from flowguard.storm import Retry
 
-CROWD, MESSAGES, RESULT = "Clients", "Messages (pairs, fanout, fanin)", "Result"
+CROWD, MESSAGES, SLOWNESS, RESULT = "Clients", "Messages", "slow-subscriber", "Result"
 
 
 class Scenario(StrEnum):
@@ -18,6 +18,7 @@ class Scenario(StrEnum):
     PAIRS = "pairs"
     FANOUT = "fanout"
     FANIN = "fanin"
+    SLOW_SUBSCRIBER = "slow-subscriber"
 
 
 class Version(StrEnum):
@@ -32,7 +33,8 @@ What = Annotated[
     Scenario,
     typer.Argument(
         help="connect: clients come all at once and stay. pairs: one publisher to one "
-        "subscriber, many times. fanout: one to many. fanin: many to one."
+        "subscriber, many times. fanout: one to many. fanin: many to one. slow-subscriber: one to "
+        "many, of which some do not read while it publishes."
     ),
 ]
 
@@ -43,7 +45,8 @@ Clients = Annotated[
     typer.Option(
         min=1,
         rich_help_panel=CROWD,
-        help="Of connect; the many of fanout (subscribers) and fanin (publishers).",
+        help="Of connect; the many of fanout and slow-subscriber (subscribers) and of fanin "
+        "(publishers).",
     ),
 ]
 Pairs = Annotated[int, typer.Option(min=1, rich_help_panel=CROWD, help="Of pairs.")]
@@ -97,7 +100,9 @@ Outstanding = Annotated[
 Backlog = Annotated[
     int,
     typer.Option(
-        min=1, rich_help_panel=MESSAGES, help="Messages on their way to a subscriber, any QoS."
+        min=1,
+        rich_help_panel=MESSAGES,
+        help="Messages on their way to a subscriber, any QoS; slow-subscriber has no such bound.",
     ),
 ]
 Rate = Annotated[
@@ -106,6 +111,26 @@ Rate = Annotated[
         min=0.001,
         rich_help_panel=MESSAGES,
         help="Messages per second of a publisher; otherwise as fast as the bounds allow.",
+    ),
+]
+
+# --- slow subscribers ----------------------------------------------------------------------------
+
+Slow = Annotated[
+    int, typer.Option(min=0, rich_help_panel=SLOWNESS, help="Subscribers that read slowly.")
+]
+SlowRate = Annotated[
+    int,
+    typer.Option(
+        min=0, rich_help_panel=SLOWNESS, help="What each of them reads, bytes per second."
+    ),
+]
+CatchUp = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        rich_help_panel=SLOWNESS,
+        help="How long they may read at full speed when nobody publishes any more, seconds.",
     ),
 ]
 

@@ -41,6 +41,8 @@ def show_result(finished: Crowd | Traffic, title: str, console: Console) -> None
             console.print("[red]No message was sent: not all clients got in and subscribed.[/red]")
         else:
             console.print(_messages(finished.tally))
+            if finished.plan.slow:
+                console.print(_slowness(finished.tally))
 
 
 def _connect_tally(running: Crowd | Traffic) -> ConnectTally:
@@ -151,13 +153,26 @@ def _messages(tally: TrafficTally) -> Table:
     table.add_row("missing", f"{tally.missing:,}", f"of {tally.expected:,} deliveries")
     lost = "red" if tally.acknowledged_lost else ""
     table.add_row(Text("acknowledged and lost", style=lost), f"{tally.acknowledged_lost:,}", "")
-    for count, name in ((tally.refused, "refused"), (tally.duplicates, "duplicates")):
+    for count, name, what in (
+        (tally.refused, "refused", _codes(tally.refusals)),
+        (tally.duplicates, "duplicates", ""),
+    ):
         if count:
-            table.add_row(name, f"{count:,}", "")
+            table.add_row(name, f"{count:,}", what)
     if tally.acknowledgement.count:
         latencies = tally.acknowledgement
         table.add_row("acknowledgement", _ms(latencies, 50), _p99(latencies))
     table.add_row("delivery", _ms(tally.delivery, 50), _p99(tally.delivery))
+    return table
+
+
+def _slowness(tally: TrafficTally) -> Table:
+    table = _table("slow subscribers")
+    table.add_row("received", f"{tally.slow_received:,}", "")
+    lost = "red" if tally.slow_lost else ""
+    table.add_row(Text("acknowledged and lost", style=lost), f"{tally.slow_lost:,}", "")
+    table.add_row("longest silence", f"{tally.silence_s:,.1f} s", "no acknowledgement for anybody")
+    table.add_row("caught up after", f"{tally.catch_up_s:,.1f} s", "from the last PUBLISH")
     return table
 
 

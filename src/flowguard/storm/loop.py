@@ -12,16 +12,13 @@ from collections.abc import Callable
 from enum import Enum
 from itertools import count
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SO_ERROR, SOCK_STREAM, SOL_SOCKET, socket
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 import trio
 
-from flowguard.codec import PacketDecoder
+from flowguard.codec import Packet, PacketDecoder
 from flowguard.errors import PeerError
 from flowguard.storm.plan import Target
-
-if TYPE_CHECKING:
-    from flowguard.storm.client import Client
 
 READ_BYTES: Final = 64 * 1024
 EVENTS_MAX: Final = 512
@@ -47,14 +44,29 @@ class Fate(Enum):
     LOCAL = "local"
 
 
+class Owner(Protocol):
+    """Whoever a connection belongs to."""
+
+    def opened(self, now_s: float) -> None:
+        """TCP is there."""
+
+    def receive(self, packet: Packet, now_s: float) -> None:
+        """A packet from the broker."""
+
+    def closed(self, fate: Fate, now_s: float) -> None:
+        """The connection is gone, and not by its owner."""
+
+
 @final
 class Wire:
     """One TCP connection of a client."""
 
-    __slots__ = ("_loop", "decoder", "dialing", "interest", "out", "owner", "sock")
+    __slots__ = ("_loop", "decoder", "dialing", "interest", "out", "owner", "reads", "sock")
 
-    def __init__(self, loop: "Loop", owner: "Client", sock: socket, version: int) -> None:
+    def __init__(self, loop: "Loop", owner: Owner, sock: socket, version: int) -> None:
         self._loop = loop
+        self.reads = True
+        """False: what the broker sends stays in the socket; see `hold` and `read`."""
         self.owner = owner
         self.sock = sock
         self.decoder = PacketDecoder(PACKET_BYTES_MAX, version, "client")
@@ -67,6 +79,21 @@ class Wire:
         if not self.out:
             self._loop.dirty.append(self)
         self.out += data
+
+    def hold(self) -> None:
+        """Read no more by itself."""
+        self.reads = False
+        self._loop.watch(self)
+
+    def release(self) -> None:
+        """Read again whatever comes."""
+        self.reads = True
+        self._loop.watch(self)
+
+    def read(self, size_bytes: int) -> None:
+        """Take at most so many bytes out of the socket, whether or not reading is on hold."""
+        if self.sock.fileno() >= 0 and not self.dialing:
+            self._loop.read(self, size_bytes)
 
     def close(self) -> None:
         """End it; whatever was written and not sent is tried once."""
@@ -90,7 +117,7 @@ class Loop:
         """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
         heapq.heappush(self._timers, (at_s, next(self._sequence), callback))
 
-    def dial(self, owner: "Client", now_s: float) -> Wire | None:
+    def dial(self, owner: Owner, now_s: float) -> Wire | None:
         """Start to connect; `owner.opened` or `owner.closed` follows. None: not even started."""
         try:
             sock = socket(self.target.family, SOCK_STREAM)
@@ -142,7 +169,7 @@ class Loop:
             elif event & WRITE:
                 self._flush(wire)
             if event & ~WRITE and wire.sock.fileno() >= 0 and not wire.dialing:
-                self._read(wire)
+                self.read(wire, READ_BYTES)
         due = 0
         while self._timers and self._timers[0][0] <= now_s and due < DUE_MAX:
             heapq.heappop(self._timers)[2](now_s)
@@ -160,12 +187,13 @@ class Loop:
             self._lost(wire, _fate(error))
             return
         wire.dialing = False
-        self._set_interest(wire, READ)
+        self.watch(wire)
         wire.owner.opened(now_s)
 
-    def _read(self, wire: Wire) -> None:
+    def read(self, wire: Wire, size_bytes: int) -> None:
+        """One read of at most `size_bytes`, and whatever packets it completes."""
         try:
-            data = wire.sock.recv(READ_BYTES, MSG_DONTWAIT)
+            data = wire.sock.recv(size_bytes, MSG_DONTWAIT)
         except BlockingIOError:
             return
         except OSError:
@@ -195,9 +223,13 @@ class Loop:
             except OSError:
                 return  # What the broker said before comes first; its reset is read after it.
             del wire.out[:size]
-        self._set_interest(wire, READ | WRITE if wire.out else READ)
+        self.watch(wire)
 
-    def _set_interest(self, wire: Wire, interest: int) -> None:
+    def watch(self, wire: Wire) -> None:
+        """Wait for what the connection needs now: bytes to read, room to write."""
+        if wire.dialing or wire.sock.fileno() < 0:
+            return
+        interest = (READ if wire.reads else 0) | (WRITE if wire.out else 0)
         if interest != wire.interest:
             self._epoll.modify(wire.sock.fileno(), interest)
             wire.interest = interest

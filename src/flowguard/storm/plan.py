@@ -83,7 +83,8 @@ class CrowdPlan:
 class TrafficPlan:
     """Groups of publishers and subscribers; each publisher writes to all subscribers of its group.
 
-    pairs: many groups of 1 and 1; fan-out: one group of 1 and many; fan-in: one of many and 1.
+    pairs: many groups of 1 and 1; fan-out: one group of 1 and many; fan-in: one of many and 1;
+    slow subscriber: fan-out, some read slowly or not at all while messages are published.
     """
 
     groups: int
@@ -93,18 +94,25 @@ class TrafficPlan:
     payload_bytes: int = 64
     outstanding: int = 10
     """QoS 1 and 2 messages of a publisher without PUBACK or PUBCOMP, messages."""
-    backlog: int = 200
-    """Messages on their way to a subscriber, messages; more than a broker queues, and it drops."""
+    backlog: int | None = 200
+    """Messages on their way to a subscriber, messages; more than a broker queues, and it drops.
+
+    None: no bound, the publisher does not care what arrives.
+    """
     rate_per_s: float | None = None
     """Messages per second of each publisher; None: as fast as the bounds allow."""
     seconds: float = 10.0
     late_s: float = 5.0
     """After the last PUBLISH: how long what is on its way may take to arrive."""
+    slow: int = 0
+    """Subscribers of each group that read slowly until the last PUBLISH, then as all others."""
+    slow_bytes_per_s: int = 0
+    """What each of them takes out of its socket, bytes per second; 0: nothing."""
 
     @property
-    def backlog_share(self) -> int:
+    def backlog_share(self) -> int | None:
         """Of one publisher."""
-        return max(1, self.backlog // self.publishers)
+        return None if self.backlog is None else max(1, self.backlog // self.publishers)
 
     @property
     def clients(self) -> int:

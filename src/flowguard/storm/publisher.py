@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 STALL_S: Final = 2.0
 """QoS 0: a publisher that waits this long for deliveries takes them for lost."""
+WAITING_BYTES_MAX: Final = 64 * 1024
+"""A publisher with that much on its way to the socket asks again after `WAITING_S`."""
+WAITING_S: Final = 0.005
 BURST_MAX: Final = 64
 """Messages of one publisher in a row, so that the others get their turn."""
 
@@ -85,6 +88,10 @@ class Publisher:
             if not self._may_send():
                 self.waiting = True
                 return
+            assert self.client.wire is not None
+            if len(self.client.wire.out) >= WAITING_BYTES_MAX:
+                self._pump_at(now_s + WAITING_S)
+                return
             self._send(due_s, now_s)
         self._pump_at(now_s)
 
@@ -103,7 +110,8 @@ class Publisher:
             allowed = min(plan.outstanding, self.client.properties.receive_maximum or PACKET_ID_MAX)
             if len(self.unacknowledged) >= allowed:
                 return False
-        return self.undelivered < plan.backlog_share * len(self.subscribers)
+        share = plan.backlog_share
+        return share is None or self.undelivered < share * len(self.subscribers)
 
     def _send(self, due_s: float, now_s: float) -> None:
         wire = self.client.wire
@@ -153,8 +161,10 @@ class Publisher:
         number, sent_s = entry
         tally = self._traffic.tally
         tally.acknowledgement.record(now_s - sent_s)
+        tally.heard(now_s)
         if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
             tally.refused += 1
+            tally.refusals[reason_code] += 1
             self.refused.add(number)
             self.undelivered -= len(self.subscribers)
         else:

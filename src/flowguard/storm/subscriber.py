@@ -13,7 +13,7 @@ from flowguard.codec import (
     pubcomp_frame,
     pubrec_frame,
 )
-from flowguard.storm.client import Client
+from flowguard.storm.client import Client, Stage
 from flowguard.types import Publish, ReasonCode, SubscriptionOptions
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 STAMP: Final = Struct(">IId")
 """How a payload starts: number of the publisher, number of the message, instant it was due."""
+SIP_S: Final = 0.1
+"""A slow subscriber reads its share this often."""
 
 
 @final
@@ -55,13 +57,15 @@ class Flow:
 class Subscriber:
     """Takes everything of its group's topic and acknowledges it."""
 
-    __slots__ = ("_traffic", "client", "flows", "ready", "topic")
+    __slots__ = ("_traffic", "client", "flows", "ready", "slow", "topic")
 
     def __init__(self, traffic: "Traffic", client: Client, topic: str) -> None:
         self._traffic = traffic
         self.client = client
         self.topic = topic
         self.ready = False
+        self.slow = False
+        """Reads slowly while messages are published."""
         self.flows: dict[int, Flow] = {}
 
     def connected(self, now_s: float) -> None:
@@ -69,6 +73,25 @@ class Subscriber:
         options = SubscriptionOptions(self._traffic.plan.qos)
         packet = Subscribe(1, ((self.topic, options),))
         self.client.wire.write(encode(packet, self._traffic.version))
+
+    def hold(self, now_s: float) -> None:
+        """Read slowly from now on, until `release`."""
+        wire = self.client.wire
+        if wire is not None and self.client.stage is Stage.IN:
+            wire.hold()
+            self._sip(now_s)
+
+    def _sip(self, now_s: float) -> None:
+        wire = self.client.wire
+        share_bytes = int(self._traffic.plan.slow_bytes_per_s * SIP_S)
+        if share_bytes and wire is not None and not wire.reads:
+            wire.read(share_bytes)
+            self._traffic.crowd.loop.call_at(now_s + SIP_S, self._sip)
+
+    def release(self) -> None:
+        """Read whatever comes."""
+        if self.client.wire is not None:
+            self.client.wire.release()
 
     def receive(self, packet: Packet, now_s: float) -> None:
         wire = self.client.wire
@@ -93,6 +116,8 @@ class Subscriber:
             tally.duplicates += 1
             return
         tally.received += 1
+        tally.received_at_s = now_s
+        tally.slow_received += self.slow
         tally.delivery.record(now_s - due_s)
         publisher = self._traffic.publishers[publisher_number]
         publisher.undelivered -= 1

@@ -166,6 +166,13 @@ class TrafficTally:
         "acknowledged_lost",
         "duplicates",
         "stalls",
+        "refusals",
+        "slow_received",
+        "slow_lost",
+        "silence_s",
+        "heard_at_s",
+        "received_at_s",
+        "catch_up_s",
         "seconds",
         "acknowledgement",
         "delivery",
@@ -186,12 +193,30 @@ class TrafficTally:
         self.duplicates = 0
         self.stalls = 0
         """QoS 0 only: times that deliveries were given up so that a publisher could go on."""
+        self.refusals: Counter[int] = Counter()
+        """The same, by reason code of PUBACK, PUBREC or PUBCOMP."""
+        self.slow_received = 0
+        """Deliveries to subscribers that read slowly, part of `received`."""
+        self.slow_lost = 0
+        """Part of `acknowledged_lost`: what slow subscribers never got."""
+        self.silence_s = 0.0
+        """The longest time without any acknowledgement, while messages were published."""
+        self.heard_at_s = 0.0
+        self.received_at_s = 0.0
+        """Instant of the last acknowledgement, and of the last delivery."""
+        self.catch_up_s = 0.0
+        """From the last PUBLISH to the last delivery."""
         self.seconds = 0.0
         """How long publishers published."""
         self.acknowledgement = Latencies()
         """PUBLISH to PUBACK or PUBCOMP."""
         self.delivery = Latencies()
         """From the instant a message was due to its arrival."""
+
+    def heard(self, now_s: float) -> None:
+        """An acknowledgement came."""
+        self.silence_s = max(self.silence_s, now_s - self.heard_at_s)
+        self.heard_at_s = now_s
 
     def result(self) -> Result:
         seconds = max(self.seconds, 1e-9)
@@ -205,6 +230,11 @@ class TrafficTally:
             "acknowledged_lost": self.acknowledged_lost,
             "duplicates": self.duplicates,
             "stalls": self.stalls,
+            "publish_refusals": _by_code(self.refusals),
+            "slow_received": self.slow_received,
+            "slow_lost": self.slow_lost,
+            "silence_seconds": round(self.silence_s, 3),
+            "catch_up_seconds": round(self.catch_up_s, 3),
             "seconds": round(self.seconds, 3),
             "sent_per_s": round(self.sent / seconds, 1),
             "received_per_s": round(self.received / seconds, 1),

@@ -6,13 +6,16 @@ less those whose publisher was never told that they are taken.
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from flowguard.storm.crowd import Crowd
 from flowguard.storm.plan import CrowdPlan, Target, TrafficPlan
 from flowguard.storm.publisher import Publisher
 from flowguard.storm.subscriber import Flow, Subscriber
 from flowguard.storm.tally import Result, TrafficTally
+
+QUIET_S: Final = 3.0
+"""A subscriber that reads again and gets nothing for so long has got everything there is."""
 
 
 @final
@@ -34,6 +37,8 @@ class Traffic:
         for group in range(plan.groups):
             topic = f"{self.crowd.name}/{group}"
             subscribers = [Subscriber(self, next(clients), topic) for _ in range(plan.subscribers)]
+            for subscriber in subscribers[: plan.slow]:
+                subscriber.slow = True
             for _ in range(plan.publishers):
                 number = len(self.publishers)
                 publisher = Publisher(self, next(clients), topic, number)
@@ -76,6 +81,10 @@ class Traffic:
     async def _publish(self) -> None:
         loop = self.crowd.loop
         started_s = loop.clock()
+        slow = [subscriber for subscriber in self.subscribers if subscriber.slow]
+        for subscriber in slow:
+            subscriber.hold(started_s)
+        self.tally.heard_at_s = started_s
         self.publishing = True
         for number, publisher in enumerate(self.publishers):
             # Paced publishers start spread over their period: a crowd of pulses is not a load.
@@ -84,11 +93,22 @@ class Traffic:
         until_s = started_s + self.plan.seconds
         await loop.run(lambda now_s: self.crowd.over or now_s >= until_s)
         self.publishing = False
-        self.tally.seconds = loop.clock() - started_s
-        until_s = loop.clock() + self.plan.late_s
-        await loop.run(
-            lambda now_s: now_s >= until_s or all(each.settled for each in self.publishers)
-        )
+        ended_s = loop.clock()
+        self.tally.seconds = ended_s - started_s
+        if self.plan.qos:
+            self.tally.heard(ended_s)  # Silence until now counts, too.
+        for subscriber in slow:
+            subscriber.release()
+        until_s = ended_s + self.plan.late_s
+        await loop.run(lambda now_s: now_s >= until_s or self._is_over(now_s, ended_s))
+        self.tally.catch_up_s = max(0.0, self.tally.received_at_s - ended_s)
+
+    def _is_over(self, now_s: float, ended_s: float) -> bool:
+        """Whatever is still on its way is not coming."""
+        if all(publisher.settled for publisher in self.publishers):
+            return True
+        quiet_s = now_s - max(ended_s, self.tally.received_at_s, self.tally.heard_at_s)
+        return self.plan.slow > 0 and quiet_s > QUIET_S
 
     def _close_books(self) -> None:
         tally = self.tally
@@ -97,7 +117,9 @@ class Traffic:
             for subscriber in publisher.subscribers:
                 missing = subscriber.flows[publisher.number].missing(publisher.sent)
                 tally.missing += len(missing)
-                tally.acknowledged_lost += publisher.acknowledged_of(missing)
+                acknowledged = publisher.acknowledged_of(missing)
+                tally.acknowledged_lost += acknowledged
+                tally.slow_lost += acknowledged if subscriber.slow else 0
 
     def result(self) -> Result:
         """Both tallies as plain values."""

@@ -56,18 +56,13 @@ def test_messages_flow_and_the_result_lands_in_a_file(
     assert result["received"] == result["expected"] > 0
 
 
-def test_nobody_there_is_exit_code_1() -> None:
-    done = storm("127.0.0.1:1", "connect", "--clients", "3", "--retry", "none", "--json", "-")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["unreachable"] == 3
-
-
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["localhost", "connect"], "HOST:PORT"),
         (["127.0.0.1:1", "connect", "--clients", "100000000"], "open files"),
         (["127.0.0.1:1", "tornado"], "scenario"),
+        (["127.0.0.1:1", "connect"], "nobody listens on 127.0.0.1:1"),
         (["127.0.0.1:1", "pairs", "--qos", "3"], "qos"),
     ],
 )

@@ -1,0 +1,283 @@
+"""Scoreboard: a slow subscriber and a connect storm, flowguard and its peers, over plain TCP.
+
+`flowguard storm` puts the load on; this module starts the brokers, watches their memory, and sets
+what clients saw side by side. Nothing here knows what kind of broker it talks to.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.brokers import HOST, Broker, BrokerFailed, Running
+from benchmarks.build import Unavailable
+from benchmarks.peers import BROKERS
+from benchmarks.report import short
+from benchmarks.runner import BadData
+
+from .checks import Check, Grid, Report, at_most, none_of
+from .conditions import FULL_SECONDS, Conditions
+
+KEY = "scoreboard"
+OURS = "flowguard"
+PEERS = (OURS, "mosquitto", "amqtt")
+V311, V5 = "3.1.1", "5.0"
+VERSIONS = {"amqtt": (V311,)}
+"""Where not both."""
+WATCH_S = 0.1
+SUBSCRIBERS, SLOW = 10, 1
+PAYLOAD_BYTES = 1_024
+SLOW_S, CATCH_UP_S = 8.0, 20.0
+STORM_CLIENTS, STORM_S = 5_000, 90.0
+EXTRA_S = 60.0
+MEMORY_MAX_MIB = 64.0
+"""One client's queue (16 MiB of content) and outbox (4 MiB) at their bounds, as Python objects."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Resident memory of a broker around one storm, MiB."""
+
+    before: float
+    peak: float
+    after: float
+
+    @property
+    def growth(self) -> float:
+        return self.peak - self.before
+
+
+@dataclass(frozen=True)
+class Score:
+    """One broker in one storm; `failure`: why there is no result."""
+
+    broker: str
+    version: str
+    memory: Memory = Memory(0.0, 0.0, 0.0)
+    result: dict[str, Any] = field(default_factory=dict)
+    alone: dict[str, Any] = field(default_factory=dict)
+    """Slow subscriber: the same storm when everybody reads."""
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    versions: dict[str, str]
+    missing: dict[str, str]
+    slow: tuple[Score, ...]
+    storm: tuple[Score, ...]
+    seconds: float
+    clients: int
+
+    def report(self) -> Report:
+        return Report(
+            KEY,
+            "Scoreboard: a slow subscriber, a connect storm",
+            f"`flowguard storm` against each broker over TCP, a fresh process each. Slow "
+            f"subscriber: 1 publisher as fast as it may (QoS 1, {PAYLOAD_BYTES} bytes, 10 "
+            f"outstanding) to {SUBSCRIBERS} subscribers for {self.seconds:g} s, {SLOW} of which "
+            f"reads nothing until then. Storm: {self.clients:,} clients at once, back-off with "
+            "jitter. Versions: "
+            + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+            + ".",
+            tuple(self._checks()),
+            (
+                Grid(SLOW_HEADER, tuple(slow_cells(score) for score in self.slow)),
+                Grid(STORM_HEADER, tuple(storm_cells(score) for score in self.storm)),
+            ),
+            (
+                "Acknowledged, then lost: the publisher was told that the message is safe, and a "
+                "subscriber never got it though it stayed connected or was cut off.",
+                "Rate kept: acknowledged messages per second beside the slow subscriber, of those "
+                "when everybody reads. Silence: the longest time without an acknowledgement.",
+                "Recovered: from the last PUBLISH to the last delivery; in the storm, until nobody "
+                "tries any more.",
+                *(f"{name} could not be had: {why}" for name, why in self.missing.items()),
+            ),
+        )
+
+    def _checks(self) -> list[Check]:
+        checks = []
+        for score in self.slow:
+            if score.broker == OURS and not score.failure:
+                name = f"slow subscriber, MQTT {score.version}"
+                lost = int(score.result["acknowledged_lost"])
+                checks.append(none_of(f"{name}: acknowledged, then lost", lost))
+                checks.append(
+                    at_most(f"{name}: memory growth", score.memory.growth, MEMORY_MAX_MIB, " MiB")
+                )
+        for score in self.storm:
+            if score.broker == OURS and not score.failure:
+                outside = score.result["clients"] - score.result["connected"]
+                name = f"storm, MQTT {score.version}"
+                checks.append(none_of(f"{name}: clients that did not get in", outside))
+                checks.append(none_of(f"{name}: reset or timed out", accidents(score.result)))
+        for score in (*self.slow, *self.storm):
+            if score.broker == OURS and score.failure:
+                checks.append(Check(f"{OURS}, MQTT {score.version}", score.failure, "runs", False))
+        return checks
+
+
+SLOW_HEADER = (
+    "slow subscriber",
+    "MQTT",
+    "acknowledged /s",
+    "rate kept",
+    "memory growth MiB",
+    "delivered to the slow one",
+    "acknowledged, then lost",
+    "refused",
+    "silence s",
+    "connections lost",
+    "recovered after s",
+)
+STORM_HEADER = (
+    "connect storm",
+    "MQTT",
+    "in",
+    "told to come back",
+    "refused otherwise",
+    "reset",
+    "timed out",
+    "attempts per client",
+    "p99 ms to connected",
+    "memory growth MiB",
+    "recovered after s",
+)
+
+
+def slow_cells(score: Score) -> tuple[str, ...]:
+    if score.failure:
+        return (score.broker, score.version, f"failed: {score.failure}", *[""] * 8)
+    result, alone = score.result, score.alone
+    rate = result["acknowledged"] / max(result["seconds"], 1e-9)
+    rate_alone = alone["acknowledged"] / max(alone["seconds"], 1e-9)
+    return (
+        score.broker,
+        score.version,
+        short(rate),
+        f"{rate / rate_alone:.0%}" if rate_alone else "-",
+        f"{score.memory.growth:,.0f}",
+        f"{result['slow_received']:,} of {result['sent']:,}",
+        f"{result['acknowledged_lost']:,}",
+        codes(result["publish_refusals"]),
+        f"{result['silence_seconds']:.1f}",
+        f"{result['lost']:,}",
+        f"{result['catch_up_seconds']:.1f}",
+    )
+
+
+def storm_cells(score: Score) -> tuple[str, ...]:
+    if score.failure:
+        return (score.broker, score.version, f"failed: {score.failure}", *[""] * 8)
+    result = score.result
+    inside = result["trying"] == 0 and result["connected"] == result["clients"]
+    return (
+        score.broker,
+        score.version,
+        f"{result['connected']:,} of {result['clients']:,}",
+        f"{result['busy']:,}",
+        codes(result["refused"]),
+        f"{result['resets'] + result['closed']:,}",
+        f"{result['timeouts']:,}",
+        f"{result['attempts_mean']:.2f}",
+        short(result["time_to_connected_ms"]["p99"] or 0.0),
+        f"{score.memory.growth:,.0f}",
+        f"{result['connect_seconds']:.1f}" if inside else "never",
+    )
+
+
+def codes(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} x {code}" for code, count in counts.items()) or "0"
+
+
+def accidents(result: dict[str, Any]) -> int:
+    return int(result["resets"] + result["closed"] + result["timeouts"])
+
+
+def measure(conditions: Conditions) -> Scoreboard:
+    versions, missing = {}, {}
+    for name in PEERS:
+        try:
+            versions[name] = BROKERS[name].prepare()
+        except Unavailable as error:
+            missing[name] = str(error)
+    seconds = conditions.scaled(SLOW_S)
+    clients = max(200, round(STORM_CLIENTS * min(1.0, conditions.seconds / FULL_SECONDS)))
+    slow, storm = [], []
+    for name in versions:
+        for version in VERSIONS.get(name, (V311, V5)):
+            slow.append(slow_subscriber(conditions, BROKERS[name], version, seconds))
+            storm.append(connect_storm(conditions, BROKERS[name], version, clients))
+    return Scoreboard(versions, missing, tuple(slow), tuple(storm), seconds, clients)
+
+
+def slow_subscriber(conditions: Conditions, broker: Broker, version: str, seconds: float) -> Score:
+    words = [
+        *("slow-subscriber", "--clients", str(SUBSCRIBERS), "--payload", str(PAYLOAD_BYTES)),
+        *("--seconds", f"{seconds:g}", "--catch-up", f"{CATCH_UP_S:g}", "--version", version),
+    ]
+    core = conditions.broker_core
+    try:
+        with broker.running(core, "slow-subscriber") as running:
+            alone, _ = storm_at(running, conditions, [*words, "--slow", "0"])
+        with broker.running(core, "slow-subscriber") as running:
+            result, memory = storm_at(running, conditions, [*words, "--slow", str(SLOW)])
+    except (BadData, BrokerFailed, OSError) as error:
+        return Score(broker.name, version, failure=str(error))
+    return Score(broker.name, version, memory, result, alone)
+
+
+def connect_storm(conditions: Conditions, broker: Broker, version: str, clients: int) -> Score:
+    words = [
+        *("connect", "--clients", str(clients), "--version", version),
+        *("--connect-seconds", f"{STORM_S:g}", "--hold", "1"),
+    ]
+    try:
+        with broker.running(conditions.broker_core, "connect-storm") as running:
+            result, memory = storm_at(running, conditions, words)
+    except (BadData, BrokerFailed, OSError) as error:
+        return Score(broker.name, version, failure=str(error))
+    return Score(broker.name, version, memory, result)
+
+
+def storm_at(
+    running: Running, conditions: Conditions, words: list[str]
+) -> tuple[dict[str, Any], Memory]:
+    """One `flowguard storm`; its exit status says only that clients lost something."""
+    command = [sys.executable, "-m", "flowguard", "storm", f"{HOST}:{running.port}", *words]
+    before_kib = machine.resident_kib(running.pid)
+    seen_kib, over = [before_kib], Event()
+
+    def watch() -> None:
+        while not over.wait(WATCH_S):
+            try:
+                seen_kib.append(machine.resident_kib(running.pid))
+            except (OSError, ValueError):
+                return  # It has ended, which its starter will report.
+
+    watcher = Thread(target=watch)
+    watcher.start()
+    try:
+        with machine.pinned(conditions.generator_core):
+            done = subprocess.run(
+                [*command, "--json", "-"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SLOW_S + CATCH_UP_S + STORM_S + EXTRA_S,
+            )
+    except subprocess.TimeoutExpired as error:
+        raise BadData(f"the storm did not end in {error.timeout:.0f} s") from error
+    finally:
+        over.set()
+        watcher.join()
+    if not done.stdout:
+        raise BadData(f"no result: {done.stderr.strip()[-200:]}")
+    after_kib = seen_kib[-1]
+    memory = Memory(before_kib / 1024, max(seen_kib) / 1024, after_kib / 1024)
+    return json.loads(done.stdout), memory

@@ -1,0 +1,319 @@
+"""The headline: 1,000 publishers at three times the capacity for a minute, policy by policy.
+
+The same run for each policy, in a fresh process: find the unloaded peak in a closed loop, then
+publish at three times that rate in an open loop, then at half of it. Publishers honour the Receive
+Maximum of their CONNACK and never write to a socket that takes no more. Whatever a publisher may
+not write it withholds. What a flooder has written before, its own next message waits for, whatever
+the broker does: its time from PUBLISH to PUBACK is Receive Maximum x publishers / capacity. So
+latency is judged where it is the broker's: between decoding and acknowledgement inside of it, and
+for twenty background pairs at ten messages per second, one at a time, from write to PUBACK.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.peers import BROKERS
+from benchmarks.report import short
+from flowguard.flow.histogram import DURATION_BOUNDS_S
+
+from .checks import Check, Grid, Report, at_least, at_most
+from .conditions import Conditions
+from .flood import Flood, Phase, Result, Seen, flooding
+from .plot import Panel, Series
+from .store import COMMIT_S, MESSAGE_S
+
+KEY = "side-by-side"
+PICTURE = "overload.svg"
+CONTROL = "unlimited"
+RECEIVE_MAXIMUM = "FLOWGUARD_SESSION__RECEIVE_MAXIMUM"
+PUBLISHERS = 1_000
+SUBSCRIBERS = 4
+CLIENT_TIMEOUT_S = 10.0
+"""Goodput is what was acknowledged within what a client waits (design/overload.md 6.6)."""
+OVERLOAD = 3.0
+PEAK_SHARE = 0.95
+QUEUE_OBJECTIVE_MS = 25.0
+P99_MAX_MS = 10 * QUEUE_OBJECTIVE_MS
+MEMORY_GROWTH_MAX = 0.10
+"""From a quarter of the overload to its end: buffers fill first, and what is flat stays flat."""
+BITES_BELOW, BITES_ABOVE_MS = 0.80, 2 * P99_MAX_MS
+RECOVERY_LOAD = 0.5
+STEPS = ((1, 100), (1, 300), (1, 1_000), (2, 1_000), (4, 1_000))
+"""Closed loops of the search: messages on their way of each publisher, publishers."""
+STEP_S = 3.0
+CROWD: dict[str, float] = {
+    "flooders": PUBLISHERS,
+    "subscribers": SUBSCRIBERS,
+    "topics": SUBSCRIBERS,
+    "probes": 20,
+    "probe_rate": 10,
+    "deadline": CLIENT_TIMEOUT_S,
+}
+CEILING_ASKED, CEILING_INFLIGHT = 2_000_000, 1_000
+RECOVERY_S = 10.0
+DRAIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy, from calm through overload to calm."""
+
+    policy: str
+    receive_maximum: tuple[int, int]
+    peak_per_s: float
+    peak_p99_ms: float
+    overload: Phase
+    recovery: Phase
+    rows: tuple[dict[str, Any], ...]
+    """What the broker said of itself, each second of the whole run."""
+    books: Result
+
+    @property
+    def goodput_per_s(self) -> float:
+        return self.overload.total.goodput_per_s
+
+    @property
+    def peak_share(self) -> float:
+        return self.goodput_per_s / self.peak_per_s
+
+    @property
+    def background_p99_ms(self) -> float:
+        """Of those who publish one at a time; infinite where nothing of theirs was answered."""
+        seen = self.overload.total.probe_acknowledgement
+        return seen.p99 if seen.count else float("inf")
+
+    @property
+    def in_process_p99_ms(self) -> float:
+        """From decoding to acknowledgement, by the broker's own histogram: a bucket's bound."""
+        rows = self.during(self.overload)
+        counts = [
+            late - early
+            for early, late in zip(rows[0]["sojourn"], rows[-1]["sojourn"], strict=True)
+        ]
+        bounds = [*DURATION_BOUNDS_S, float("inf")]
+        return 1e3 * next(
+            bound for bound, count in zip(bounds, counts, strict=True) if count >= 0.99 * counts[-1]
+        )
+
+    @property
+    def growth(self) -> float:
+        """Growth of resident memory from a quarter of the overload to its most, 0.1: 10 %."""
+        mib = [row["resident_mib"] for row in self.during(self.overload)]
+        settled = mib[len(mib) // 4] if mib else 1.0
+        return max(mib[len(mib) // 4 :], default=settled) / settled - 1
+
+    @property
+    def recovered_s(self) -> float | None:
+        """From the end of the overload until goodput and p99 are good again and stay so."""
+        offered = RECOVERY_LOAD * self.peak_per_s
+        good = [
+            second.goodput_per_s >= PEAK_SHARE * offered
+            and second.probe_acknowledgement.p99 <= P99_MAX_MS
+            for second in self.recovery.seconds
+        ]
+        if not good or not good[-1]:
+            return None
+        return float(len(good) - good[::-1].index(False)) if False in good else 0.0
+
+    def during(self, phase: Phase) -> list[dict[str, Any]]:
+        """The broker's rows of that phase."""
+        end_s, took_s = phase.total.at_s, phase.total.took_s
+        return [row for row in self.rows if end_s - took_s <= row["at_s"] <= end_s]
+
+    @property
+    def seconds(self) -> list[Seen]:
+        return [*self.overload.seconds, *self.recovery.seconds]
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """All policies of one run; the first is the one on trial."""
+
+    runs: tuple[Run, ...]
+    seconds: float
+    ceiling_per_s: float = 0.0
+    """What the generator reaches in the same open loop against a relay that does nothing else."""
+
+    def report(self) -> Report:
+        checks = [check for run in self.runs for check in judge(run)]
+        first = self.runs[0]
+        return Report(
+            KEY,
+            f"Three times the capacity for {self.seconds:g} s",
+            f"{PUBLISHERS:,} publishers (QoS 1, MQTT 5.0, 64-byte payload) to {SUBSCRIBERS} "
+            f"durable subscribers; a store whose commit takes {COMMIT_S * 1e3:g} ms and "
+            f"{MESSAGE_S * 1e6:g} µs per message; peak: the best closed loop of "
+            f"{', '.join(f'{each} x {count:,}' for each, count in STEPS)} on their way with "
+            f"p99 ≤ {P99_MAX_MS:g} ms.",
+            tuple(checks),
+            (self._grid(),),
+            (
+                f"Goodput: acknowledged within {CLIENT_TIMEOUT_S:g} s of the write. Withheld: due, "
+                "and not written because Receive Maximum or socket said no.",
+                f"The generator used {first.overload.total.generator_cores:.2f} of its core "
+                f"and was asked for {first.overload.value:,.0f} messages/s; against a relay that "
+                f"does nothing else it reaches {short(self.ceiling_per_s)}/s.",
+            ),
+            PICTURE,
+        )
+
+    def _grid(self) -> Grid:
+        header = (
+            "policy",
+            "Receive Maximum",
+            "peak /s",
+            "goodput /s",
+            "of peak",
+            "in process, p99 ms",
+            "background p99 ms",
+            "flooders p50 ms",
+            "flooders p99 ms",
+            "withheld",
+            "memory MiB",
+            "window",
+            "recovered after",
+        )
+        return Grid(header, tuple(cells(run) for run in self.runs))
+
+    def panels(self) -> list[Panel]:
+        """The time series, policy by policy; second 0 is where the overload begins."""
+        return [
+            Panel("goodput, messages/s", self._seen(lambda s: s.goodput_per_s)),
+            Panel("PUBLISH to PUBACK, p99, ms", self._seen(lambda s: s.acknowledgement.p99), True),
+            Panel(
+                "background pairs, p99, ms", self._seen(lambda s: s.probe_acknowledgement.p99), True
+            ),
+            Panel("window, packets", self._said("window"), True),
+            Panel("pressure", self._said("pressure")),
+            Panel("resident memory, MiB", self._said("resident_mib")),
+        ]
+
+    def _seen(self, value: Any) -> tuple[Series, ...]:
+        return tuple(
+            Series(run.policy, tuple((n, value(s)) for n, s in enumerate(run.seconds)))
+            for run in self.runs
+        )
+
+    def _said(self, key: str) -> tuple[Series, ...]:
+        series = []
+        for run in self.runs:
+            start_s = run.overload.total.at_s - run.overload.total.took_s
+            points = ((row["at_s"] - start_s, float(row[key])) for row in run.rows)
+            end_s = len(run.seconds) + 1
+            series.append(Series(run.policy, tuple(p for p in points if 0 <= p[0] <= end_s)))
+        return tuple(series)
+
+
+def cells(run: Run) -> tuple[str, ...]:
+    total = run.overload.total
+    rows = run.during(run.overload)
+    mib = [row["resident_mib"] for row in rows] or [0.0]
+    windows = [row["window"] for row in rows] or [0]
+    least, most = run.receive_maximum
+    return (
+        run.policy,
+        f"{least:,}" if least == most else f"{least:,}-{most:,}",
+        f"{run.peak_per_s:,.0f}",
+        f"{run.goodput_per_s:,.0f}",
+        f"{run.peak_share:.0%}",
+        f"≤ {run.in_process_p99_ms:,.0f}",
+        f"{total.probe_acknowledgement.p99:,.0f}" if total.probe_acknowledgement.count else "none",
+        f"{total.acknowledgement.p50:,.0f}",
+        f"{total.acknowledgement.p99:,.0f}",
+        f"{total.withheld:,}",
+        f"{mib[0]:.0f} → {mib[-1]:.0f}",
+        f"{min(windows):g}-{max(windows):g}",
+        "not within 10 s" if run.recovered_s is None else f"{run.recovered_s:g} s",
+    )
+
+
+def judge(run: Run) -> Iterable[Check]:
+    """The goal for a policy on trial; for the control, that the test bites."""
+    name, p99_ms = run.policy, run.background_p99_ms
+    if name == CONTROL:
+        bites = run.peak_share < BITES_BELOW or p99_ms > BITES_ABOVE_MS
+        return [
+            Check(
+                f"{name}: degrades (else the test proves nothing)",
+                f"{run.peak_share:.0%} of its peak, background p99 {p99_ms:,.0f} ms",
+                f"< {BITES_BELOW:.0%} or > {BITES_ABOVE_MS:g} ms",
+                bites,
+            )
+        ]
+    return [
+        at_least(f"{name}: goodput, of its unloaded peak", 100 * run.peak_share, 95, " %", 1),
+        at_most(f"{name}: decoding to PUBACK, p99", run.in_process_p99_ms, P99_MAX_MS, " ms"),
+        at_most(f"{name}: background PUBLISH to PUBACK, p99", p99_ms, P99_MAX_MS, " ms"),
+        at_most(f"{name}: growth of memory", 100 * run.growth, 100 * MEMORY_GROWTH_MAX, " %", 1),
+    ]
+
+
+def measure(
+    conditions: Conditions,
+    policies: Iterable[str],
+    receive_maximum: int | None = None,
+    **options: float,
+) -> SideBySide:
+    """One run after the other; `options` go to the generator.
+
+    `receive_maximum` is a setting of every policy but the control, which is one without limits.
+    """
+    guarded = {} if receive_maximum is None else {RECEIVE_MAXIMUM: str(receive_maximum)}
+    runs = tuple(
+        measure_one(conditions, policy, {} if policy == CONTROL else guarded, **options)
+        for policy in policies
+    )
+    return SideBySide(runs, conditions.seconds, ceiling(conditions))
+
+
+def ceiling(conditions: Conditions) -> float:
+    """Acknowledged messages per second of the generator in an open loop without end."""
+    sink = BROKERS["sink"]
+    sink.prepare()
+    crowd = {**CROWD, "probes": 0, "version": 4, "durable": 0, "limit": CEILING_INFLIGHT}
+    core = conditions.generator_core
+    with (
+        sink.running(conditions.broker_core, KEY) as running,
+        flooding(running.port, running.pid, core, **crowd) as flood,
+    ):
+        total = flood.phase("open", CEILING_ASKED, PUBLISHERS, conditions.scaled(STEP_S, 1)).total
+    return total.acknowledged / total.took_s
+
+
+def measure_one(
+    conditions: Conditions, policy: str, settings: Mapping[str, str], **options: float
+) -> Run:
+    crowd = {**CROWD, **options}
+    subject = conditions.subject(policy, settings=settings)
+    with (
+        subject.started(conditions.broker_core) as broker,
+        machine.pinned(conditions.generator_core),
+        flooding(broker.port, broker.pid, conditions.generator_core, **crowd) as flood,
+    ):
+        peak = search_peak(flood, conditions.scaled(STEP_S, 0.2))
+        rate = OVERLOAD * peak.goodput_per_s
+        overload = flood.phase("open", rate, PUBLISHERS, conditions.seconds)
+        half = RECOVERY_LOAD * peak.goodput_per_s
+        recovery = flood.phase("open", half, PUBLISHERS, conditions.scaled(RECOVERY_S, 3.0))
+        return Run(
+            policy,
+            flood.receive_maximum,
+            peak.goodput_per_s,
+            peak.acknowledgement.p99,
+            overload,
+            recovery,
+            tuple(broker.rows()),
+            flood.finish(),
+        )
+
+
+def search_peak(flood: Flood, step_s: float) -> Seen:
+    """The best goodput of the closed loops that keep the latency bound; of all, if none does."""
+    totals = []
+    for outstanding, active in STEPS:
+        totals.append(flood.phase("closed", outstanding, active, step_s).total)
+        flood.drain(DRAIN_S)
+    calm = [total for total in totals if total.acknowledgement.p99 <= P99_MAX_MS]
+    return max(calm or totals, key=lambda total: total.goodput_per_s)

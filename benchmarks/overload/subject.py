@@ -1,0 +1,79 @@
+"""The broker under test: one policy, a process and a core of its own."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.brokers import Broker
+from benchmarks.peers import COMPILED
+
+from .store import COMMIT_S, MESSAGE_S
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICY_VARIABLE = "FLOWGUARD_FLOW__POLICY"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A running broker, and where its words go."""
+
+    pid: int
+    port: int
+    log: Path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What it has said of itself so far, a row per second."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def press(self) -> None:
+        """Hold it under the highest pressure there is."""
+        os.kill(self.pid, signal.SIGUSR1)
+
+
+@dataclass(frozen=True)
+class Subject(Broker):
+    """flowguard under `policy`; `settings` are `FLOWGUARD_...` variables."""
+
+    policy: str = "flowguard"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    commit_s: float = COMMIT_S
+    """0: a store in memory that never waits."""
+    message_s: float = MESSAGE_S
+    compiled: bool = False
+
+    name = "flowguard"
+    reports_port = True
+
+    def prepare(self) -> str:
+        return ""
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        variables = {POLICY_VARIABLE: self.policy, **self.settings}
+        source = COMPILED if self.compiled else ROOT / "src"
+        variables["PYTHONPATH"] = f"{source}:{ROOT}"
+        return [
+            "env",
+            *(f"{name}={text}" for name, text in variables.items()),
+            sys.executable,
+            "-m",
+            "benchmarks.overload.broker",
+            "--port",
+            str(port),
+            "--commit-ms",
+            str(self.commit_s * 1e3),
+            "--message-us",
+            str(self.message_s * 1e6),
+        ]
+
+    @contextmanager
+    def started(self, core: int | None) -> Iterator[Instance]:
+        """Until the block ends."""
+        with self.running(core, "overload") as running:
+            yield Instance(running.pid, running.port, running.log)

@@ -1,0 +1,176 @@
+"""The headline and an experiment, short and real; and how they are told."""
+
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+from rich.console import Console
+
+from benchmarks.build import Unavailable, build
+from benchmarks.overload import e08_self_loop, e12_cost, page, side_by_side
+from benchmarks.overload.checks import Check, Grid, Report, at_least, at_most, none_of
+from benchmarks.overload.conditions import Conditions
+from benchmarks.overload.plot import Panel, Series, nice, spark, sparks, svg
+from benchmarks.overload.scoreboard import Memory, Score, Scoreboard
+from benchmarks.overload.side_by_side import SideBySide, judge
+from benchmarks.overload.subject import Subject
+from flowguard.storm import Target
+
+SHORT = Conditions(None, seconds=2.0)
+
+
+@pytest.fixture
+def compiler() -> None:
+    try:
+        build("flood")
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
+def test_the_headline_measures_each_policy_and_judges_it() -> None:
+    run = side_by_side.measure_one(SHORT, "flowguard", {}, flooders=20)
+    runs = (run, replace(run, policy=side_by_side.CONTROL))
+    result = SideBySide(runs, SHORT.seconds)
+    for run in runs:
+        assert run.overload.value == pytest.approx(3 * run.peak_per_s, rel=1e-3)
+        assert len(run.overload.seconds) == 2
+        assert run.books.lost_connections == 0
+        assert run.during(run.overload)
+    assert [len(list(judge(run))) for run in runs] == [4, 1]
+    report = result.report()
+    assert [row[0] for row in report.grids[0].rows] == ["flowguard", "unlimited"]
+    for panel in result.panels():
+        assert [line.name for line in panel.series] == ["flowguard", "unlimited"]
+        assert all(line.points for line in panel.series)
+    Console(quiet=True).print(page.terminal(report), sparks(result.panels()))
+
+
+@pytest.mark.slow
+def test_self_loops_finish_in_order() -> None:
+    with Subject(settings=e08_self_loop.SETTINGS).started(None) as instance:
+        target = Target.resolve("127.0.0.1", instance.port)
+        loopers = trio.run(e08_self_loop.run, target, 6, 0.5, instance.press)
+    assert {looper.qos for looper in loopers} == {1, 2}
+    for looper in loopers:
+        assert looper.done
+        assert looper.sent > 0
+        assert looper.disordered == 0
+        assert not looper.lost
+
+
+def test_the_cost_of_objects_is_measured() -> None:
+    assert e12_cost.packet_ns() > 0
+    assert e12_cost.connect_ns() > 0
+    assert 8 < e12_cost.client_bytes() < 10_000
+
+
+@pytest.mark.parametrize(
+    ("check", "passed"),
+    [
+        (at_most("a", 250, 250, " ms"), True),
+        (at_most("a", 250.1, 250, " ms"), False),
+        (at_least("a", 95, 95, " %"), True),
+        (at_least("a", 94.9, 95, " %"), False),
+        (none_of("a", 0), True),
+        (none_of("a", 1), False),
+    ],
+)
+def test_a_check_is_its_bound(check: Check, passed: bool) -> None:
+    assert check.passed is passed
+
+
+def test_what_is_not_judged_is_not_missed() -> None:
+    open_check = Check("a", "not run", "b", None)
+    assert Report("k", "t", "s", (open_check,)).passed
+    assert not Report("k", "t", "s", (open_check, none_of("b", 1))).passed
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+ONE = Series("one", ((0.0, 1.0), (1.0, 100.0), (2.0, 10.0)))
+TWO = Series("two", ((0.0, 0.0), (2.0, 1_000.0)))
+
+
+def test_the_picture_has_a_line_for_each_series_inside_its_panel() -> None:
+    text = svg([Panel("a", (ONE, TWO)), Panel("b <&>", (ONE,), log=True)], "title", 1.0)
+    root = ElementTree.fromstring(text)
+    lines = [element for element in root if element.tag.endswith("polyline")]
+    assert len(lines) == 3
+    for line in lines:
+        for point in line.attrib["points"].split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= float(root.attrib["width"])
+            assert 0 <= y <= float(root.attrib["height"])
+
+
+def test_nothing_measured_is_no_accident() -> None:
+    ElementTree.fromstring(svg([Panel("a", (Series("none", ()),), log=True)], "title"))
+    assert spark(Panel("a", ()), Series("none", ())) == ""
+
+
+def test_a_spark_shows_the_worst_of_each_column() -> None:
+    line = Series("x", (*((float(n), 1.0) for n in range(99)), (99.0, 100.0)))
+    text = spark(Panel("a", (line,)), line, width=10)
+    assert len(text) == 10
+    assert text[-1] == "█"
+    assert set(text[:-1]) == {"▁"}
+
+
+@pytest.mark.parametrize(("value", "rounded"), [(1.0, 1), (1.2, 2), (2.4, 2.5), (7_200, 10_000)])
+def test_axes_end_at_round_numbers(value: float, rounded: float) -> None:
+    assert nice(value) == pytest.approx(rounded)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def test_a_section_replaces_its_like_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("# Page\n\nkept\n")
+    grid = Grid(("a", "b"), (("1", "2 | 3"),))
+    for key, reached in (("e1", "old"), ("e7", "other"), ("e1", "new")):
+        report = Report(key, f"Title {key}", "scaled", (Check("x", reached, "y", True),), (grid,))
+        page.write(path, report, "command", "origin")
+    text = path.read_text()
+    assert "kept" in text
+    assert "old" not in text
+    assert text.index("new") < text.index("other")
+    assert text.count("Title e1") == text.count("Title e7") == 1
+    assert "2 \\| 3" in text
+
+
+# --- the scoreboard ------------------------------------------------------------------------------
+
+SLOW = {
+    "acknowledged": 100,
+    "seconds": 1.0,
+    "slow_received": 90,
+    "sent": 100,
+    "acknowledged_lost": 10,
+    "publish_refusals": {"0x97": 3},
+    "silence_seconds": 0.1,
+    "lost": 0,
+    "catch_up_seconds": 0.5,
+}
+
+
+def test_the_scoreboard_judges_flowguard_and_shows_who_is_missing() -> None:
+    memory = Memory(50.0, 60.0, 55.0)
+    slow = [Score(name, "5.0", memory, SLOW, SLOW) for name in ("flowguard", "mosquitto")]
+    storm = [Score("flowguard", "5.0", failure="did not start")]
+    board = Scoreboard({"flowguard": "1"}, {"amqtt": "no pip"}, tuple(slow), tuple(storm), 8.0, 500)
+    report = board.report()
+    assert {check.what: check.passed for check in report.checks} == {
+        "slow subscriber, MQTT 5.0: acknowledged, then lost": False,
+        "slow subscriber, MQTT 5.0: memory growth": True,
+        "flowguard, MQTT 5.0": False,
+    }
+    assert [row[0] for row in report.grids[0].rows] == ["flowguard", "mosquitto"]
+    assert "3 x 0x97" in report.grids[0].rows[0]
+    assert any("no pip" in note for note in report.notes)
+    for grid in report.grids:
+        assert {len(row) for row in grid.rows} == {len(grid.header)}
