@@ -9,10 +9,8 @@ PINS := pyproject.toml constraints.txt scripts/setup-venv.sh
 RUN  := .venv/.ready-run
 DEV  := .venv/.ready-dev
 
-# Compiled rooms, once made, are used by serve and kept up to date with their sources.
+# The compiled rooms are kept up to date with their sources.
 SOURCES := $(shell find src/flowguard -name '*.py')
-FAST    := $(if $(wildcard .compiled/ready),.compiled/ready)
-serve: export PYTHONPATH := $(if $(FAST),$(CURDIR)/.compiled)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv serve demo test check spec bench bench-overload scoreboard lint compile
@@ -24,11 +22,14 @@ help:  ## what can be made
 venv: $(DEV)  ## the virtual environment .venv, with everything that development needs
 	@echo ".venv is ready: $$($(PY) --version)"
 
-serve: $(RUN) $(FAST)  ## run the broker on 127.0.0.1:1883
-	@$(PY) -m flowguard serve $(ARGS)
+serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
+	@$(if $(PURE),,$(MAKE) --no-print-directory .compiled/ready || \
+		echo 'going on without: half the speed, the same broker' >&2)
+	@PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled') \
+		$(PY) -m flowguard serve $(ARGS)
 
-compile: .compiled/ready  ## compile the hot rooms with mypyc; make serve uses them from then on
-	@echo "make serve now runs the compiled rooms; rm -r .compiled to go back"
+compile: .compiled/ready  ## compile the hot rooms with mypyc, as serve does where it can
+	@echo "compiled: .compiled"
 
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
 	@$(PY) -m flowguard demo $(ARGS)
@@ -51,14 +52,15 @@ spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
 	@$(PY) -m benchmarks $(ARGS)
 
-bench-overload: $(DEV)  ## three times the capacity for a minute, with and without protection; E1 to E12
-	@$(PY) -m benchmarks.overload $(ARGS)
+bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute, with and without protection; E1 to E12
+	@$(PY) -m benchmarks.overload --compiled $(ARGS)
 
-scoreboard: $(DEV)  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
-	@$(PY) -m benchmarks.overload --only scoreboard $(ARGS)
+scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
+	@$(PY) -m benchmarks.overload --compiled --only scoreboard $(ARGS)
 
-.compiled/ready: $(DEV) scripts/compile.py $(SOURCES)
-	@echo 'compiling with mypyc, about a minute ...'
+.compiled/ready: $(RUN) scripts/compile.py $(SOURCES)
+	@rm -f $@
+	@echo 'compiling with mypyc, about half a minute, this once ...' >&2
 	@$(PY) scripts/compile.py .compiled
 	@touch $@
 

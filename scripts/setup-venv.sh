@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv and installs flowguard into it, in place, with the versions of constraints.txt:
-#   scripts/setup-venv.sh run    what the broker needs
+#   scripts/setup-venv.sh run    what the broker needs, and its compiler
 #   scripts/setup-venv.sh dev    that, and what development and tests need
 # Repeatable; an environment that works is kept. PYTHON=... chooses the interpreter for a new one.
 # Uses uv where it is installed, else pip.
@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-}" in
-    run) project="." ;;
+    run) project=".[compile]" ;;
     dev) project=".[dev,clients]" ;;
     *) echo "usage: scripts/setup-venv.sh run|dev" >&2; exit 2 ;;
 esac

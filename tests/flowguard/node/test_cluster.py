@@ -59,9 +59,7 @@ def test_a_node_in_distress_slows_the_clients_of_the_other_one_and_relief_frees_
     assert (pair.window("a"), pair.window("b")) == (100, 100)
 
 
-def test_a_silent_node_brakes_for_five_seconds_and_then_its_clients_are_expected() -> (
-    None
-):
+def test_a_silent_node_brakes_for_five_seconds_and_then_its_clients_are_expected() -> None:
     pair = Pair()
     pair.advance(1)
     pair.cut = True
