@@ -4,6 +4,7 @@ from typing import Final, final
 
 import structlog
 
+from flowguard.flow.law import CUT_ABOVE
 from flowguard.flow.policy import Grant
 from flowguard.node.node import Node
 
@@ -38,7 +39,8 @@ class OverloadLog:
             for name, count in counts.items()
             if count != self._logged.get(name, 0)
         }
-        if changed or self._window_min < node.window.limit_max:
+        pressed = self._worst.pressure.value > CUT_ABOVE
+        if changed or (pressed and self._window_min < node.window.limit_max):
             log.warning(
                 "protected",
                 **changed,

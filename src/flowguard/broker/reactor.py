@@ -84,6 +84,8 @@ class Reactor:
             if ended_s - yielded_s > SLICE_S:
                 await trio.lowlevel.checkpoint()
                 yielded_s = self._clock()
+                # Commits are answered there, and sockets wait for it all the same.
+                self._node.protection.observer.drift(yielded_s - ended_s, yielded_s)
 
     def wake(self) -> None:
         """There is work that no socket announces."""
@@ -323,8 +325,9 @@ class Reactor:
         if not gate.may_accept(now_s):
             self._rest(listener)
             return
+        started_s = self._clock()
         self._accept_all(listener, now_s, closes=gate.rung is Rung.CLOSE)
-        gate.spent(self._clock() - now_s, now_s)
+        gate.spent(self._clock() - started_s, now_s)
 
     def _rest(self, listener: socket) -> None:
         """Not now; level-triggered, it would spin. `sweep` listens again."""

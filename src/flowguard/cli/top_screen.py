@@ -200,8 +200,11 @@ def _admission(status: Status, width: int) -> list[Text]:
 
 
 def _use_line(label: str, use: Use, width: int, style: str, remark: str = "") -> Text:
-    limit = use["limit"] or 0
-    numbers = Text.assemble((f"{use['used']:>9,} ", "bold"), (f"of {limit:,}", "dim"))
+    limit = use["limit"]
+    numbers = Text(f"{use['used']:>9,} ", "bold")
+    if limit is None:
+        return _line(label, numbers + Text(f"  {remark}", style="red") if remark else numbers)
+    numbers.append(f"of {limit:,}", "dim")
     cells = max(10, width - LABEL - NUMBERS - len(remark) - 2)
     bar = _bar(use["used"] / max(1, limit), cells, style)
     return _line(label, numbers, bar + Text(f"  {remark}", style="red") if remark else bar)

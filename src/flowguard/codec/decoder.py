@@ -100,6 +100,17 @@ class PacketDecoder:
         self.has_failed = False
         """True: the next packet is a bad one, and the next call will raise."""
 
+    def clear(self) -> None:
+        """Forget what is buffered; nothing more will be decoded."""
+        self._data = _NOTHING
+        self._pos = 0
+        self._deferred = self._tail = None
+
+    @property
+    def has_deferred(self) -> bool:
+        """After `next_control` returned None: whether complete packets wait behind it."""
+        return bool(self._deferred) or self._pos < len(self._data)
+
     @property
     def buffered_bytes(self) -> int:
         """Bytes received and not yet decoded."""

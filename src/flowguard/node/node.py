@@ -387,9 +387,9 @@ class Node:
         """Once per turn: CONNECTs that waited, sockets that had to wait for the whole node."""
         if self.gate.is_ready:
             self._admit_waiting(now_s)
+        self.window.closed = self._admits_nothing
         if self.window.shared:
             self.protection.take_turns(now_s)
-        self.window.closed = self._admits_nothing
         if self._starved and not self.window.closed:
             starved, self._starved = self._starved, {}
             for connection in starved:

@@ -106,7 +106,7 @@ class Protection:
         if grant.window != before.window:
             self.decisions.append((now_s, grant))
         # Nobody has half a place: 1.5 is one and two by turns, and on the average what was granted.
-        self._carry += min(grant.window, UNBOUNDED)
+        self._carry += grant.window
         window.resize(int(self._carry + ROUNDING))
         self._carry = max(0.0, self._carry - window.limit)
         if grant.window < 1:
@@ -150,7 +150,7 @@ class Protection:
     @property
     def _free(self) -> int:
         window = self.window
-        if window.in_process_bytes >= window.bytes_max:
+        if window.closed or window.in_process_bytes >= window.bytes_max:
             return 0
         return self._units_limit - window.in_process - window.permits
 

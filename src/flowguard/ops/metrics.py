@@ -56,7 +56,7 @@ class NodeCollector(Collector):
                 ),
                 _histogram(
                     "flowguard_connect_service_seconds",
-                    "CONNECTs: from their admission to CONNACK.",
+                    "CONNECTs: from taking their client id to CONNACK.",
                     node.connect_service,
                 ),
             ],
@@ -157,7 +157,7 @@ def _gate(status: Status) -> Iterator[Metric]:
     )
     yield _labelled_counter(
         "flowguard_messages_dropped",
-        "Messages that a subscriber did not get.",
+        "What was not delivered, kept or taken, by the bound that was reached.",
         "reason",
         dict.fromkeys(FOR_MESSAGES, 0) | status["dropped"],
     )

@@ -226,14 +226,8 @@ def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> S
 
 def decisions_of(node: Node) -> list[Decision]:
     """The latest changes of the window, oldest first."""
-    flow = node.settings.flow
-    window = float(flow.window_max)
-    changes = []
-    for at_s, grant in node.protection.decisions:
-        if grant.window != window:
-            changes.append((at_s, grant))
-        window = grant.window
-    return [_decision(at_s, grant, flow) for at_s, grant in changes[-DECISIONS_SHOWN:]]
+    latest = list(node.protection.decisions)[-DECISIONS_SHOWN:]
+    return [_decision(at_s, grant, node.settings.flow) for at_s, grant in latest]
 
 
 def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:

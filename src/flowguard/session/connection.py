@@ -133,7 +133,7 @@ class ServerConnection:
         """True while complete packets may wait in the buffer for a window, a turn or a CONNACK."""
         if self.queued or self.state is CONNECTING:
             return True
-        return self.inbound is not None and not self.inbound.window.room()
+        return self.inbound is not None and not self.drained and not self.inbound.window.room()
 
     # --- bytes in ----------------------------------------------------------------------------
 
@@ -378,9 +378,7 @@ class ServerConnection:
         """What was not decoded never will be; the peer may be slow to close."""
         self._host.input_budget.give_back(self._input_bytes)
         self._input_bytes = 0
-        if self._decoder.buffered_bytes:
-            size_max = self._host.settings.session.packet_size_max
-            self._decoder = PacketDecoder(size_max, self._decoder.version)
+        self._decoder.clear()
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
         properties = Properties(reason_string=why) if why else NO_PROPERTIES

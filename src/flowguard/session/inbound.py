@@ -10,7 +10,7 @@ most a window of packets, which bounds the slice of the reactor that one client 
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
     from flowguard.session.outbound import Outbound
     from flowguard.session.session import Session
+
+CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
+"""With PUBACK, what never waits for a window."""
 
 
 @final
@@ -105,23 +108,27 @@ class Inbound:
         room = window.room()
         while room > 0:
             packets = self._held
+            held = packets is not None
             if packets is None:
                 packets = decoder.next_batch(room)
                 self._host.counters.messages_received += len(packets)
-                if self._host.window.credits is not None:
-                    window.spend(sum(packet.__class__ is not Puback for packet in packets))
             else:
                 self._held = None
             room = self._handle(packets, room, now_s)
-            if room > 0 and not decoder.has_failed:
+            if self._host.window.credits is not None:
+                window.spend(_publishes(packets) - _publishes(self._held or []))
+            if room > 0 and not (held or decoder.has_failed):
                 window.return_permits()
                 return True
             if self._connection.ended:
                 return True
-        if not window.room():
+        if window.room():
+            waits = self.waiting_bytes > 0
+        else:
             self._control_lane(now_s)
+            waits = self._held is not None or decoder.has_deferred
         window.return_permits()
-        return not self.waiting_bytes
+        return not waits
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
         """Handle a batch that found so much room; the room that is left for another one."""
@@ -141,8 +148,11 @@ class Inbound:
                 room -= self._other(packet, now_s)
                 if self._connection.ended:
                     return 0
-            if window.in_process and (room := window.room()) <= 0:
-                self._hold(waiting, now_s)
+            if window.in_process:
+                # Room that appeared meanwhile is for another batch: this one was cut to its own.
+                room = min(room, window.room())
+                if room <= 0:
+                    self._hold(waiting, now_s)
         if self.extra:
             room -= self.extra
             self.extra = 0
@@ -154,11 +164,13 @@ class Inbound:
         return self._decoder.buffered_bytes + len(self._held or ())
 
     def _hold(self, waiting: Iterator[Packet], now_s: float) -> None:
-        """The window is spent before its batch: what follows waits, but for acknowledgements."""
+        """The window is spent before its batch: what follows waits, but for the control lane's."""
         held: list[Packet] = []
         for packet in waiting:
             if packet.__class__ is Puback:
                 self._outbound.on_puback(packet.packet_id, now_s)
+            elif packet.__class__ in CONTROL:
+                self._other(packet, now_s)
             else:
                 held.append(packet)
         self._held = held or None
@@ -327,8 +339,13 @@ class Inbound:
         aliases[alias] = topic
 
     def detach(self) -> None:
-        """The connection is over, and with it its turn and its aliases."""
+        """The connection is over, and with it its turn, its aliases and what was not handled.
+
+        Work in process keeps this half of it until its commit.
+        """
         self.window.return_permits()
+        self._held = None
+        self._decoder.clear()
         if self._aliases is not None:
             size_bytes = sum(alias_bytes(topic) for topic in self._aliases.values())
             self.session.charge_state(-size_bytes, self._host)
@@ -365,3 +382,7 @@ class Inbound:
         self.window.settle(cost, size_bytes)
         if self.waiting_bytes:
             self._connection.schedule()
+
+
+def _publishes(packets: list[Packet]) -> int:
+    return sum(packet.__class__ is Publish for packet in packets)

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from flowguard.codec.packets import Connack, Connect, Puback
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
 from flowguard.node.protection import Protection
+from flowguard.records import PutInbound
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -73,6 +75,12 @@ def test_memory_above_its_objective_closes_the_window() -> None:
     stage.advance(1)
     assert stage.node.window.limit < 100
     assert stage.node.protection.grant.pressure.cause == "memory"
+
+
+def test_a_node_at_rest_decides_nothing() -> None:
+    stage = Stage()
+    stage.advance(5)
+    assert not stage.node.protection.decisions
 
 
 # --- weight --------------------------------------------------------------------------------------
@@ -382,3 +390,81 @@ def test_nothing_overtakes_what_is_held_behind_a_heavy_packet() -> None:
     client.send(Publish("t", b"", 1, packet_id=4))
     stage.release_commits()
     assert acknowledged(client) == [1, 2, 3, 4]
+
+
+def test_a_rate_counts_publishes_only_and_each_of_them_once() -> None:
+    stage, (client,) = slow({"policy": "rate-limit-v1"})
+    stage.advance(0.1)
+    credits = stage.node.window.credits
+    assert credits is not None
+    client.send(*[Pingreq()] * (2 * credits), *messages(3 * credits))
+    stage.release_commits()
+    done = []
+    for _ in range(4):
+        done.append(len(acknowledged(client)))
+        stage.advance(0.1)
+    assert done == [credits, credits, credits, 0]
+
+
+# --- batches, ends, and what is not complete -----------------------------------------------------
+
+
+def test_a_batch_of_light_and_heavy_packets_is_worked_off_to_its_end() -> None:
+    """QoS 0 costs no place: the room that seems to be left must not hide what still waits."""
+    stage, _ = slow({})
+    stage.hold_commits = False
+    client = stage.connect("mixed", version=MQTT_311, will=Will("will", b"died"))
+    witness = stage.connect("witness")
+    witness.subscribe("will")
+    stage.hold_commits = True
+    mixed = [Publish("t", b"", n % 2, packet_id=n if n % 2 else 0) for n in range(1, 1_001)]
+    client.connection.receive_data(
+        b"".join(encode(packet, MQTT_311) for packet in [*mixed, Disconnect()]), stage.now_s
+    )
+    client.close()
+    before = stage.node.counters.publish_received
+    assert before < 1_000
+    stage.release_commits()
+    assert stage.node.counters.publish_received == 1_000
+    assert not witness.publishes()
+
+
+def test_a_packet_that_is_not_complete_waits_for_no_turn() -> None:
+    stage, (busy, large) = slow({"unfinished_max": 1}, publishers=2)
+    busy.send(*messages(2))
+    assert stage.node.window.shared
+    data = encode(Publish("t", bytes(900_000), 1, packet_id=1), MQTT_311)
+    for start in range(0, 800_000, 65_536):
+        assert large.connection.receive_data(data[start : start + 65_536], stage.now_s)
+    assert len(stage.node.protection.pool) == 1
+    large.close()
+    assert large.is_closed
+
+
+def test_work_in_process_keeps_nothing_of_what_its_client_had_not_finished() -> None:
+    stage, (client,) = slow({})
+    client.send(*messages(1))
+    inbound = client.connection.inbound
+    assert inbound is not None
+    client.send_bytes(encode(Publish("t", bytes(900_000), 1, packet_id=2), MQTT_311)[:-1])
+    client.close()
+    assert inbound.waiting_bytes == 0
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_nobody_has_its_turn_while_the_node_admits_nothing() -> None:
+    stage, clients = slow({"unfinished_max": 2, "journal_ops_max": 5}, publishers=4)
+    for client in clients:
+        client.send(*messages(5))
+    for number in range(5):
+        stage.node.note(PutInbound("x", number))
+    stage.settle()
+    assert stage.node.window.closed
+    waiting = len(stage.node.protection.pool)
+    stage.node.window.in_process -= 1  # As if work were done that frees no journal.
+    stage.settle()
+    assert len(stage.node.protection.pool) == waiting
+    stage.node.window.in_process += 1
+    stage.release_commits()
+    for client in clients:
+        assert acknowledged(client) == [1, 2, 3, 4, 5]

@@ -148,13 +148,6 @@ def test_a_decision_carries_signal_value_and_threshold_in_their_own_unit(
     assert decision["why"] == "because"
 
 
-def test_a_change_of_the_cause_alone_is_no_decision() -> None:
-    stage = Stage()
-    calm = [Grant(100.0, Pressure(0.1, signal, {signal: 0.1})) for signal in Signal]
-    decided(stage, *calm, Grant(90.0), *(Grant(90.0) for _ in calm), Grant(95.0))
-    assert [decision["window"] for decision in decisions_of(stage.node)] == [90.0, 95.0]
-
-
 def test_a_decision_without_a_cause_has_no_signal() -> None:
     stage = Stage()
     decided(stage, Grant(10.0, why="grown"))

@@ -1,0 +1,155 @@
+"""Accounts: what clients of a slow store sent, what of it is in process, and what is done.
+
+The store hangs (`Stage.hold_commits`), and each step does one of two things: clients send and
+connect, and then nothing can be done with (`Bank.admitted`), or the store finishes a batch, and
+then nothing can be admitted yet (`Bank.finished`). So the difference that a step makes to a window
+is what it admitted, or finished, and because packets of a client are taken in order, and weigh one
+at least, it says which packets those are.
+"""
+
+from dataclasses import dataclass, field
+
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Packet, Puback, Pubrec, Suback
+from flowguard.flow import InflightWindow
+from flowguard.session.connection import State
+from flowguard.types import MQTT_311
+from tests.support.stage import Client, Stage
+
+READ_BYTES = 64 * 1024
+"""What a socket gives at once."""
+
+
+@dataclass(eq=False)
+class Account:
+    """One connection and its socket; `sent` in the order of sending."""
+
+    client: Client
+    version: int = MQTT_311
+    window: InflightWindow | None = None
+    """Kept beyond the end of the connection: what is in process then goes on."""
+    unread: bytearray = field(default_factory=bytearray)
+    """In the socket: the node has not read it."""
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
+    """Packets that count: identifier, cost, bytes."""
+    admitted: int = 0
+    """How many of `sent`."""
+    done: int = 0
+    answered: list[int] = field(default_factory=list)
+    """Identifiers acknowledged, in their order."""
+
+    def write(self, *packets: Packet) -> None:
+        """Into the socket; `Bank.read` takes it from there."""
+        for packet in packets:
+            self.unread += encode(packet, self.version)
+
+    @property
+    def in_process(self) -> int:
+        """Cost of what was admitted and is not done."""
+        return sum(cost for _, cost, _ in self.sent[self.done : self.admitted])
+
+    @property
+    def in_process_bytes(self) -> int:
+        """The same, bytes."""
+        return sum(size_bytes for *_, size_bytes in self.sent[self.done : self.admitted])
+
+    @property
+    def is_live(self) -> bool:
+        return self.client.connection.state is State.CONNECTED
+
+    def admit_to(self, in_process: int, limit: int) -> None:
+        """The window has grown to `in_process` under `limit`: by which packets, and might it?"""
+        assert in_process >= self.in_process, "admitted work was cancelled"
+        while self.in_process < in_process:
+            before = self.in_process
+            assert before < max(1, limit), "admitted with the whole grant in process"
+            assert self.admitted < len(self.sent), "admitted what was never sent"
+            self.admitted += 1
+        assert self.in_process == in_process
+
+    def finish_to(self, in_process: int) -> None:
+        """The window has shrunk to `in_process`: the oldest packets are done."""
+        assert in_process <= self.in_process, "admitted while the store finished"
+        while self.in_process > in_process:
+            self.done += 1
+        assert self.in_process == in_process
+
+    def check_answers(self) -> None:
+        """What is done is answered, in order, as long as there is anybody to be told."""
+        self.answered += [
+            packet.packet_id
+            for packet in self.client.take()
+            if isinstance(packet, Puback | Pubrec | Suback)
+        ]
+        sent = [packet_id for packet_id, *_ in self.sent]
+        assert self.answered == sent[: len(self.answered)], "acknowledged out of order"
+        if self.is_live:
+            assert len(self.answered) == self.done
+
+
+@dataclass(eq=False)
+class Bank:
+    """All accounts of a stage."""
+
+    stage: Stage
+    accounts: list[Account] = field(default_factory=list)
+    _packet_id: int = 0
+
+    def next_packet_id(self) -> int:
+        """Never the same twice: a session may remember those of an earlier connection."""
+        self._packet_id += 1
+        return self._packet_id
+
+    def open(self, client: Client) -> Account:
+        account = Account(client)
+        self.accounts.append(account)
+        return account
+
+    def read(self) -> None:
+        """Read sockets; something may be admitted."""
+        self.read_sockets()
+        self.admitted()
+
+    def read_sockets(self) -> None:
+        """As the reactor does: a chunk each, from those that are to be read."""
+        moved = True
+        while moved:
+            moved = False
+            for account in self.accounts:
+                if account.unread and account.client.connection.wants_read:
+                    chunk = bytes(account.unread[:READ_BYTES])
+                    del account.unread[:READ_BYTES]
+                    account.client.send_bytes(chunk)
+                    moved = True
+
+    def admitted(self) -> None:
+        """Something may have been admitted, nothing may be done."""
+        limit = self.stage.node.window.limit
+        for account in self._with_windows():
+            assert account.window is not None
+            account.admit_to(account.window.in_process, limit)
+
+    def commit(self) -> None:
+        """The store finishes one batch, then what waited for it goes on; and hangs again."""
+        stage = self.stage
+        batch, stage.held = stage.held, None
+        if batch is not None:
+            stage.store.commit(batch.ops)
+            stage.node.committed(batch, stage.now_s, 0.0)
+        for account in self._with_windows():
+            assert account.window is not None
+            account.finish_to(account.window.in_process)
+        stage.settle()
+        self.read()
+
+    def drain(self) -> None:
+        """The store finishes everything."""
+        while self.stage.held is not None:
+            self.commit()
+
+    def _with_windows(self) -> list[Account]:
+        for account in self.accounts:
+            inbound = account.client.connection.inbound
+            if inbound is not None:
+                account.window = inbound.window
+        return [account for account in self.accounts if account.window is not None]
