@@ -32,6 +32,8 @@ from flowguard.flow.policy import Policy
 from flowguard.flow.pressure import objectives_of, pressure_of
 
 K = TypeVar("K")
+WITH_BUDGETS: Final[frozenset[PolicyName]] = frozenset(("flowguard", "reject-at-limit"))
+"""Under these all clients together are bounded, too; the others never heard of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final, final
 
 WINDOW_MAX: Final = 100
 WINDOW_MIN: Final = 1
+UNBOUNDED: Final = 1 << 62
 
 
 @final
@@ -35,7 +36,7 @@ class NodeWindow:
     )
 
     def __init__(
-        self, limit_max: int = WINDOW_MAX, units_max: int = 1 << 62, bytes_max: int = 1 << 62
+        self, limit_max: int = WINDOW_MAX, units_max: int = UNBOUNDED, bytes_max: int = UNBOUNDED
     ) -> None:
         assert limit_max >= WINDOW_MIN
         self.limit_max = limit_max

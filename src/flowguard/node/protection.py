@@ -23,15 +23,13 @@ from flowguard.flow import (
     make_policy,
     tell_nobody,
 )
+from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.session.connection import ServerConnection
 
 DECISIONS_MAX: Final = 256
 ROUNDING: Final = 1e-9
 """A window of 9.9999999999 after a hundred multiplications is one of 10."""
-WITH_BUDGETS: Final = ("flowguard", "reject-at-limit")
-"""Policies under which all clients together are bounded, too; the others never heard of it."""
-UNBOUNDED: Final = 1 << 62
-MEMORY_SHARE: Final = 0.25
+BYTES_SHARE: Final = 0.25
 """Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
 
 
@@ -45,7 +43,6 @@ class Protection:
         "_memory_limit_bytes",
         "_rationed",
         "_units_limit",
-        "_units_max",
         "decisions",
         "gate",
         "grant",
@@ -73,12 +70,12 @@ class Protection:
         self.observer = Observer()
         self.pool: FairPool[ServerConnection] = FairPool()
         self._memory_limit_bytes = memory_limit_bytes
-        self._units_max = self._units_limit = UNBOUNDED
-        self._bytes_max = settings.unfinished_bytes_max or int(MEMORY_SHARE * memory_limit_bytes)
-        self.window = NodeWindow(settings.window_max)
+        self._bytes_max = settings.unfinished_bytes_max or int(BYTES_SHARE * memory_limit_bytes)
         if settings.policy in WITH_BUDGETS:
-            self._units_max = self._units_limit = settings.unfinished_max
-            self.window.units_max, self.window.bytes_max = self._units_max, self._bytes_max
+            self.window = NodeWindow(settings.window_max, settings.unfinished_max, self._bytes_max)
+        else:
+            self.window = NodeWindow(settings.window_max)
+        self._units_limit = self.window.units_max
         if self.shadow is not None:
             self.shadow.clients_over = self.window.over
         self.grant = Grant(float(settings.window_max))
@@ -111,10 +108,10 @@ class Protection:
         self._carry = max(0.0, self._carry - window.limit)
         if grant.window < 1:
             # Not even a packet for everybody: so many of those that want one have one.
-            self._units_limit = max(1, min(self._units_max, int(grant.window * active)))
+            self._units_limit = max(1, min(window.units_max, int(grant.window * active)))
             window.shared = True
         else:
-            self._units_limit = self._units_max
+            self._units_limit = window.units_max
         window.credits = grant.credits
         window.credits_round += 1
         rationed, self._rationed = self._rationed, {}

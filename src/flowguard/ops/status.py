@@ -15,13 +15,12 @@ from flowguard.config import FlowSettings
 from flowguard.flow import Budget, Grant, Signal
 from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
 from flowguard.flow.signals import Objectives
+from flowguard.flow.window import UNBOUNDED
 from flowguard.node.node import Node
 
 DECISIONS_SHOWN: Final = 16
 """The latest ones; what led to a pause is among them, or was more than a second ago."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
-UNBOUNDED: Final = 1 << 60
-"""A limit above this is none."""
 
 
 class Use(TypedDict):
