@@ -9,7 +9,7 @@ latency is judged where it is the broker's: between decoding and acknowledgement
 for twenty background pairs at ten messages per second, one at a time, from write to PUBACK.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from flowguard.flow.histogram import DURATION_BOUNDS_S
 
 from .checks import Check, Grid, Report, at_least, at_most
 from .conditions import Conditions
-from .flood import Flood, Phase, Result, Seen, flooding
+from .flood import Flood, Latency, Phase, Result, Seen, flooding
 from .plot import Panel, Series
 from .store import COMMIT_S, MESSAGE_S
 
@@ -181,9 +181,9 @@ class SideBySide:
         """The time series, policy by policy; second 0 is where the overload begins."""
         return [
             Panel("goodput, messages/s", self._seen(lambda s: s.goodput_per_s)),
-            Panel("PUBLISH to PUBACK, p99, ms", self._seen(lambda s: s.acknowledgement.p99), True),
+            Panel("PUBLISH to PUBACK, p99, ms", self._waited(lambda s: s.acknowledgement), True),
             Panel(
-                "background pairs, p99, ms", self._seen(lambda s: s.probe_acknowledgement.p99), True
+                "background pairs, p99, ms", self._waited(lambda s: s.probe_acknowledgement), True
             ),
             Panel("window, packets", self._said("window"), True),
             Panel("pressure", self._said("pressure")),
@@ -193,6 +193,20 @@ class SideBySide:
     def _seen(self, value: Any) -> tuple[Series, ...]:
         return tuple(
             Series(run.policy, tuple((n, value(s)) for n, s in enumerate(run.seconds)))
+            for run in self.runs
+        )
+
+    def _waited(self, latency: Callable[[Seen], Latency]) -> tuple[Series, ...]:
+        """The p99 of seconds in which anything was acknowledged at all."""
+        return tuple(
+            Series(
+                run.policy,
+                tuple(
+                    (n, latency(seen).p99)
+                    for n, seen in enumerate(run.seconds)
+                    if latency(seen).count
+                ),
+            )
             for run in self.runs
         )
 
