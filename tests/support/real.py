@@ -35,6 +35,7 @@ from flowguard.config import Settings
 from flowguard.node.authentication import Hooks
 from flowguard.records import QueueEntry, StoreOp
 from flowguard.stores import MemoryStore, Store
+from flowguard.stores.base import StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
 P = TypeVar("P")
@@ -87,6 +88,8 @@ class SlowStore:
         self._memory = MemoryStore()
         self.durability = self._memory.durability
         self.immediate = False
+        self.stalled = False
+        """What it says of itself."""
         self.open = threading.Event()
         self.open.set()
         self.commits = 0
@@ -105,8 +108,8 @@ class SlowStore:
     def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
         return self._memory.fetch(client_id, after_pos, limit)
 
-    def load(self) -> Any:
-        return self._memory.load()
+    def load(self) -> StoreLoad:
+        return StoreLoad(stalled=self.stalled)
 
     def close(self) -> None:
         self._memory.close()

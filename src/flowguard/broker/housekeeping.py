@@ -4,17 +4,21 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import SystemRandom
 
 import trio
 
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.signals import TICK_S, StoreState
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
+from flowguard.stores import Store
 
 MEMORY_SHARE = 0.75
 """Of what the machine or container has: the rest is the kernel's sockets."""
+JITTER = (0.9, 1.1)
+"""Of a tick: so that the nodes of a cluster do not march in step."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -42,8 +46,11 @@ def memory_gauge() -> Iterator[Callable[[], int]]:
         yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
 
-async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:
+async def keep_house(
+    node: Node, store: Store, reactor: Reactor, clock: Callable[[], float]
+) -> None:
     """Tick until cancelled."""
+    jitter = SystemRandom().uniform
     sys_topics = SysTopics(node, clock())
     overload_log = OverloadLog(node, clock())
     sys_due_s = clock()
@@ -51,6 +58,8 @@ async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -
         while True:
             now_s = clock()
             node.protection.observe_memory(resident_bytes())
+            stalled = store.load().stalled
+            node.protection.observer.store(StoreState.STOPPED if stalled else StoreState.FLOWING)
             node.tick(now_s)
             overload_log.tick(now_s)
             reactor.sweep(now_s)
@@ -60,4 +69,4 @@ async def keep_house(node: Node, reactor: Reactor, clock: Callable[[], float]) -
             reactor.settle(now_s)
             if node.has_work:
                 reactor.wake()
-            await trio.sleep(TICK_S)
+            await trio.sleep(TICK_S * jitter(*JITTER))
