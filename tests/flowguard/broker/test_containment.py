@@ -10,7 +10,7 @@ from flowguard.config import Settings
 from flowguard.errors import StoreError
 from flowguard.node.authentication import Hooks, Proceed, Step
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode, SubscriptionOptions
-from tests.support.real import SlowStore, broker, connect, open_wire, until
+from tests.support.real import SlowStore, broker, connect, connect_packet, open_wire, until
 from tests.support.stage import Stage
 
 BROKEN = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
@@ -95,15 +95,19 @@ async def test_a_later_step_that_raises() -> None:
 
 async def test_a_connect_that_waited_at_the_gate() -> None:
     """It is asked about in nobody's turn but the node's."""
-    flow = {"connects_in_process_max": 1}
-    async with broker({"flow": flow}, hooks=HOOKS) as running:
+    store = SlowStore()
+    store.open.clear()
+    async with broker(
+        {"flow": {"connects_in_process_max": 1}}, store=store, hooks=HOOKS, calm=True
+    ) as running:
         first = await open_wire(running)
-        properties = Properties(authentication_method="fragile", authentication_data=b"good")
-        await first.send(Connect("first", MQTT_5, properties=properties))
-        await first.expect(Auth)
+        await first.send(connect_packet("first", durable=True))
+        await until(lambda: running.node.gate.in_process == 1)
         second = await open_wire(running)
         await second.send(Connect("bad"))
         await until(lambda: running.node.gate.buffered == 1)
+        store.open.set()
+        assert (await first.expect(Connack)).reason_code == 0
         await first.close()
         assert (await second.expect(Connack)).reason_code == BROKEN
         await second.close()
