@@ -23,10 +23,10 @@ venv: $(DEV)  ## the virtual environment .venv, with everything that development
 	@echo ".venv is ready: $$($(PY) --version)"
 
 serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
-	@$(if $(PURE),,$(MAKE) --no-print-directory .compiled/ready || \
+	@$(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || \
 		echo 'going on without: half the speed, the same broker' >&2)
 	@PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled') \
-		$(PY) -m flowguard serve $(ARGS)
+		exec $(PY) -m flowguard serve $(ARGS)
 
 compile: .compiled/ready  ## compile the hot rooms with mypyc, as serve does where it can
 	@echo "compiled: .compiled"

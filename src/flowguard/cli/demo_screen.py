@@ -44,12 +44,11 @@ class Act(Enum):
     CROWD = (
         "2 flash crowd",
         "All at once. A few CONNECTs are in process, some wait, the rest is told to come\n"
-        "back later (CONNACK 137). Windows shrink: publishers slow down, none fails.",
+        "back later (CONNACK 137). Windows shrink with the pressure; nobody fails.",
     )
     RECOVERY = (
         "3 recovery",
-        "Everybody is in. The pressure is gone, and windows grow back to 100, slowly on\n"
-        "purpose. Publishers have caught up.",
+        "Everybody is in. The pressure is gone, and windows grow back to 100, slowly on\npurpose.",
     )
 
 

@@ -38,6 +38,14 @@ class Outcome:
         return failures
 
     @property
+    def windows(self) -> str:
+        """What windows did, if they did anything."""
+        windows = [sample.window for sample in self.history.samples]
+        if min(windows) == max(windows):
+            return ""
+        return f"Load went up, windows went down to {min(windows)}. "
+
+    @property
     def promise_kept(self) -> bool:
         return not self.failures()
 
@@ -51,10 +59,10 @@ def show_summary(outcome: Outcome, console: Console) -> None:
         console.print(Text(f"promise broken: {failure}", style="bold red"))
     if outcome.promise_kept:
         console.print(
-            "[bold green]The crowd waited, nobody fell.[/] Load went up, windows went down, "
-            "and everything acknowledged was delivered.\n"
-            "Next: [bold]flowguard serve[/] for a broker of your own, "
-            "[bold]flowguard storm[/] to try it, README.md for how it works.",
+            f"[bold green]The crowd waited, nobody fell.[/] {outcome.windows}"
+            "Everything acknowledged was delivered.\n"
+            "Next: [bold]make serve[/] for a broker of your own, [bold].venv/bin/flowguard storm "
+            "127.0.0.1:1883 connect[/] to try it, README.md for how it works.",
             highlight=False,
         )
 
