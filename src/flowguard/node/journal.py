@@ -1,9 +1,8 @@
 """Journal: group commit. Work waits here until the store has made it durable.
 
 Everything that must survive is appended with the continuation that answers for it; a driver takes
-batches (`take`), commits them, and reports (`complete`; `durable` before it, where the next commit
-is to begin before the answers). One batch is in commit at a time, so the next one grows while the
-current one syncs, and continuations run in the order of appending. That
+batches (`take`), commits them, and reports (`complete`). One batch is in commit at a time, so the
+next one grows while the current one syncs, and continuations run in the order of appending. That
 order is why work without any operation is appended as well while something else is waiting.
 
 A large batch is half of what is in process, not all of it: were it all, nobody would have anything
@@ -51,7 +50,6 @@ class Journal:
         "_batch_min",
         "_bytes_max",
         "_committing_since_s",
-        "_durable",
         "_growing",
         "_in_commit",
         "_ops_count",
@@ -70,8 +68,6 @@ class Journal:
         self._sealed: deque[Batch] = deque()
         """Large enough: they wait for their commit."""
         self._in_commit: Batch | None = None
-        self._durable: deque[Batch] = deque()
-        """Not answered yet."""
         self._committing_since_s = 0.0
         self._ops_count = 0
         self._waiting_count = 0
@@ -153,18 +149,10 @@ class Journal:
         self._committing_since_s = now_s
         return batch
 
-    def durable(self, batch: Batch) -> None:
-        """The store has it, so the next one may be taken; `complete` follows, in the same order."""
-        assert batch is self._in_commit
-        self._in_commit = None
-        self._durable.append(batch)
-
     def complete(self, batch: Batch, now_s: float) -> None:
         """The batch is durable: answer everybody who waited for it."""
-        if batch is self._in_commit:
-            self.durable(batch)
-        assert self._durable
-        assert batch is self._durable.popleft()
+        assert batch is self._in_commit
+        self._in_commit = None
         self._ops_count -= len(batch.ops)
         self._waiting_count -= len(batch.continuations)
         self.size_bytes -= batch.size_bytes
