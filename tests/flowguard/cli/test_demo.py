@@ -119,7 +119,7 @@ def text_of(outcome: Outcome) -> str:
 def test_a_kept_promise_shows_where_to_look_next() -> None:
     outcome = Outcome(history(), GOOD | MESSAGES, GOOD)
     assert outcome.promise_kept
-    assert "flowguard serve" in text_of(outcome)
+    assert "make serve" in text_of(outcome)
 
 
 @pytest.mark.parametrize(
