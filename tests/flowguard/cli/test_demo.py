@@ -23,7 +23,7 @@ def test_a_small_demo_keeps_its_promise() -> None:
         [*DEMO, "--clients", "250"], capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for words in ("1 calm", "250 of 250", "messages lost", "flowguard serve"):
+    for words in ("1 calm", "250 of 250", "messages lost", "make serve"):
         assert words in done.stdout
     assert "\x1b" not in done.stdout
 
