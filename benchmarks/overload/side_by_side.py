@@ -43,6 +43,7 @@ RECOVERY_LOAD = 0.5
 STEPS = ((1, 100), (1, 300), (1, 1_000), (2, 1_000), (4, 1_000))
 """Closed loops of the search: messages on their way of each publisher, publishers."""
 STEP_S = 3.0
+PEAK_S = 15.0
 CROWD: dict[str, float] = {
     "flooders": PUBLISHERS,
     "subscribers": SUBSCRIBERS,
@@ -146,7 +147,7 @@ class SideBySide:
             f"durable subscribers; a store whose commit takes {COMMIT_S * 1e3:g} ms and "
             f"{MESSAGE_S * 1e6:g} µs per message; peak: the best closed loop of "
             f"{', '.join(f'{each} x {count:,}' for each, count in STEPS)} on their way with "
-            f"p99 ≤ {P99_MAX_MS:g} ms.",
+            f"p99 ≤ {P99_MAX_MS:g} ms, over {PEAK_S:g} s.",
             tuple(checks),
             (self._grid(),),
             (
@@ -306,7 +307,7 @@ def measure_one(
         machine.pinned(conditions.generator_core),
         flooding(broker.port, broker.pid, conditions.generator_core, **crowd) as flood,
     ):
-        peak = search_peak(flood, conditions.scaled(STEP_S, 0.2))
+        peak = search_peak(flood, conditions.scaled(STEP_S, 0.2), conditions.scaled(PEAK_S, 0.3))
         rate = OVERLOAD * peak.goodput_per_s
         overload = flood.phase("open", rate, PUBLISHERS, conditions.seconds)
         half = RECOVERY_LOAD * peak.goodput_per_s
@@ -323,11 +324,18 @@ def measure_one(
         )
 
 
-def search_peak(flood: Flood, step_s: float) -> Seen:
-    """The best goodput of the closed loops that keep the latency bound; of all, if none does."""
+def search_peak(flood: Flood, step_s: float, peak_s: float) -> Seen:
+    """What the best of the closed loops keeps up for `peak_s`: the best of many short looks is luck.
+
+    The best is the one with the highest goodput of those that keep the latency bound; of all, if
+    none does.
+    """
     totals = []
     for outstanding, active in STEPS:
         totals.append(flood.phase("closed", outstanding, active, step_s).total)
         flood.drain(DRAIN_S)
     calm = [total for total in totals if total.acknowledgement.p99 <= P99_MAX_MS]
-    return max(calm or totals, key=lambda total: total.goodput_per_s)
+    best = max(calm or totals, key=lambda total: total.goodput_per_s)
+    peak = flood.phase("closed", *STEPS[totals.index(best)], peak_s).total
+    flood.drain(DRAIN_S)
+    return peak

@@ -95,7 +95,7 @@ class FlowSettings(_Settings):
     """Minimum sojourn that is still fine, seconds."""
     loop_objective_s: float = Field(0.050, gt=0)
     """Drift of the event loop that is still fine, seconds."""
-    store_objective_s: float = Field(0.050, gt=0)
+    store_objective_s: float = Field(0.075, gt=0)
     """Latency of a durable write that is still fine, seconds."""
     replication_objective_s: float = Field(0.100, gt=0)
     """Age of unacknowledged replication that is still fine, seconds."""

@@ -72,7 +72,7 @@ class Objectives:
 
     queue_s: float = 0.025
     loop_s: float = 0.050
-    store_s: float = 0.050
+    store_s: float = 0.075
     replication_s: float = 0.100
     memory_share: float = 0.70
 

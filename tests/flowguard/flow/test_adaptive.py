@@ -104,7 +104,7 @@ def test_the_others_hear_of_the_nodes_own_window_not_of_what_they_leave_it() -> 
     cluster = own_cluster()
     policy = flowguard(cluster, told.append)
     cluster.merge(peer(1, 7.0, 3.0), 0.0)
-    policy.tick(Sample(0.0, commit_s=0.04))
+    policy.tick(Sample(0.0, commit_s=0.06))
     (record,) = told
     assert (record.node, record.window, record.cause) == ("own", 100.0, Signal.STORE)
     assert record.pressure == pytest.approx(0.8)

@@ -37,7 +37,7 @@ SAMPLES = st.builds(
     [
         (Sample(0.0, sojourn_s=0.025), Signal.QUEUE),
         (Sample(0.0, drift_s=0.050), Signal.LOOP),
-        (Sample(0.0, commit_s=0.050), Signal.STORE),
+        (Sample(0.0, commit_s=0.075), Signal.STORE),
         (Sample(0.0, replication_age_s=0.100), Signal.REPLICATION),
         (Sample(0.0, memory_share=0.70), Signal.MEMORY),
         (Sample(0.0, unfinished_share=0.70), Signal.MEMORY),

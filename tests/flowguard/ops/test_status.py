@@ -127,7 +127,7 @@ def test_a_policy_that_decides_nothing_is_shown_beside() -> None:
     [
         (Signal.QUEUE, 3.0, 0.075, 0.025, "s"),
         (Signal.LOOP, 0.5, 0.025, 0.050, "s"),
-        (Signal.STORE, 2.0, 0.100, 0.050, "s"),
+        (Signal.STORE, 2.0, 0.150, 0.075, "s"),
         (Signal.REPLICATION, 1.0, 0.100, 0.100, "s"),
         (Signal.MEMORY, 1.0, 0.70, 0.70, "share"),
         (Signal.MEMORY, 4.0, 0.90, 0.70, "share"),
