@@ -325,7 +325,7 @@ def measure_one(
 
 
 def search_peak(flood: Flood, step_s: float, peak_s: float) -> Seen:
-    """What the best of the closed loops keeps up for `peak_s`: the best of many short looks is luck.
+    """What the best closed loop keeps up for `peak_s`: the best of many short looks is luck.
 
     The best is the one with the highest goodput of those that keep the latency bound; of all, if
     none does.

@@ -7,27 +7,25 @@ the store, the same on every machine, and no processor is the reason: at most
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import final
 
-from flowguard.records import Append, Durability, QueueEntry, SessionRecord, StoreOp
+from flowguard.records import Append, Durability, StoreOp
 from flowguard.stores import MemoryStore
-from flowguard.stores.base import StoreLoad
-from flowguard.types import Publish
 
 COMMIT_S = 0.002
 MESSAGE_S = 0.000_050
 
 
 @final
-class LimitedStore:
+class LimitedStore(MemoryStore):
     """`Store` of limited capacity; a message to three durable sessions is three messages."""
 
     durability = Durability.FSYNC
     immediate = False
 
     def __init__(self, commit_s: float = COMMIT_S, message_s: float = MESSAGE_S) -> None:
-        self._memory = MemoryStore()
+        super().__init__()
         self._commit_s = commit_s
         self._message_s = message_s
         self.commits = 0
@@ -41,25 +39,10 @@ class LimitedStore:
     def commit(self, ops: Sequence[StoreOp]) -> None:
         started_s = time.monotonic()
         messages = sum(op.__class__ is Append for op in ops)
-        self._memory.commit(ops)
+        super().commit(ops)
         left_s = self._commit_s + messages * self._message_s - (time.monotonic() - started_s)
         if left_s > 0:
             time.sleep(left_s)
         self.commits += 1
         self.messages += messages
         self.busy_s += time.monotonic() - started_s
-
-    def sessions(self) -> Iterator[SessionRecord]:
-        return self._memory.sessions()
-
-    def retained(self) -> Iterator[tuple[Publish, float]]:
-        return self._memory.retained()
-
-    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
-        return self._memory.fetch(client_id, after_pos, limit)
-
-    def load(self) -> StoreLoad:
-        return self._memory.load()
-
-    def close(self) -> None:
-        self._memory.close()

@@ -195,12 +195,36 @@ class NodeSettings(_Settings):
     """Time that work in process gets to finish after SIGTERM, seconds."""
 
 
+class StoreSettings(_Settings):
+    """Where sessions, queues and retained messages survive."""
+
+    kind: Literal["rocks", "memory"] = "rocks"
+    """RocksDB in the data directory, or nothing beyond the process, name."""
+    layout: Literal["window", "status"] = "window"
+    """How queues lie in RocksDB: `status` is the published schema, for comparison, name."""
+    durability: Literal["memory", "os", "fsync"] = "fsync"
+    """What is behind an acknowledgement: nothing, the process's death, the machine's, name."""
+    disk_reserve_bytes: int = Field(64 * MIB, ge=0)
+    """Left free on the disk; below it the store is read-only and durable work refused, bytes."""
+    cache_bytes: int = Field(64 * MIB, ge=MIB)
+    """RocksDB's cache of blocks, bytes."""
+    write_buffer_bytes: int = Field(32 * MIB, ge=MIB)
+    """Of each column family, before it is written as a table, bytes."""
+    wal_bytes_max: int = Field(256 * MIB, ge=MIB)
+    """Of the write-ahead log, before tables are written to shorten it, bytes."""
+    blob_bytes_min: int = Field(4 * KIB, ge=64)
+    """A payload of at least so much is kept in a blob file, bytes."""
+    background_jobs: int = Field(2, ge=1, le=64)
+    """RocksDB's threads that write and compact tables, threads."""
+
+
 class Settings(_Settings):
     """All of a node's settings."""
 
     flow: FlowSettings = FlowSettings()
     session: SessionSettings = SessionSettings()
     node: NodeSettings = NodeSettings()
+    store: StoreSettings = StoreSettings()
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -5,6 +5,12 @@
     |   |-- MalformedPacket         0x81 (and 0x95, 0x99 where the bytes themselves say so)
     |   `-- ProtocolViolation       0x82 and its special cases
     |-- StoreError                  the store cannot do what it promised
+    |   |-- NoSpaceError            the disk is full; nothing was changed, try again later
+    |   |-- StallError              the engine takes no write now; nothing was changed, try again
+    |   |-- SyncError               the disk failed to sync: what was written may be lost
+    |   |-- CorruptionError         what is stored contradicts itself
+    |   |-- FormatError             written by another version, or not by flowguard
+    |   `-- LockedError             another process has it
     `-- ConfigError                 raised while settings are built, never later
 
 Overload is not an error: it is a value with a reason (`flowguard.flow`). A bug is an assert.
@@ -42,6 +48,30 @@ class ProtocolViolation(PeerError):
 
 class StoreError(FlowguardError):
     """The store could not keep a promise; nothing of the batch may be acknowledged."""
+
+
+class NoSpaceError(StoreError):
+    """The disk is full. The batch changed nothing and may be tried again."""
+
+
+class StallError(StoreError):
+    """The engine would have to wait. The batch changed nothing and may be tried again."""
+
+
+class SyncError(StoreError):
+    """A sync failed. What was written since the last one may be lost: the process must end."""
+
+
+class CorruptionError(StoreError):
+    """Stored bytes that contradict themselves or each other."""
+
+
+class FormatError(StoreError):
+    """The directory was written by another version, or is no store."""
+
+
+class LockedError(StoreError):
+    """Another process has the directory open."""
 
 
 class ConfigError(FlowguardError):

@@ -49,7 +49,8 @@ class Delivery:
     """One message as some subscribers get it; shared by all of them.
 
     `frame_v4` and `frame_v5` are (head, tail) of the encoded PUBLISH, filled at the first send.
-    `expires_at_s` is NEVER_S without a message expiry interval.
+    `expires_at_s` is NEVER_S without a message expiry interval. `place` is the store's own: where
+    it keeps the payload, if not with the entry; it travels back to the store with `Settle`.
     """
 
     message: Publish
@@ -59,6 +60,7 @@ class Delivery:
     expires_at_s: float
     frame_v4: tuple[bytes, bytes] | None = None
     frame_v5: tuple[bytes, bytes] | None = None
+    place: bytes = b""
 
     @property
     def size_bytes(self) -> int:
@@ -88,6 +90,10 @@ class SessionRecord:
     next_pos: int = 1
     sent_pos: int = 0
     """Positions up to here may have been sent before."""
+    unsettled_count: int = 0
+    """Entries of the queue, sent or not."""
+    unsettled_bytes: int = 0
+    """`Delivery.size_bytes` of all of them; a released one counts nothing."""
 
 
 @dataclass(slots=True)
@@ -156,14 +162,21 @@ class Release:
     client_id: str
     pos: int
     packet_id: int
+    delivery: Delivery | None = None
+    """What was sent, as `Settle` has it; None: it was released before."""
 
 
 @dataclass(slots=True)
 class Settle:
-    """Acknowledged, expired or dropped: the position is done."""
+    """Acknowledged, expired or dropped: the position is done. Nobody waits for this one.
+
+    `delivery` is what was appended there (its content and `place`, so that the store need not read
+    it again); None where it was released, or nobody knows any more: then the store looks.
+    """
 
     client_id: str
     pos: int
+    delivery: Delivery | None = None
 
 
 @dataclass(slots=True)

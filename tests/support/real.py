@@ -32,8 +32,9 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.config import Settings
+from flowguard.flow.signals import StoreState
 from flowguard.node.authentication import Hooks
-from flowguard.records import QueueEntry, StoreOp
+from flowguard.records import StoreOp
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.base import StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
@@ -81,14 +82,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await trio.sleep(POLL_S)
 
 
-class SlowStore:
+class SlowStore(MemoryStore):
     """A memory store behind a disk that works only while `open` is set."""
 
     def __init__(self) -> None:
-        self._memory = MemoryStore()
-        self.durability = self._memory.durability
+        super().__init__()
         self.immediate = False
-        self.stalled = False
+        self.state = StoreState.FLOWING
         """What it says of itself."""
         self.open = threading.Event()
         self.open.set()
@@ -96,23 +96,11 @@ class SlowStore:
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
         self.open.wait(TEST_S)
-        self._memory.commit(ops)
+        super().commit(ops)
         self.commits += 1
 
-    def sessions(self) -> Any:
-        return self._memory.sessions()
-
-    def retained(self) -> Any:
-        return self._memory.retained()
-
-    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
-        return self._memory.fetch(client_id, after_pos, limit)
-
     def load(self) -> StoreLoad:
-        return StoreLoad(stalled=self.stalled)
-
-    def close(self) -> None:
-        self._memory.close()
+        return StoreLoad(self.state)
 
 
 class Wire:

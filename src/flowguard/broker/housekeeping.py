@@ -10,7 +10,7 @@ import trio
 
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
-from flowguard.flow.signals import TICK_S, StoreState
+from flowguard.flow.signals import TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
 from flowguard.stores import Store
@@ -58,8 +58,7 @@ async def keep_house(
         while True:
             now_s = clock()
             node.protection.observe_memory(resident_bytes())
-            stalled = store.load().stalled
-            node.protection.observer.store(StoreState.STOPPED if stalled else StoreState.FLOWING)
+            node.protection.observer.store(store.load().state)
             node.tick(now_s)
             overload_log.tick(now_s)
             reactor.sweep(now_s)

@@ -1,17 +1,15 @@
 """The demo's broker: real, with deliberately small limits and a deliberately slow store."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 from flowguard.broker.server import Running
 from flowguard.config import FlowSettings, NodeSettings, Settings
 from flowguard.flow import Signal
-from flowguard.records import Append, Durability, PutSession, QueueEntry, SessionRecord, StoreOp
+from flowguard.records import Append, PutSession, StoreOp
 from flowguard.stores import MemoryStore
-from flowguard.stores.base import StoreLoad
-from flowguard.types import Publish
 
 CONNECTS_IN_PROCESS = 10
 CONNECT_BUFFER = 200
@@ -34,36 +32,17 @@ DEMO_SETTINGS = Settings(
 
 
 @final
-class SlowStore:
+class SlowStore(MemoryStore):
     """The store in memory, as slow as a busy disk: the load is real, only its reason is made."""
 
-    durability = Durability.MEMORY
     immediate = False
 
-    def __init__(self) -> None:
-        self._memory = MemoryStore()
-
     def commit(self, ops: Sequence[StoreOp]) -> None:
-        self._memory.commit(ops)
+        super().commit(ops)
         sessions = sum(op.__class__ is PutSession for op in ops)
         messages = sum(op.__class__ is Append for op in ops)
         if sessions or messages:
             time.sleep(COMMIT_S + SESSION_S * sessions + MESSAGE_S * messages)
-
-    def sessions(self) -> Iterator[SessionRecord]:
-        return self._memory.sessions()
-
-    def retained(self) -> Iterator[tuple[Publish, float]]:
-        return self._memory.retained()
-
-    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
-        return self._memory.fetch(client_id, after_pos, limit)
-
-    def load(self) -> StoreLoad:
-        return self._memory.load()
-
-    def close(self) -> None:
-        self._memory.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,34 +2,49 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
+from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.types import Publish
+
+POS_MAX: Final = 2**63
+FETCH_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
 class StoreLoad:
-    """The store's own signals for the load meter."""
+    """The store's own signals: of the engine, and of the disk it lives on."""
 
-    stalled: bool = False
+    state: StoreState = StoreState.FLOWING
     used_bytes: int = 0
+    free_bytes: int | None = None
+    """Left on the disk; None: there is no disk."""
+    read_only: bool = False
+    """The disk is full: commits raise `NoSpaceError` until there is room again."""
 
 
 class Store(Protocol):
     """One durable home of sessions, queues and retained messages.
 
     `commit` is all or nothing: when it returns, every operation is as durable as `durability` says,
-    in order; when it raises `StoreError`, none may be acknowledged. It blocks and is called from
-    one thread at a time. With `immediate` it never waits for anything outside the process and may
-    be called by the reactor itself.
+    in order; when it raises `StoreError`, none may be acknowledged. `Sent`, `Settle` and
+    `DropInbound` alone may be lost in a crash: what they tell is then told again.
+
+    Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
+    ever waits for anything outside the process, and the reactor itself may call it.
     """
 
     durability: Durability
     immediate: bool
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
-        """Apply the batch in order."""
+        """Apply the batch in order.
+
+        Raises `NoSpaceError` (nothing has changed, the same batch may be tried again), or another
+        `StoreError` (the store is done for).
+        """
 
     def sessions(self) -> Iterator[SessionRecord]:
         """Every session, at start; order by client id."""
@@ -37,11 +52,29 @@ class Store(Protocol):
     def retained(self) -> Iterator[tuple[Publish, float]]:
         """Every retained message with its `expires_at_s`, at start; order by topic."""
 
-    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
-        """Unsettled entries with pos > `after_pos`, ascending, at most `limit`; [] at the end."""
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        """Unsettled entries with `after_pos` < pos <= `until_pos`, ascending; [] at the end.
+
+        At most `limit`, and no further one when `Delivery.size_bytes` of those before add up to
+        `bytes_max`.
+        """
+
+    def maintain(self) -> bool:
+        """One slice of what can wait, some milliseconds at most; False: nothing is left to do."""
+
+    def backup(self, folder: Path) -> None:
+        """Write a copy of what is committed into a new `folder`, from which a store opens."""
 
     def load(self) -> StoreLoad:
-        """Cheap, never blocks."""
+        """Cheap, never blocks, from any thread."""
 
     def close(self) -> None:
         """Release everything; the store must not be used afterwards."""

@@ -5,8 +5,10 @@ over the same store sees what a restart would see.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import final
 
+from flowguard.errors import StoreError
 from flowguard.records import (
     Append,
     DropInbound,
@@ -27,20 +29,62 @@ from flowguard.records import (
     StoreOp,
     packet_id_of,
 )
-from flowguard.stores.base import StoreLoad
+from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
 from flowguard.types import Publish
 
 
 @final
+class _Queue:
+    """Unsettled entries by position, in order of acceptance; keeps the counters of its record."""
+
+    __slots__ = ("_record", "entries")
+
+    def __init__(self, record: SessionRecord) -> None:
+        self._record = record
+        self.entries: dict[int, QueueEntry] = {}
+
+    def put(self, entry: QueueEntry) -> None:
+        """Positions are accepted in ascending order."""
+        assert entry.delivery is not None
+        record = self._record
+        if entry.pos < record.next_pos:
+            return
+        self.entries[entry.pos] = entry
+        record.next_pos = entry.pos + 1
+        record.unsettled_count += 1
+        record.unsettled_bytes += entry.delivery.size_bytes
+
+    def release(self, pos: int, packet_id: int) -> None:
+        entry = self.entries.get(pos)
+        if entry is not None and entry.delivery is not None:
+            self._record.unsettled_bytes -= entry.delivery.size_bytes
+            self.entries[pos] = QueueEntry(pos, packet_id, None)
+
+    def drop(self, pos: int) -> None:
+        entry = self.entries.pop(pos, None)
+        if entry is not None:
+            self._record.unsettled_count -= 1
+            if entry.delivery is not None:
+                self._record.unsettled_bytes -= entry.delivery.size_bytes
+
+    def between(self, after_pos: int, until_pos: int) -> Iterator[int]:
+        """Unsettled positions in that range, ascending; where dense O(those)."""
+        first = next(iter(self.entries), until_pos + 1)
+        start, end = max(after_pos + 1, first), min(until_pos + 1, self._record.next_pos)
+        if end - start > 8 * len(self.entries):
+            return iter([pos for pos in self.entries if start <= pos < end])
+        return (pos for pos in range(start, end) if pos in self.entries)
+
+
 class MemoryStore:
     """Dictionaries in the shape of the contract; operations on unknown sessions are ignored."""
 
-    durability = Durability.MEMORY
-    immediate = True
+    durability: Durability = Durability.MEMORY
+    immediate: bool = True
 
     def __init__(self) -> None:
         self._sessions: dict[str, SessionRecord] = {}
-        self._queues: dict[str, dict[int, QueueEntry]] = {}
+        self._queues: dict[str, _Queue] = {}
         self._retained: dict[str, tuple[Publish, float]] = {}
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
@@ -54,7 +98,7 @@ class MemoryStore:
                 if record is None:
                     record = SessionRecord(client_id, expiry_interval_s)
                     self._sessions[client_id] = record
-                    self._queues[client_id] = {}
+                    self._queues[client_id] = _Queue(record)
                 record.expiry_interval_s = expiry_interval_s
                 record.ends_at_s = ends_at_s
             case DropSession(client_id):
@@ -72,14 +116,13 @@ class MemoryStore:
         queue = self._queues[record.client_id]
         match op:
             case Append(_, pos, delivery):
-                queue[pos] = QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery)
-                record.next_pos = max(record.next_pos, pos + 1)
+                queue.put(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
             case Sent(_, pos):
                 record.sent_pos = max(record.sent_pos, pos)
             case Settle(_, pos):
-                queue.pop(pos, None)
+                queue.drop(pos)
             case Release(_, pos, packet_id):
-                queue[pos] = QueueEntry(pos, packet_id, None)
+                queue.release(pos, packet_id)
             case PutSubscription(_, filter, options):
                 record.subscriptions[filter] = options
             case DropSubscription(_, filter):
@@ -99,9 +142,34 @@ class MemoryStore:
         for topic in sorted(self._retained):
             yield self._retained[topic]
 
-    def fetch(self, client_id: str, after_pos: int, limit: int) -> list[QueueEntry]:
-        queue = self._queues.get(client_id, {})
-        return [queue[pos] for pos in sorted(queue) if pos > after_pos][:limit]
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        queue = self._queues.get(client_id)
+        if queue is None:
+            return []
+        found: list[QueueEntry] = []
+        size_bytes = 0
+        for pos in queue.between(after_pos, until_pos):
+            if len(found) == limit or size_bytes >= bytes_max:
+                break
+            entry = queue.entries[pos]
+            found.append(entry)
+            if entry.delivery is not None:
+                size_bytes += entry.delivery.size_bytes
+        return found
+
+    def maintain(self) -> bool:
+        return False
+
+    def backup(self, folder: Path) -> None:
+        raise StoreError("the memory store has nothing to back up: it ends with its process")
 
     def load(self) -> StoreLoad:
         return StoreLoad()

@@ -15,6 +15,7 @@ from flowguard.codec.packets import (
     Suback,
     Subscribe,
 )
+from flowguard.flow.signals import StoreState
 from flowguard.session.connection import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
 from tests.support.real import (
@@ -175,12 +176,12 @@ async def test_a_store_that_says_it_is_stalled_is_believed_before_anybody_waits_
     store = SlowStore()
     async with broker(store=store) as running:
         protection = running.node.protection
-        store.stalled = True
+        store.state = StoreState.STOPPED
         await until(
             lambda: protection.grant.pressure.cause == "store" and protection.window.limit < 100
         )
         assert protection.grant.pressure.value >= 4
-        store.stalled = False
+        store.state = StoreState.FLOWING
         await until(lambda: protection.grant.pressure.value < 1)
 
 

@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
-    assert tomllib.loads(settings_toml()) == {"flow": {}, "session": {}, "node": {}}
+    assert tomllib.loads(settings_toml()) == {"flow": {}, "session": {}, "node": {}, "store": {}}
 
 
 def test_the_page_shows_what_the_command_prints() -> None:

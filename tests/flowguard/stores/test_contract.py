@@ -5,8 +5,9 @@ A store joins by a line in STORES: a function that makes a `Bench` from a folder
 1. A batch is applied in order, completely.
 2. What was committed is there after the store was closed and opened again.
 3. A session is what was put since its last drop; operations on unknown sessions change nothing.
-4. `fetch` pages through unsettled positions, ascending, without gap or repetition.
-5. Positions never go back: not by settling, not by opening again.
+4. `fetch` pages through unsettled positions, ascending, without gap or repetition, within bounds.
+5. Positions never go back: not by settling, not by opening again; an old one is not taken.
+6. A session's record counts what is unsettled, messages and bytes.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flowguard.flow.signals import StoreState
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -52,6 +54,8 @@ SESSION_FIELDS = [
     "will",
     "next_pos",
     "sent_pos",
+    "unsettled_count",
+    "unsettled_bytes",
 ]
 
 
@@ -127,10 +131,11 @@ def values(record: SessionRecord) -> tuple[object, ...]:
 
 def test_a_new_store_is_empty_and_says_what_commit_means(bench: Bench) -> None:
     store = bench.store
-    assert (list(store.sessions()), list(store.retained()), store.fetch("c", 0, 10)) == ([], [], [])
+    assert (list(store.sessions()), list(store.retained()), queue_of(store)) == ([], [], [])
     assert store.durability in Durability
     assert isinstance(store.immediate, bool)
-    assert not store.load().stalled
+    assert store.load().state is StoreState.FLOWING
+    assert not store.load().read_only
 
 
 def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None:
@@ -146,7 +151,7 @@ def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None
         ]
     )
     bench.reopen()
-    expected = SessionRecord("c", 3_600, None, {"a/+": options}, {1, 65_535}, will, 1, 0)
+    expected = SessionRecord("c", 3_600, None, {"a/+": options}, {1, 65_535}, will)
     assert values(session_of(bench.store)) == values(expected)
 
 
@@ -186,7 +191,7 @@ def test_operations_on_unknown_sessions_change_nothing(bench: Bench) -> None:
         [
             Append("c", 1, delivery()),
             Sent("c", 1),
-            Release("c", 1, 2),
+            Release("c", 1, packet_id_of(1, 2)),
             Settle("c", 1),
             PutSubscription("c", "a", SubscriptionOptions()),
             DropSubscription("c", "a"),
@@ -221,6 +226,38 @@ def test_fetch_pages_through_unsettled_positions_in_order(bench: Bench, limit: i
     bench.reopen()
     left = [pos for pos in positions if pos not in (3, 256)]
     assert queue_of(bench.store, limit=limit) == [entry(p, delivery(b"%d" % p)) for p in left]
+
+
+def test_fetch_ends_at_its_position_and_at_its_bytes(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None)])
+    bench.store.commit([Append("c", pos, delivery(b"x" * 1_000)) for pos in range(1, 9)])
+    fetch = bench.store.fetch
+    assert [each.pos for each in fetch("c", 2, 100, until_pos=5)] == [3, 4, 5]
+    assert [each.pos for each in fetch("c", 0, 2)] == [1, 2]
+    assert [each.pos for each in fetch("c", 0, 100, bytes_max=2_000)] == [1, 2]
+    assert [each.pos for each in fetch("c", 0, 100, bytes_max=1)] == [1]
+    assert fetch("c", 8, 100) == []
+
+
+def test_a_record_counts_what_is_unsettled(bench: Bench) -> None:
+    sent = [delivery(b"x" * size, qos=2) for size in (1, 10, 100)]
+    ops: list[StoreOp] = [Append("c", pos, each) for pos, each in enumerate(sent, 1)]
+    bench.store.commit([PutSession("c", 10, None), *ops])
+    bench.store.commit([Settle("c", 1, sent[0]), Release("c", 2, packet_id_of(2, 2), sent[1])])
+    bench.reopen()
+    found = session_of(bench.store)
+    assert (found.unsettled_count, found.unsettled_bytes) == (2, sent[2].size_bytes)
+    bench.store.commit([Settle("c", 2), Settle("c", 3)])
+    bench.reopen()
+    found = session_of(bench.store)
+    assert (found.unsettled_count, found.unsettled_bytes) == (0, 0)
+
+
+def test_a_position_that_was_taken_is_not_taken_again(bench: Bench) -> None:
+    bench.store.commit([PutSession("c", 10, None), Append("c", 5, delivery(b"first"))])
+    bench.store.commit([Append("c", 5, delivery(b"second")), Append("c", 4, delivery(b"late"))])
+    bench.reopen()
+    assert queue_of(bench.store) == [entry(5, delivery(b"first"))]
 
 
 def test_a_message_comes_back_as_it_was_appended(bench: Bench) -> None:
@@ -370,11 +407,13 @@ def expected_state(history: list[StoreOp], client_id: str) -> tuple[object, obje
                 record.inbound_ids |= {packet_id}
             case DropInbound(_, packet_id):
                 record.inbound_ids -= {packet_id}
-            case Append(_, pos, found):
+            case Append(_, pos, found) if pos >= record.next_pos:
                 queue[pos] = found
+                record.next_pos = pos + 1
             case Settle(_, pos):
                 queue.pop(pos, None)
-    record.next_pos = 1 + max((op.pos for op in own if isinstance(op, Append)), default=0)
+    record.unsettled_count = len(queue)
+    record.unsettled_bytes = sum(found.size_bytes for found in queue.values())
     record.sent_pos = max((op.pos for op in own if isinstance(op, Sent)), default=0)
     return values(record), [entry(pos, queue[pos]) for pos in sorted(queue)]
 
