@@ -152,6 +152,8 @@ class SessionSettings(_Settings):
     """QoS 1 and 2 messages waiting for a client, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
     """The same, bytes."""
+    queue_policy: Literal["drop-new", "drop-oldest"] = "drop-new"
+    """What gives way when a client's queue is full; what was sent never does, name."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)

@@ -150,12 +150,15 @@ class Stage:
                 connection.queued = False
                 connection.run(self.now_s)
             committed = self._commit()
+            fetches, node.fetches = node.fetches, []
+            for fetch in fetches:
+                node.fetched(fetch, fetch.entries(self.store), self.now_s)
             dirty, node.dirty = node.dirty, []
             for connection in dirty:
                 client = connection.transport
                 assert isinstance(client, Client)
                 client.carry()
-            if not (runnable or committed or dirty or node.runnable or node.dirty):
+            if not (runnable or committed or fetches or dirty or node.runnable or node.dirty):
                 return
 
     def _commit(self) -> bool:

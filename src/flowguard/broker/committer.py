@@ -1,13 +1,20 @@
-"""Committer: journal batches to a store that blocks, one at a time, in a thread."""
+"""Committer: what the node wants of a store that blocks, in a thread, one thing at a time."""
 
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Final, final
 
 import trio
 
 from flowguard.broker.reactor import Reactor
+from flowguard.errors import NoSpaceError, StallError
+from flowguard.node.journal import Batch
 from flowguard.node.node import Node
+from flowguard.records import QueueEntry
+from flowguard.session.backlog import Fetch
 from flowguard.stores import Store
+
+RETRY_S: Final = 0.05
+"""Between two tries of a batch that the store did not take: nothing of it was changed."""
 
 
 @final
@@ -19,9 +26,17 @@ class Committer:
         self._store = store
         self._clock = clock
         self._work = trio.Event()
+        self._refused: Batch | None = None
+        """What the store has not taken yet; nothing overtakes it."""
+        self._ticked = False
 
     def notify(self) -> None:
-        """The journal has work."""
+        """Somebody waits for a commit, or for a page of a backlog."""
+        self._work.set()
+
+    def tick(self) -> None:
+        """Time has passed: also for what nobody waits for."""
+        self._ticked = True
         self._work.set()
 
     async def run(self, reactor: Reactor) -> None:
@@ -29,9 +44,44 @@ class Committer:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while (batch := self._node.next_batch(started_s := self._clock())) is not None:
-                await trio.to_thread.run_sync(self._store.commit, batch.ops)
-                now_s = self._clock()
-                self._node.committed(batch, now_s, now_s - started_s)
-                reactor.settle(now_s)
-                reactor.wake()
+            while self._has_work:
+                await self._work_once(reactor)
+                if self._refused is not None:
+                    await trio.sleep(RETRY_S)
+            if self._ticked:
+                self._ticked = False
+                await trio.to_thread.run_sync(self._store.maintain)
+
+    @property
+    def _has_work(self) -> bool:
+        journal = self._node.journal
+        wanted = journal.is_urgent or (self._ticked and not journal.is_empty)
+        return wanted or bool(self._node.fetches) or self._refused is not None
+
+    async def _work_once(self, reactor: Reactor) -> None:
+        node = self._node
+        started_s = self._clock()
+        batch = self._refused or node.next_batch(started_s)
+        fetches, node.fetches = node.fetches, []
+        error, pages = await trio.to_thread.run_sync(self._ask, batch, fetches)
+        now_s = self._clock()
+        node.read_only = isinstance(error, NoSpaceError)
+        self._refused = batch if error is not None else None
+        if batch is not None and error is None:
+            node.committed(batch, now_s, now_s - started_s)
+        for fetch, entries in zip(fetches, pages, strict=True):
+            node.fetched(fetch, entries, now_s)
+        reactor.settle(now_s)
+        reactor.wake()
+
+    def _ask(
+        self, batch: Batch | None, fetches: Sequence[Fetch]
+    ) -> tuple[NoSpaceError | StallError | None, list[list[QueueEntry]]]:
+        """In the thread: commit, then read; why the batch has to be tried again."""
+        error: NoSpaceError | StallError | None = None
+        if batch is not None:
+            try:
+                self._store.commit(batch.ops)
+            except (NoSpaceError, StallError) as refusal:
+                error = refusal
+        return error, [fetch.entries(self._store) for fetch in fetches]

@@ -8,6 +8,7 @@ from secrets import SystemRandom
 
 import trio
 
+from flowguard.broker.committer import Committer
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
 from flowguard.flow.signals import TICK_S
@@ -47,7 +48,7 @@ def memory_gauge() -> Iterator[Callable[[], int]]:
 
 
 async def keep_house(
-    node: Node, store: Store, reactor: Reactor, clock: Callable[[], float]
+    node: Node, store: Store, committer: Committer, reactor: Reactor, clock: Callable[[], float]
 ) -> None:
     """Tick until cancelled."""
     jitter = SystemRandom().uniform
@@ -68,4 +69,5 @@ async def keep_house(
             reactor.settle(now_s)
             if node.has_work:
                 reactor.wake()
+            committer.tick()
             await trio.sleep(TICK_S * jitter(*JITTER))

@@ -56,6 +56,7 @@ class Reactor:
     ) -> None:
         self._node = node
         self._store = store
+        self._immediate = store.immediate
         self._clock = clock
         self._on_work = on_work
         self._epoll = select.epoll()
@@ -166,13 +167,11 @@ class Reactor:
         """End a slice: admit, commit, send."""
         node = self._node
         node.turn(now_s)
-        if not node.journal.is_empty:
-            if self._store.immediate:
-                while (batch := node.next_batch(now_s)) is not None:
-                    self._store.commit(batch.ops)
-                    node.committed(batch, now_s, 0.0)
-            else:
-                self._on_work()
+        if self._immediate:
+            if not node.journal.is_empty:
+                self._commit(now_s)
+        elif node.journal.is_urgent or node.fetches:
+            self._on_work()
         dirty = node.dirty
         if dirty:
             node.dirty = []
@@ -184,6 +183,11 @@ class Reactor:
                     self._flush(link, now_s)
                 elif connection.ended:
                     self._linger(link, now_s)
+
+    def _commit(self, now_s: float) -> None:
+        while (batch := self._node.next_batch(now_s)) is not None:
+            self._store.commit(batch.ops)
+            self._node.committed(batch, now_s, 0.0)
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ async def serve(
         running = Running(node, (host, port), trio.Event())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
-            nursery.start_soon(keep_house, node, store, reactor, clock)
+            nursery.start_soon(keep_house, node, store, committer, reactor, clock)
             nursery.start_soon(reactor.run)
             nursery.start_soon(errors.run)
             task_status.started(running)

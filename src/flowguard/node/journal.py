@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from flowguard.flow.histogram import Histogram
-from flowguard.records import Append, PutRetained, StoreOp, message_bytes
+from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
@@ -56,6 +56,7 @@ class Journal:
         "_ops_max",
         "_sealed",
         "_waiting_count",
+        "sent",
         "size_bytes",
         "sojourn",
     )
@@ -71,6 +72,8 @@ class Journal:
         self._committing_since_s = 0.0
         self._ops_count = 0
         self._waiting_count = 0
+        self.sent: dict[str, int] = {}
+        """Highest position sent by client id: one `Sent` per client and batch."""
         self.size_bytes = 0
         """Of all that is not durable yet."""
         self.sojourn = Histogram()
@@ -84,7 +87,13 @@ class Journal:
     @property
     def is_empty(self) -> bool:
         """Nothing waits and nothing is to be written."""
-        return not self._ops_count and self.is_idle
+        return not self._ops_count and not self.sent and self.is_idle
+
+    @property
+    def is_urgent(self) -> bool:
+        """Somebody waits, or enough was noted: what only was noted can wait for company."""
+        growing = self._growing
+        return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
 
     @property
     def is_full(self) -> bool:
@@ -140,11 +149,15 @@ class Journal:
             return None
         if self._sealed:
             batch = self._sealed.popleft()
-        elif self._growing.ops or self._growing.continuations:
+        elif self._growing.ops or self._growing.continuations or self.sent:
             batch = self._growing
             self._growing = Batch([], [], 0, 0.0, 0.0)
         else:
             return None
+        if self.sent:
+            batch.ops += [Sent(client_id, pos) for client_id, pos in self.sent.items()]
+            self._ops_count += len(self.sent)
+            self.sent.clear()
         self._in_commit = batch
         self._committing_since_s = now_s
         return batch

@@ -3,7 +3,8 @@
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. commits the journal (`next_batch`, the store, `committed`);
+2. commits the journal (`next_batch`, the store, `committed`) and fetches from the store what
+   sessions ask for (`fetches`, the store, `fetched`);
 3. runs what is `runnable`, sends what is `dirty`;
 4. calls `turn` once per turn and `tick` every 100 ms.
 """
@@ -27,12 +28,13 @@ from flowguard.node.timers import Timers, Wheel
 from flowguard.records import (
     DropInbound,
     DropRetained,
-    DropSession,
+    QueueEntry,
     Release,
     StoreOp,
     WillRecord,
     message_bytes,
 )
+from flowguard.session.backlog import Fetch
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.handshake import Answer, connack_properties, grant, will_message
@@ -81,6 +83,13 @@ class Node:
         self.state_budget = Budget(settings.node.state_bytes_max)
         self.inflight = Inflight(Budget(settings.node.inflight_bytes_max), self.queue_budget)
         self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
+        self.sent = self.journal.sent
+        self.spills = False
+        self.read_only = False
+        """The disk is full: what would have to be durable is refused."""
+        self.drops_oldest = settings.session.queue_policy == "drop-oldest"
+        self.fetches: list[Fetch] = []
+        """Pages that the store is to be asked for; `fetched` follows."""
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
         self.timers = Timers()
@@ -107,6 +116,7 @@ class Node:
 
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what the store remembers, before the first connection; count of sessions."""
+        self.spills = store.on_disk
         return self.registry.recover(store, now_s)
 
     def opened(self, transport: object, now_s: float) -> ServerConnection:
@@ -266,7 +276,7 @@ class Node:
             properties.authentication_data = accepted.data
         self._claims[client_id] = connection
         connection.session = session
-        ops = self.registry.claim_ops(session, present=present)
+        ops = self.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
         self.journal.append(ops, partial(self._claimed, connection, session, answer, now_s), now_s)
 
@@ -343,10 +353,7 @@ class Node:
 
     def expire_after(self, session: Session, expiry_interval_s: int) -> None:
         limit_s = self.settings.session.session_expiry_max_s
-        was_durable = session.durable
-        self.registry.set_expiry(session, min(expiry_interval_s, limit_s))
-        if was_durable and not session.durable:
-            self.journal.note(DropSession(session.client_id))
+        session.expiry_interval_s = min(expiry_interval_s, limit_s)
 
     # --- packets -----------------------------------------------------------------------------
 
@@ -365,12 +372,27 @@ class Node:
         else:
             inbound.released(packet_id, known=known)
 
-    def received(self, session: Session, packet_id: int, pos: int, now_s: float) -> None:
+    def received(self, session: Session, release: Release, now_s: float) -> None:
         def done(now_s: float) -> None:
             if session.outbound is not None:
-                session.outbound.release(packet_id)
+                session.outbound.release(release.packet_id)
 
-        self.journal.append([Release(session.client_id, pos, packet_id)], done, now_s)
+        self.journal.append([release], done, now_s)
+
+    def fetch(self, session: Session) -> None:
+        fetch = session.queue.fetch(session)
+        if fetch is not None:
+            self.fetches.append(fetch)
+
+    def fetched(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> None:
+        """The store has answered: on with that backlog."""
+        session = fetch.session
+        session.queue.fetched(fetch, entries)
+        if session.ended:
+            return
+        session.trim(self)
+        if session.outbound is not None:
+            session.outbound.pump(now_s)
 
     def note(self, op: StoreOp) -> None:
         self.journal.note(op)

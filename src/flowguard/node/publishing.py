@@ -270,7 +270,7 @@ class Router:
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
-                    targets.append((session, session.reserve() if qos else 0, delivery))
+                    self._target(targets, session, delivery)
         targets += self._own_targets(plan.own, message, origin, now_s)
         targets += self._shared_targets(plan.shared, message, now_s)
         return targets
@@ -286,7 +286,7 @@ class Router:
                 retain = message.retain and group.retain_as_published
                 expires_at_s = _expires_at_s(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                targets.append((origin, origin.reserve() if qos else 0, delivery))
+                self._target(targets, origin, delivery)
         return targets
 
     def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
@@ -303,8 +303,20 @@ class Router:
             retain = message.retain and options.retain_as_published
             expires_at_s = _expires_at_s(message, now_s)
             delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
-            targets.append((session, session.reserve() if qos else 0, delivery))
+            self._target(targets, session, delivery)
         return targets
+
+    def _target(self, targets: list[Target], session: Session, delivery: Delivery) -> None:
+        """A place in the queue of `session`, if there is one: what is stored has been counted."""
+        if not delivery.qos:
+            targets.append((session, 0, delivery))
+            return
+        if session.durable:
+            reason = session.admit(delivery.size_bytes, self._host)
+            if reason is not None:
+                self._host.counters.drop(reason)
+                return
+        targets.append((session, session.reserve(), delivery))
 
 
 def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
@@ -332,7 +344,7 @@ def _rank(session: Session) -> int:
     """How well a member of a shared group can take a QoS 1 or 2 message."""
     if session.outbound is None:
         return 2
-    return 1 if session.queue.size_bytes else 0
+    return 1 if session.queue.waits else 0
 
 
 def _rank_qos_0(session: Session) -> int:

@@ -81,32 +81,25 @@ class Registry:
         session.will = will
         self._disarm(session)
         session.ends_at_s = None
-        self.set_expiry(session, expiry_s)
+        session.expiry_interval_s = expiry_s
         self.sessions[client_id] = session
         return session, present
 
-    def claim_ops(self, session: Session, *, present: bool) -> list[StoreOp]:
+    def claim_ops(self, session: Session) -> list[StoreOp]:
         """What must be durable before CONNACK."""
         if not session.durable:
-            return [DropSession(session.client_id)] if present else []
+            return []
         return [
             PutSession(session.client_id, session.expiry_interval_s, None),
             PutWill(session.client_id, session.will),
         ]
-
-    def set_expiry(self, session: Session, expiry_s: int) -> None:
-        """Change how long the session outlives its connection."""
-        session.expiry_interval_s = expiry_s
-        if session.durable != (expiry_s > 0):
-            session.durable = expiry_s > 0
-            self._router.plans.forget()
 
     def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
         """The connection of `session` is over: owe its will, start its expiry."""
         if not with_will:
             self._drop_will(session)
         expiry_s = session.expiry_interval_s
-        if not session.durable:
+        if not expiry_s:
             self.end(session, now_s)
             return
         session.ends_at_s = None if session.never_expires else now_s + expiry_s
@@ -134,6 +127,7 @@ class Registry:
             self._host.inflight.settle(session, packet_id, delivery)
         session.inflight.clear()
         session.positions.clear()
+        self._host.sent.pop(session.client_id, None)
         self._host.state_budget.give_back(session.state_bytes)
         session.state_bytes = 0
         del self.sessions[session.client_id]
@@ -205,16 +199,7 @@ class Registry:
             session.subscriptions[filter] = options
             self._router.table.subscribe(filter, session, options)
         self._charge_restored(session)
-        after = 0
-        while entries := store.fetch(client_id, after, FETCH_LIMIT):
-            for entry in entries:
-                after = entry.pos
-                if entry.delivery is None or entry.pos <= record.sent_pos:
-                    session.inflight[entry.packet_id] = entry.delivery
-                    session.positions[entry.packet_id] = entry.pos
-                    self._host.inflight.restore(session, entry.packet_id, entry.delivery)
-                else:
-                    session.offer(entry.pos, entry.delivery, self._host, now_s)
+        self._recover_queue(session, record, store)
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
             ends_at_s = now_s + record.expiry_interval_s
@@ -222,6 +207,26 @@ class Registry:
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._arm(session, ends_at_s, self._expire)
+
+    def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
+        """What may have been sent is in flight; the rest waits, where it is."""
+        count, size_bytes = record.unsettled_count, record.unsettled_bytes
+        after = 0
+        while entries := store.fetch(
+            session.client_id, after, FETCH_LIMIT, until_pos=record.sent_pos
+        ):
+            for entry in entries:
+                after = entry.pos
+                delivery = entry.delivery
+                session.inflight[entry.packet_id] = delivery
+                session.positions[entry.packet_id] = after
+                self._host.inflight.restore(session, entry.packet_id, delivery)
+                count -= 1
+                size_bytes -= 0 if delivery is None else delivery.size_bytes
+        session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
+        if not self._host.spills:
+            while (fetch := session.queue.fetch(session)) is not None:
+                session.queue.fetched(fetch, fetch.entries(store))
 
     def _charge_restored(self, session: Session) -> None:
         size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)

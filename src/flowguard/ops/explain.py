@@ -78,7 +78,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         session_ends_s=session.ends_at_s,
         paused=[] if connection is None else _pauses(node, connection),
         dropped=_drops(node, session),
-        queue_messages=Use(used=len(session.queue), limit=limits.queue_messages_max),
+        queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
         queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
         inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
@@ -153,7 +153,7 @@ def _drops(node: Node, session: Session) -> list[str]:
     outbound = session.outbound
     reached = {
         Reason.OFFLINE_QOS_0: outbound is None,
-        Reason.QUEUE_MESSAGES: len(queue) >= limits.queue_messages_max,
+        Reason.QUEUE_MESSAGES: queue.count >= limits.queue_messages_max,
         Reason.QUEUE_BYTES: queue.size_bytes >= limits.queue_bytes_max,
         Reason.NODE_QUEUE_BYTES: node.queue_budget.used_bytes >= node.queue_budget.limit_bytes,
         Reason.OUTBOX_BYTES: outbound is not None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.flow import Budget, NodeWindow
-from flowguard.records import StoreOp
+from flowguard.records import Release, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inflight import Inflight
 from flowguard.types import Publish
@@ -29,6 +29,12 @@ class Host(Protocol):
     input_budget: Budget
     outbox_budget: Budget
     state_budget: Budget
+    spills: bool
+    """The store is on disk: what waits there need not be in memory."""
+    drops_oldest: bool
+    """Who makes room in a full queue: its oldest message, or else the new one."""
+    sent: dict[str, int]
+    """Highest position sent, by client id of a durable session; for the store, when it is time."""
     paused_count: int
     """Connections of which packets wait for room in a window."""
     runnable: list["ServerConnection"]
@@ -57,8 +63,11 @@ class Host(Protocol):
     def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> None:
         """`Inbound.answered` with the UNSUBACK follows, maybe at once."""
 
-    def received(self, session: "Session", packet_id: int, pos: int, now_s: float) -> None:
-        """PUBREC for an outbound message; `Outbound.release` follows, maybe at once."""
+    def received(self, session: "Session", release: Release, now_s: float) -> None:
+        """PUBREC for a stored message; `Outbound.release` follows."""
+
+    def fetch(self, session: "Session") -> None:
+        """Messages are wanted that only the store has; `Outbound.pump` follows."""
 
     def expire_after(self, session: "Session", expiry_interval_s: int) -> None:
         """DISCONNECT changed how long the session outlives its connection."""

@@ -50,9 +50,9 @@ class Inflight:
         self._shares: dict[Delivery, Share] = {}
 
     def take(
-        self, session: "Session", packet_id: int, delivery: Delivery, *, plain: bool, queued: bool
+        self, session: "Session", packet_id: int, delivery: Delivery, *, plain: bool, charged: bool
     ) -> bool:
-        """Charge what the hot path does not; False: it has to wait. `queued`: it did already."""
+        """Charge what the hot path does not; False: it has to wait. `charged`: it did already."""
         share = None if plain else self._shares.get(delivery)
         budget = self.budget
         content_bytes = _content_bytes(delivery) if share is None else 0
@@ -63,7 +63,7 @@ class Inflight:
             return False
         else:
             if share is None:
-                share = self._share_of_queue(delivery, queued=queued)
+                share = self._share_of_queue(delivery, charged=charged)
                 if share is None:
                     return False
             budget.used_bytes += INFLIGHT_BYTES
@@ -72,9 +72,9 @@ class Inflight:
         _hold(session, packet_id, share)
         return True
 
-    def _share_of_queue(self, delivery: Delivery, *, queued: bool) -> Share | None:
+    def _share_of_queue(self, delivery: Delivery, *, charged: bool) -> Share | None:
         budget = self._queue_budget
-        if queued:
+        if charged:
             # The queue gives the same number back in this stretch, when the message leaves it.
             budget.used_bytes += delivery.size_bytes
         elif not budget.take(delivery.size_bytes):

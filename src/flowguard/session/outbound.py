@@ -18,7 +18,7 @@ from flowguard.codec.packets import Packet, Pubrel
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import NEVER_S, QOS_1_IDS, Append, Delivery, Sent, Settle, packet_id_of
+from flowguard.records import NEVER_S, QOS_1_IDS, Append, Delivery, Release, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.frames import forwarded, frame_v4
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
@@ -218,11 +218,11 @@ class Outbound:
         used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
         return not used and self._open(session)
 
-    def send(self, pos: int, delivery: Delivery, now_s: float, queued: bool = False) -> bool:
+    def send(self, pos: int, delivery: Delivery, now_s: float, charged: bool = False) -> bool:
         """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
 
-        The caller made sure that no message waits before it. `queued`: it is the first of the
-        queue, and leaves it in the same stretch if it is sent.
+        The caller made sure that no message waits before it. `charged`: the queues' budget holds
+        it, and gets it back in the same stretch if it is sent.
         """
         session = self._session
         assert session is not None
@@ -242,7 +242,7 @@ class Outbound:
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
-            session.drop(pos, Reason.PACKET_TOO_LARGE, self._host)
+            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self._host)
             self._forget_alias(delivery)
             return True
         message = delivery.message
@@ -257,7 +257,7 @@ class Outbound:
         if plain and used_bytes <= budget.limit_bytes:
             budget.used_bytes = used_bytes
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not self._host.inflight.take(session, packet_id, delivery, plain=plain, queued=queued)
+            not self._host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
             self._forget_alias(delivery)
             return False
@@ -273,7 +273,7 @@ class Outbound:
         self.outbox_bytes += size_bytes
         if session.durable:
             session.positions[packet_id] = pos
-            self._host.note(Sent(session.client_id, pos))
+            self._host.sent[session.client_id] = pos
         if not self.dirty:
             self.dirty = True
             self._host.dirty.append(self.connection)
@@ -293,23 +293,25 @@ class Outbound:
         if self._resend is not None:
             self._pump_resend(session, now_s)
         self._pump_queue(session, now_s)
-        if self._replay is not None and not session.queue.size_bytes:
+        if self._replay is not None and not session.queue.waits:
             self._pump_replay(self._replay, session, now_s)
-        self.has_more = (
-            session.queue.size_bytes > 0 or self._replay is not None or self._resend is not None
-        )
+        self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
 
     def _pump_queue(self, session: "Session", now_s: float) -> None:
         queue = session.queue
         while self._open(session):
             head = queue.peek()
-            if head is None or not session.may_send(head[0], self._host):
+            if head is None:
+                if queue.is_away:
+                    self._host.fetch(session)
                 return
-            pos, delivery = head
+            pos, delivery, _ = head
+            if not session.may_send(pos, self._host):
+                return
             if delivery.expires_at_s <= now_s:
                 # [MQTT-3.3.2-5]
-                session.drop(pos, Reason.MESSAGE_EXPIRED, self._host)
-            elif not self.send(pos, delivery, now_s, queued=True):
+                session.drop(pos, delivery, Reason.MESSAGE_EXPIRED, self._host)
+            elif not self.send(pos, delivery, now_s, charged=True):
                 return
             queue.take()
 
@@ -337,17 +339,27 @@ class Outbound:
                 self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
             elif delivery.qos == 0:
                 self.send_qos_0(delivery, now_s)
-            else:
-                pos = session.reserve()
-                if session.durable:
-                    self._host.note(Append(session.client_id, pos, delivery))
-                if not self.send(pos, delivery, now_s):
-                    session.wait(pos, delivery, self._host)
-                    return
+            elif not self._send_replayed(session, delivery, now_s):
+                return
         if replay.is_done:
             self._replay = None
         elif replay.is_tired:
             self._host.dirty.append(self.connection)
+
+    def _send_replayed(self, session: "Session", delivery: Delivery, now_s: float) -> bool:
+        """False: there is no room to send more."""
+        reason = session.admit(delivery.size_bytes, self._host)
+        if reason is not None:
+            self._drop(delivery, reason)
+            return True
+        pos = session.reserve()
+        if session.durable:
+            self._host.note(Append(session.client_id, pos, delivery))
+        if self.send(pos, delivery, now_s, charged=not session.queue.spills):
+            session.queue.forget(delivery.size_bytes)
+            return True
+        session.enqueue(pos, delivery)
+        return False
 
     # --- acknowledgements --------------------------------------------------------------------
 
@@ -390,7 +402,10 @@ class Outbound:
             self._host.inflight.release(session, packet_id, delivery)
         # A repeated PUBREC, too, waits for what the first one has changed.
         if session.durable:
-            self._host.received(session, packet_id, session.positions[packet_id], now_s)
+            assert delivery is None or isinstance(delivery, Delivery)
+            pos = session.positions[packet_id]
+            release = Release(session.client_id, pos, packet_id, delivery)
+            self._host.received(session, release, now_s)
         else:
             self.release(packet_id)
 
@@ -415,7 +430,8 @@ class Outbound:
             payload_bytes = len(delivery.message.payload)
             self._inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
         if session.durable:
-            self._host.note(Settle(session.client_id, session.positions.pop(packet_id)))
+            pos = session.positions.pop(packet_id)
+            self._host.note(Settle(session.client_id, pos, delivery))
 
     # --- resume ------------------------------------------------------------------------------
 
@@ -488,6 +504,7 @@ class Outbound:
         del self.connection  # A cycle would wait for the garbage collector, outbox and all.
         if session is not None and session.outbound is self:
             session.outbound = None
+            session.queue.leave()
         self._session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, final
 
-from flowguard.flow import BoundedQueue, Budget, Reason
+from flowguard.flow import Budget, Reason
 from flowguard.records import Delivery, Settle, WillRecord
+from flowguard.session.backlog import PAGE_MAX, Backlog
 from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ class Session:
     """One client id's state: subscriptions, messages sent and waiting, inbound QoS 2 identifiers.
 
     `inflight` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is
-    owed), in send order. `durable` sessions outlive their connection and are told to the store,
-    which knows messages by position: `positions` has those of `inflight` (durable sessions only).
+    owed), in send order. `durable` sessions outlive their connection, at least when they begin, and
+    are told to the store, which knows messages by position: `positions` has those of `inflight`
+    (durable sessions only).
     """
 
     __slots__ = (
@@ -40,12 +42,11 @@ class Session:
         "will",
     )
 
-    def __init__(
-        self, client_id: str, queue: BoundedQueue[tuple[int, Delivery]], expiry_interval_s: int
-    ) -> None:
+    def __init__(self, client_id: str, queue: Backlog, expiry_interval_s: int) -> None:
         self.client_id = client_id
         self.expiry_interval_s = expiry_interval_s
         self.durable = expiry_interval_s > 0
+        """Even where a resumed session is to end with its connection: its messages are stored."""
         self.subscriptions: dict[str, SubscriptionOptions] = {}
         self.queue = queue
         self.inflight: dict[int, Delivery | None] = {}
@@ -70,9 +71,8 @@ class Session:
     ) -> "Session":
         """An empty session with the node's queue limits."""
         limits = host.settings.session
-        queue: BoundedQueue[tuple[int, Delivery]] = BoundedQueue(
-            limits.queue_messages_max, limits.queue_bytes_max, budget
-        )
+        spills = host.spills and expiry_interval_s > 0
+        queue = Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, spills=spills)
         return cls(client_id, queue, expiry_interval_s)
 
     @property
@@ -115,25 +115,73 @@ class Session:
         """
         return pos >= self.backlog_end or len(self.inflight) < host.window.limit
 
+    def admit(self, size_bytes: int, host: "Host") -> Reason | None:
+        """Keep a place for a message that has to be durable first; else why there is none.
+
+        With `drop-oldest` room is made. Where the oldest messages are on disk it is made when they
+        have been fetched, and until then the queue is a page above its limits, no more.
+        """
+        queue = self.queue
+        reason = queue.reserve(size_bytes)
+        if reason is None or not host.drops_oldest or reason is Reason.NODE_QUEUE_BYTES:
+            return reason
+        while (oldest := queue.take()) is not None:
+            self.drop(oldest[0], oldest[1], reason, host)
+            if queue.reserve(size_bytes) is None:
+                return None
+        if queue.is_away and queue.reserve(size_bytes, overshoot=PAGE_MAX) is None:
+            host.fetch(self)
+            return None
+        return reason
+
+    def trim(self, host: "Host") -> None:
+        """Drop the oldest of a queue that is above its limits."""
+        queue = self.queue
+        while queue.is_over and (oldest := queue.take()) is not None:
+            self.drop(oldest[0], oldest[1], Reason.QUEUE_MESSAGES, host)
+        if queue.is_over and queue.is_away:
+            host.fetch(self)
+
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
-        """Take a QoS 1 or 2 message: sent at once, queued, or dropped with a counted reason."""
-        outbound = self.outbound
-        if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
+        """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
+
+        One that needs no store is admitted only here.
+        """
+        if self.ended:
             return
-        self.wait(pos, delivery, host)
+        outbound = self.outbound
+        charged = self.durable and not self.queue.spills
+        if (
+            outbound is not None
+            and not outbound.has_more
+            and outbound.send(pos, delivery, now_s, charged)
+        ):
+            if self.durable:
+                self.queue.forget(delivery.size_bytes)
+        elif self.durable:
+            self.enqueue(pos, delivery)
+        else:
+            self.wait(pos, delivery, host)
+
+    def enqueue(self, pos: int, delivery: Delivery) -> None:
+        """An admitted message waits."""
+        outbound = self.outbound
+        self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
+        if outbound is not None:
+            outbound.has_more = True
 
     def wait(self, pos: int, delivery: Delivery, host: "Host") -> None:
         """Take a place in the queue, or be dropped with a counted reason."""
         if self.ended:
             return
-        reason = self.queue.offer((pos, delivery), delivery.size_bytes)
-        if reason is not None:
-            self.drop(pos, reason, host)
-        elif self.outbound is not None:
-            self.outbound.has_more = True
+        reason = self.admit(delivery.size_bytes, host)
+        if reason is None:
+            self.enqueue(pos, delivery)
+        else:
+            self.drop(pos, delivery, reason, host)
 
-    def drop(self, pos: int, reason: Reason, host: "Host") -> None:
+    def drop(self, pos: int, delivery: Delivery, reason: Reason, host: "Host") -> None:
         """Give a message up: counted, and settled in the store."""
         host.counters.drop(reason)
         if self.durable:
-            host.note(Settle(self.client_id, pos))
+            host.note(Settle(self.client_id, pos, delivery))

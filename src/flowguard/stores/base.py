@@ -33,11 +33,13 @@ class Store(Protocol):
     `DropInbound` alone may be lost in a crash: what they tell is then told again.
 
     Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
-    ever waits for anything outside the process, and the reactor itself may call it.
+    ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
+    what is stored takes no memory to speak of.
     """
 
     durability: Durability
     immediate: bool
+    on_disk: bool
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
         """Apply the batch in order.

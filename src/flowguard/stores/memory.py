@@ -58,6 +58,7 @@ class _Queue:
         entry = self.entries.get(pos)
         if entry is not None and entry.delivery is not None:
             self._record.unsettled_bytes -= entry.delivery.size_bytes
+            self._record.sent_pos = max(self._record.sent_pos, pos)
             self.entries[pos] = QueueEntry(pos, packet_id, None)
 
     def drop(self, pos: int) -> None:
@@ -81,6 +82,7 @@ class MemoryStore:
 
     durability: Durability = Durability.MEMORY
     immediate: bool = True
+    on_disk: bool = False
 
     def __init__(self) -> None:
         self._sessions: dict[str, SessionRecord] = {}

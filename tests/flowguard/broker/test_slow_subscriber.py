@@ -107,7 +107,7 @@ async def test_qos_1_waits_up_to_the_queues_limit_and_is_then_dropped_and_counte
         await flood(publisher, quick, FLOOD, 1)
         session = running.node.registry.sessions["slow"]
         limits = running.node.settings.session
-        assert len(session.queue) <= limits.queue_messages_max
+        assert session.queue.count <= limits.queue_messages_max
         assert session.queue.size_bytes <= limits.queue_bytes_max
         assert session.outbound.outbox_bytes <= 2 * (64 * KIB + len(PAYLOAD))
         dropped = running.node.counters.dropped

@@ -306,7 +306,7 @@ class Sessions(RuleBasedStateMachine):
             assert not peer.asked
             session = node.registry.sessions[peer.client_id]
             assert not session.inflight
-            assert not len(session.queue)
+            assert not session.queue.count
             assert not session.inbound_ids
             assert set(peer.subscriptions) <= set(session.subscriptions)
             assert session.outbound is not None
