@@ -44,6 +44,12 @@ P = TypeVar("P")
 TICK_S = 0.1
 
 
+class StoreOnDisk(MemoryStore):
+    """As far as a node can see: what waits there need not be in memory."""
+
+    on_disk = True
+
+
 class Stage:
     """A node, its store and its clients."""
 

@@ -105,6 +105,11 @@ class Backlog:
         return self._here is not None or self._away_count > 0
 
     @property
+    def charged_bytes(self) -> int:
+        """What the budget holds of it."""
+        return self._here_bytes if self.spills else self.size_bytes
+
+    @property
     def is_away(self) -> bool:
         """Nothing is here, and something is on disk: a page is wanted."""
         return self._here is None and self._away_count > 0
@@ -247,7 +252,7 @@ class Backlog:
 
     def clear(self) -> None:
         """The session is over: nothing waits any more."""
-        self._budget.give_back(self._here_bytes if self.spills else self.size_bytes)
+        self._budget.give_back(self.charged_bytes)
         self._here = None
         self._fetching = None
         self._here_bytes = self._away_count = self._away_bytes = 0

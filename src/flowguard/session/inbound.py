@@ -57,7 +57,6 @@ class Inbound:
         "_host",
         "_outbound",
         "extra",
-        "receive_maximum",
         "session",
         "unacknowledged",
         "window",
@@ -77,8 +76,6 @@ class Inbound:
         self._host = host
         self.session = session
         self.window = InflightWindow(host.window)
-        self.receive_maximum = host.settings.session.receive_maximum
-        """What CONNACK told a 5.0 client; its window may have been smaller than the setting."""
         self._held: list[Packet] | None = None
         self.extra = 0
         """What packets handled at once weighed above one since the start of the batch."""
@@ -225,10 +222,11 @@ class Inbound:
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
         if qos == 2 and self._is_repeated(packet.packet_id):
             return
-        if self.unacknowledged >= self.receive_maximum and self._outbound.version == MQTT_5:
+        # CONNACK may have told less, but who comes back repeats all that it was allowed before.
+        if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
             raise ProtocolViolation(
-                f"more than {self.receive_maximum} unacknowledged PUBLISH",
+                f"more than {limits.receive_maximum} unacknowledged PUBLISH",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
         if qos == 1:

@@ -143,7 +143,7 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
         )
     inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(shares, node.inflight.budget)
     assert node.inflight.budget.used_bytes == inflight_bytes
-    queue_bytes = sum(session.queue.size_bytes for session in sessions)
+    queue_bytes = sum(session.queue.charged_bytes for session in sessions)
     assert node.queue_budget.used_bytes == queue_bytes + _of(shares, node.queue_budget)
     for session in sessions:
         assert session.state_bytes == _state_bytes(session)

@@ -26,16 +26,19 @@ And once everybody is back and reads and answers, under whatever window there is
 11. Once all sessions are over, no budget holds anything.
 """
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.flow import Reason
+from flowguard.session import backlog
 from flowguard.session.inbound import Inbound
+from flowguard.stores import MemoryStore
 from flowguard.types import MQTT_5, MQTT_311, SESSION_NEVER_EXPIRES
 from tests.flowguard.node.ledger import Ledger, check_budgets, end_all_sessions, used_bytes
 from tests.support.peer import Peer
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StoreOnDisk
 
 PEERS = st.integers(0, 2)
 TOPICS = st.sampled_from(["t/0", "t/1"])
@@ -83,7 +86,8 @@ class Sessions(RuleBasedStateMachine):
                     "inflight_max": inflight_max,
                     "outbox_bytes_max": 16 * 1024,
                 },
-            }
+            },
+            store=self.new_store(),
         )
         self.inflight_bytes = inflight_bytes
         self.narrow_the_flight()
@@ -101,6 +105,9 @@ class Sessions(RuleBasedStateMachine):
         for index, (filter, qos) in enumerate(subscribed):
             self.subscribe(index, filter, qos)
             self.peers[index].receive()
+
+    def new_store(self) -> MemoryStore:
+        return MemoryStore()
 
     def narrow_the_flight(self) -> None:
         """Below what a setting may be."""
@@ -332,8 +339,30 @@ class Sessions(RuleBasedStateMachine):
         end_all_sessions(self.stage.node, self.stage.now_s)
 
 
+
+
+class SessionsOnDisk(Sessions):
+    """The same over a store that is on disk, with room in memory for two messages per client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(backlog, "HERE_MAX", 2)
+        self.patch.setattr(backlog, "PAGE_MAX", 3)
+
+    def new_store(self) -> MemoryStore:
+        return StoreOnDisk()
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.patch.undo()
+
+
 TestSessions = Sessions.TestCase
+TestSessionsOnDisk = SessionsOnDisk.TestCase
 # The likeliest place for what nobody has thought of, and cheap: it gets more examples than others.
-TestSessions.settings = settings(
+TestSessions.settings = TestSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=5 * settings.default.max_examples
 )
