@@ -65,10 +65,11 @@ class Committer:
         fetches, node.fetches = node.fetches, []
         error, pages = await trio.to_thread.run_sync(self._ask, batch, fetches)
         now_s = self._clock()
-        node.read_only = isinstance(error, NoSpaceError)
-        self._refused = batch if error is not None else None
-        if batch is not None and error is None:
-            node.committed(batch, now_s, now_s - started_s)
+        if batch is not None:
+            node.read_only = isinstance(error, NoSpaceError)
+            self._refused = batch if error is not None else None
+            if error is None:
+                node.committed(batch, now_s, now_s - started_s)
         for fetch, entries in zip(fetches, pages, strict=True):
             node.fetched(fetch, entries, now_s)
         reactor.settle(now_s)

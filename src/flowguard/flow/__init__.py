@@ -1,4 +1,4 @@
-"""Numbers in, verdicts out: signals, pressure, windows, gates, pools, bounded queues, and policies.
+"""Numbers in, verdicts out: signals, pressure, windows, gates, pools, budgets, and policies.
 
 The room knows no packet, no topic, no socket and no clock: sizes, keys and `now_s` (seconds,
 monotonic, any origin) are arguments. Overload is a value with a reason, never an exception.
@@ -6,6 +6,7 @@ The same objects run in the broker, in the proxy and in the simulator.
 """
 
 from flowguard.flow.adaptive import Tell, tell_nobody
+from flowguard.flow.budget import Budget
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
@@ -13,7 +14,6 @@ from flowguard.flow.observer import Observer
 from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
 from flowguard.flow.pool import FairPool
-from flowguard.flow.queue import BoundedQueue, Budget
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
@@ -21,7 +21,6 @@ from flowguard.flow.window import InflightWindow, NodeWindow
 
 __all__ = [
     "Arrival",
-    "BoundedQueue",
     "Budget",
     "Cluster",
     "ConnectGate",

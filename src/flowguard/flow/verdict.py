@@ -38,5 +38,7 @@ class Reason(StrEnum):
     NODE_STATE_BYTES = "node_state_bytes"
     PACKET_TOO_LARGE = "packet_too_large"
     MESSAGE_EXPIRED = "message_expired"
+    DISK_FULL = "disk_full"
+    """A retained message that could not be kept."""
     RETAINED_FULL = "retained_full"
     OFFLINE_QOS_0 = "offline_qos_0"

@@ -259,6 +259,9 @@ class Node:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         granted = grant(packet, self.settings.session, self.window.limit)
+        if self.read_only and granted.session_expiry_s:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
         claimed = self.registry.claim(
             client_id,
             clean_start=packet.clean_start,
@@ -278,7 +281,11 @@ class Node:
         connection.session = session
         ops = self.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
-        self.journal.append(ops, partial(self._claimed, connection, session, answer, now_s), now_s)
+        claimed_by = partial(self._claimed, connection, session, answer, now_s)
+        if self.read_only and not ops:
+            claimed_by(now_s)
+        else:
+            self.journal.append(ops, claimed_by, now_s)
 
     def _claimed(
         self,
@@ -393,6 +400,10 @@ class Node:
         session.trim(self)
         if session.outbound is not None:
             session.outbound.pump(now_s)
+
+    def must_wait(self, inbound: Inbound) -> bool:
+        """While the disk is full, only those wait of whom something waits already."""
+        return not self.journal.is_idle and (not self.read_only or inbound.window.in_process > 0)
 
     def note(self, op: StoreOp) -> None:
         self.journal.note(op)

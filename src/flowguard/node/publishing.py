@@ -107,12 +107,14 @@ class Router:
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Through the journal, unless it turns out that there is nothing to wait for."""
         session = inbound.session
+        if self._host.read_only and self._is_refused_durably(session, plan, message):
+            return ReasonCode.QUOTA_EXCEEDED
         targets = self._targets(plan, message, session, now_s)
         ops = _appends(targets)
         if message.qos == 2 and session.durable:
             ops.append(PutInbound(session.client_id, message.packet_id))
         code = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
-        if not ops and not message.retain and self._journal.is_idle:
+        if not ops and not message.retain and not self._host.must_wait(inbound):
             self.deliver_to(targets, now_s)
             return code
         size_bytes = len(message.payload)
@@ -122,6 +124,12 @@ class Router:
         self._journal.append(ops, pending.committed, now_s)
         return IN_PROCESS
 
+    def _is_refused_durably(self, session: Session, plan: Plan, message: Publish) -> bool:
+        """Whether a full disk is in the way. A 3.1.1 client cannot be told: its message waits."""
+        durable = plan.durable or (message.qos == 2 and session.durable)
+        outbound = session.outbound
+        return durable and outbound is not None and outbound.version == MQTT_5
+
     def _admit(self, session: Session, message: Publish, now_s: float) -> ReasonCode | None:
         """What is asked of few messages: permission, and a place among the retained."""
         authorizer = self._hooks.authorizer
@@ -129,14 +137,18 @@ class Router:
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
+        if self._host.read_only:
+            self._host.counters.drop(Reason.DISK_FULL)
+            return self._refusal_to(session, message)
         if not self._host.settings.session.retain_available:
             # [MQTT-3.2.2-14]
             raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
+        return None if self._retain(message, now_s) else self._refusal_to(session, message)
+
+    def _refusal_to(self, session: Session, message: Publish) -> ReasonCode | None:
+        """Only a 5.0 publisher can be told, and can try again; others' is at least forwarded."""
         outbound = session.outbound
-        if self._retain(message, now_s) or message.qos == 0:
-            return None
-        # Only a 5.0 publisher can be told, and can try again; for others it is at least forwarded.
-        told = outbound is not None and outbound.version == MQTT_5
+        told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
 
     def wake(self, session: Session) -> None:

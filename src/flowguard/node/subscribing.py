@@ -93,7 +93,7 @@ class Subscriber:
         now_s: float,
     ) -> None:
         """Until the commit the packet counts against its client's window."""
-        if not ops and self._journal.is_idle:
+        if not ops and not self._host.must_wait(inbound):
             done(now_s)
             return
         inbound.window.admit(1, size_bytes)
@@ -116,6 +116,8 @@ class Subscriber:
         authorizer = self._hooks.authorizer
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
+        if self._host.read_only and session.durable:
+            return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None
         if (

@@ -31,6 +31,8 @@ class Host(Protocol):
     state_budget: Budget
     spills: bool
     """The store is on disk: what waits there need not be in memory."""
+    read_only: bool
+    """The disk is full: new durable work is refused where its client can be told."""
     drops_oldest: bool
     """Who makes room in a full queue: its oldest message, or else the new one."""
     sent: dict[str, int]
@@ -74,6 +76,9 @@ class Host(Protocol):
 
     def paused(self, connection: "ServerConnection", now_s: float) -> None:
         """The window has no room; if it is the whole node that has none, the node remembers."""
+
+    def must_wait(self, inbound: "Inbound") -> bool:
+        """Whether work that needs no commit has to keep its place behind work that does."""
 
     def note(self, op: StoreOp) -> None:
         """Something durable that nobody waits for."""

@@ -339,8 +339,6 @@ class Sessions(RuleBasedStateMachine):
         end_all_sessions(self.stage.node, self.stage.now_s)
 
 
-
-
 class SessionsOnDisk(Sessions):
     """The same over a store that is on disk, with room in memory for two messages per client."""
 

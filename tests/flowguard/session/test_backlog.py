@@ -1,0 +1,179 @@
+"""Invariants of backlogs that share a budget, in memory or on disk:
+
+1. A backlog never counts more messages, nor more bytes, than it may, but for what was promised.
+2. The budget holds exactly what is in memory: everything where there is no disk; where there is
+   one, the first messages, and nothing of a client that is away.
+3. First in, first out, whether or not a message was away meanwhile; none comes twice, none is lost.
+4. A refusal changes nothing and names the bound that was in the way, the client's own first.
+"""
+
+from collections import deque
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from flowguard.flow import Budget, Reason
+from flowguard.records import NEVER_S, Delivery, QueueEntry, packet_id_of
+from flowguard.session import backlog as module
+from flowguard.session.backlog import Backlog, Fetch
+from flowguard.session.session import Session
+from flowguard.types import Publish
+
+CLIENTS = st.integers(0, 2)
+HERE_MAX, PAGE_MAX = 3, 2
+
+
+def delivery_of(size_bytes: int) -> Delivery:
+    return Delivery(Publish("", bytes(size_bytes), 1), 1, False, (), NEVER_S)
+
+
+BASE_BYTES = delivery_of(0).size_bytes
+
+
+class Backlogs(RuleBasedStateMachine):
+    """Three clients of one budget, against three plain deques, which are the disk as well."""
+
+    spills = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(module, "HERE_MAX", HERE_MAX)
+        self.patch.setattr(module, "PAGE_MAX", PAGE_MAX)
+
+    @initialize(
+        messages_max=st.integers(1, 12), bytes_max=st.integers(1, 99), limit=st.integers(1, 50)
+    )
+    def backlogs_are_made(self, messages_max: int, bytes_max: int, limit: int) -> None:
+        self.messages_max, self.bytes_max = messages_max, BASE_BYTES * bytes_max // 8
+        self.budget = Budget(BASE_BYTES * limit // 4)
+        self.sessions = [
+            Session(
+                f"c{client}",
+                Backlog(self.messages_max, self.bytes_max, self.budget, spills=self.spills),
+                1,
+            )
+            for client in range(3)
+        ]
+        self.queues = [session.queue for session in self.sessions]
+        self.models: list[deque[tuple[int, Delivery]]] = [deque() for _ in range(3)]
+        self.connected = [True] * 3
+        self.fetches: list[Fetch] = []
+        self.pos = 0
+
+    def bytes_of(self, client: int) -> int:
+        return sum(delivery.size_bytes for _, delivery in self.models[client])
+
+    def reason(self, client: int, size_bytes: int) -> Reason | None:
+        if len(self.models[client]) >= self.messages_max:
+            return Reason.QUEUE_MESSAGES
+        if self.bytes_of(client) + size_bytes > self.bytes_max:
+            return Reason.QUEUE_BYTES
+        used_bytes = sum(self.bytes_of(each) for each in range(3))
+        if not self.spills and used_bytes + size_bytes > self.budget.limit_bytes:
+            return Reason.NODE_QUEUE_BYTES
+        return None
+
+    @rule(client=CLIENTS, size_bytes=st.integers(0, 60))
+    def arrives(self, client: int, size_bytes: int) -> None:
+        delivery = delivery_of(size_bytes)
+        expected = self.reason(client, delivery.size_bytes)
+        queue = self.queues[client]
+        assert queue.reserve(delivery.size_bytes) is expected
+        if expected is None:
+            self.pos += 1
+            queue.put(self.pos, delivery, delivery.size_bytes, connected=self.connected[client])
+            self.models[client].append((self.pos, delivery))
+
+    @rule(client=CLIENTS)
+    def is_taken(self, client: int) -> None:
+        queue, model = self.queues[client], self.models[client]
+        assert queue.waits == bool(model)
+        waiting = queue.take()
+        if waiting is None:
+            assert queue.is_away == bool(model)
+            return
+        pos, delivery = model.popleft()
+        assert waiting[0] == pos
+        assert waiting[1].message.payload == delivery.message.payload
+
+    @rule(client=CLIENTS)
+    def asks_for_a_page(self, client: int) -> None:
+        fetch = self.queues[client].fetch(self.sessions[client])
+        if fetch is not None:
+            self.fetches.append(fetch)
+
+    @rule(data=st.data())
+    def a_page_comes(self, data: st.DataObject) -> None:
+        if not self.fetches:
+            return
+        self.answer(self.fetches.pop(data.draw(st.integers(0, len(self.fetches) - 1))))
+
+    def answer(self, fetch: Fetch) -> None:
+        model = self.models[self.sessions.index(fetch.session)]
+        page = [
+            QueueEntry(pos, packet_id_of(pos, 1), delivery)
+            for pos, delivery in model
+            if fetch.after_pos < pos <= fetch.until_pos
+        ]
+        fetch.session.queue.fetched(fetch, page[:PAGE_MAX])
+
+    @rule(client=CLIENTS)
+    def leaves(self, client: int) -> None:
+        self.connected[client] = False
+        self.queues[client].leave()
+
+    @rule(client=CLIENTS)
+    def comes_back(self, client: int) -> None:
+        self.connected[client] = True
+
+    @rule(client=CLIENTS)
+    def ends(self, client: int) -> None:
+        self.queues[client].clear()
+        self.models[client].clear()
+
+    @rule(client=CLIENTS)
+    def restarts(self, client: int) -> None:
+        """What the store remembers is promised."""
+        if not self.spills or any(fetch.session is self.sessions[client] for fetch in self.fetches):
+            return
+        queue, model = self.queues[client], self.models[client]
+        queue.clear()
+        queue.restore(model[0][0] - 1 if model else 0, self.pos, len(model), self.bytes_of(client))
+
+    @invariant()
+    def counts_agree(self) -> None:
+        if not hasattr(self, "budget"):
+            return
+        for client, queue in enumerate(self.queues):
+            assert queue.count == len(self.models[client]) <= self.messages_max
+            assert queue.size_bytes == self.bytes_of(client) <= self.bytes_max
+            if self.spills and not self.connected[client] and not self.fetches:
+                assert queue.charged_bytes <= PAGE_MAX * (BASE_BYTES + 60)
+        assert self.budget.used_bytes == sum(queue.charged_bytes for queue in self.queues)
+
+    def teardown(self) -> None:
+        try:
+            for client, session in enumerate(self.sessions):
+                self.empty(client, session)
+        finally:
+            self.patch.undo()
+
+    def empty(self, client: int, session: Session) -> None:
+        """What waits comes, to the last one."""
+        session.queue.leave()
+        while self.models[client]:
+            self.is_taken(client)
+            self.asks_for_a_page(client)
+            while self.fetches:
+                self.answer(self.fetches.pop())
+        assert not session.queue.waits
+
+
+class BacklogsOnDisk(Backlogs):
+    spills = True
+
+
+TestBacklogs = Backlogs.TestCase
+TestBacklogsOnDisk = BacklogsOnDisk.TestCase
