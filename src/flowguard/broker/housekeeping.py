@@ -59,7 +59,8 @@ async def keep_house(
         while True:
             now_s = clock()
             node.protection.observe_memory(resident_bytes())
-            node.protection.observer.store(store.load().state)
+            node.store_load = store.load()
+            node.protection.observer.store(node.store_load.state)
             node.tick(now_s)
             overload_log.tick(now_s)
             reactor.sweep(now_s)

@@ -41,7 +41,7 @@ from flowguard.session.handshake import Answer, connack_properties, grant, will_
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.session import Session
-from flowguard.stores import Store
+from flowguard.stores import Store, StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 REFUSAL_S = 0.000_1
@@ -85,6 +85,8 @@ class Node:
         self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
         self.sent = self.journal.sent
         self.spills = False
+        self.store_load = StoreLoad()
+        """What the store said of itself at the last tick."""
         self.read_only = False
         """The disk is full: what would have to be durable is refused."""
         self.drops_oldest = settings.session.queue_policy == "drop-oldest"

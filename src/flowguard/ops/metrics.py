@@ -229,6 +229,15 @@ def _bounds(status: Status) -> Iterator[Metric]:
         "How long the commit under way has taken so far.",
         journal["committing_s"],
     )
+    store = status["store"]
+    yield _gauge(
+        "flowguard_store_read_only",
+        "1 while the disk is full and durable work is refused, else 0.",
+        store["read_only"],
+    )
+    yield _gauge("flowguard_store_used_bytes", "Size of the store.", store["used_bytes"])
+    if store["free_bytes"] is not None:
+        yield _gauge("flowguard_store_free_bytes", "Left on its disk.", store["free_bytes"])
     if memory is not None:
         yield _gauge(
             "flowguard_memory_resident_bytes",

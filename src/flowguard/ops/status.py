@@ -129,6 +129,18 @@ class MemoryStatus(TypedDict):
     limit_bytes: int
 
 
+class StoreStatus(TypedDict):
+    """What the store says of itself."""
+
+    state: str
+    """"flowing", "delayed" or "stopped"."""
+    read_only: bool
+    """The disk is full: new durable work is refused."""
+    used_bytes: int
+    free_bytes: int | None
+    """Left on its disk; None: it has none."""
+
+
 class Status(TypedDict):
     """Everything that concerns the node as a whole."""
 
@@ -152,6 +164,7 @@ class Status(TypedDict):
     budgets: dict[str, Use]
     """Bytes that all clients share, by what they are for."""
     journal: JournalStatus
+    store: StoreStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
     """What another policy would have done, where `flow.shadow_policy` names one."""
@@ -212,6 +225,7 @@ def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> S
         dropped={str(reason): count for reason, count in node.counters.dropped.items()},
         traffic=_traffic(node),
         budgets=_budgets(node),
+        store=_store(node),
         journal=JournalStatus(
             operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),
             bytes=Use(used=node.journal.size_bytes, limit=flow.journal_bytes_max),
@@ -274,6 +288,16 @@ def _pressure(grant: Grant) -> PressureStatus:
         value=pressure.value,
         cause=None if pressure.cause is None else str(pressure.cause),
         signals={str(signal): pressure.parts.get(signal, 0.0) for signal in Signal},
+    )
+
+
+def _store(node: Node) -> StoreStatus:
+    load = node.store_load
+    return StoreStatus(
+        state=load.state.name.lower(),
+        read_only=node.read_only,
+        used_bytes=load.used_bytes,
+        free_bytes=load.free_bytes,
     )
 
 

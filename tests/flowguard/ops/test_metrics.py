@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from flowguard.flow import Reason
 from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
+from flowguard.stores import StoreLoad
 from tests.support.stage import Stage
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
@@ -56,7 +57,9 @@ def test_they_are_valid_openmetrics_too() -> None:
 
 def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     exported = set()
-    for family in parse(generate_latest(registry_of(view_of(Stage()))).decode()):
+    stage = Stage()
+    stage.node.store_load = StoreLoad(free_bytes=1)
+    for family in parse(generate_latest(registry_of(view_of(stage))).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         exported.add((name, family.type, unit_of(name), family.documentation))
     row = r"^\| `(flowguard_\w+)`(?: by \w+)? \| (\w+) \| (\w+) \| (.+) \|$"
