@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flowguard.config import StoreSettings
 from flowguard.flow.signals import StoreState
 from flowguard.records import (
     NEVER_S,
@@ -43,6 +44,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores import MemoryStore, Store
+from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
 
 SESSION_FIELDS = [
@@ -78,7 +80,16 @@ def memory(folder: Path) -> Bench:
     return Bench(lambda: store)
 
 
-STORES: dict[str, Callable[[Path], Bench]] = {"memory": memory}
+def window(folder: Path) -> Bench:
+    settings = StoreSettings(layout="window", durability="os", disk_reserve_bytes=0)
+    return Bench(
+        lambda: RocksStore(
+            folder / "store", settings, wall_s=lambda: 1_700_000_000.0, random_node=lambda: 7
+        )
+    )
+
+
+STORES: dict[str, Callable[[Path], Bench]] = {"memory": memory, "window": window}
 
 
 @pytest.fixture(params=STORES.values(), ids=STORES.keys())

@@ -1,0 +1,10 @@
+"""The durable store on RocksDB (design/storage.md part 10).
+
+A batch of operations becomes one batch of RocksDB and one fsync. `building` is the way of a batch,
+`window` how a queue lies on disk, `keys` and `codec` its bytes, `sweep` what can wait. Only
+`engine` knows the driver.
+"""
+
+from flowguard.stores.rocks.store import RocksStore
+
+__all__ = ["RocksStore"]

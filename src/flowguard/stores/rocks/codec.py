@@ -1,0 +1,192 @@
+"""Records of the database, by hand (design/storage.md 8.2): versioned, big endian, no reflection.
+
+Writers trust us. Readers find what a writer wrote, or raise `CorruptionError`.
+
+    message   u8 version, u8 flags (0-1 QoS, 2 retain, 3 properties), u16 topic length, topic,
+              properties as on the wire, payload
+    entry     u8 version and kind, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
+              u32 size, uid: u64 clock, u32 node; f64 expiry; count and identifiers, varints;
+              the message, if it is inline
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.codec.properties import decode_properties, encode_properties
+from flowguard.codec.tables import PUBLISH
+from flowguard.errors import CorruptionError, MalformedPacket
+from flowguard.records import NEVER_S, Delivery
+from flowguard.types import NO_PROPERTIES, Publish
+
+UID_BYTES: Final = 12
+INLINE: Final = b"\0"
+"""`Delivery.place` where the message lies with its entry; a uid: in family p; empty: unknown."""
+
+_ENTRY_INLINE: Final = 0x10
+_ENTRY_SHARED: Final = 0x11
+_MESSAGE: Final = 1
+
+_F64: Final = Struct(">d")
+_HEAD: Final = Struct(">BBIQI")
+_MESSAGE_HEAD: Final = Struct(">BBH")
+_BOTH_HEADS: Final = Struct(">BBIQIBBH")
+_HEAD_BYTES: Final = 18
+
+_RETAIN: Final = 4
+_EXPIRES: Final = 8
+_IDENTIFIED: Final = 16
+_PROPERTIES: Final = 8
+
+
+def encode_varint(value: int) -> bytes:
+    """Seven bits a byte, least significant first; any size."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """The value at `pos`, and the position after it."""
+    value = 0
+    shift = 0
+    while pos < len(data):
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+    raise CorruptionError("a number is cut short")
+
+
+def uid(hlc: int, node: int) -> bytes:
+    return hlc.to_bytes(8, "big") + node.to_bytes(4, "big")
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+def encode_message(message: Publish) -> bytes:
+    topic = message.topic.encode()
+    flags = message.qos | (_RETAIN if message.retain else 0)
+    if message.properties is NO_PROPERTIES:
+        return _MESSAGE_HEAD.pack(_MESSAGE, flags, len(topic)) + topic + message.payload
+    head = _MESSAGE_HEAD.pack(_MESSAGE, flags | _PROPERTIES, len(topic))
+    return b"".join((head, topic, encode_properties(message.properties), message.payload))
+
+
+def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
+    """The message from `pos` to the end."""
+    try:
+        version, flags, topic_bytes = _MESSAGE_HEAD.unpack_from(data, pos)
+        if version != _MESSAGE:
+            raise CorruptionError(f"there is no message record of version {version}")
+        pos += 4
+        topic = data[pos : pos + topic_bytes].decode()
+        pos += topic_bytes
+        properties = NO_PROPERTIES
+        if flags & _PROPERTIES:
+            properties, pos = decode_properties(data, pos, len(data), PUBLISH, in_will)
+    except (MalformedPacket, UnicodeDecodeError, StructError) as error:
+        raise CorruptionError(f"a message record is damaged: {error}") from error
+    return Publish(topic, data[pos:], flags & 3, bool(flags & _RETAIN), properties=properties)
+
+
+# --- entries --------------------------------------------------------------------------------------
+
+
+def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> bytes:
+    """An entry with its message."""
+    message = delivery.message
+    flags = delivery.qos
+    if delivery.retain:
+        flags |= _RETAIN
+    if (
+        message.properties is NO_PROPERTIES
+        and not delivery.identifiers
+        and delivery.expires_at_s == NEVER_S
+    ):
+        # The frequent case, quicker.
+        topic = message.topic.encode()
+        of_message = message.qos
+        if message.retain:
+            of_message |= _RETAIN
+        head = _BOTH_HEADS.pack(
+            _ENTRY_INLINE, flags, size_bytes, hlc, node, _MESSAGE, of_message, len(topic)
+        )
+        return head + topic + message.payload
+    flags, options = _options(delivery, flags)
+    head = _HEAD.pack(_ENTRY_INLINE, flags, size_bytes, hlc, node)
+    return b"".join((head, options, encode_message(message)))
+
+
+def encode_shared_entry(delivery: Delivery, size_bytes: int, place: bytes) -> bytes:
+    """An entry whose message is in family p, under the uid `place`."""
+    flags = delivery.qos
+    if delivery.retain:
+        flags |= _RETAIN
+    flags, options = _options(delivery, flags)
+    hlc, node = int.from_bytes(place[:8], "big"), int.from_bytes(place[8:], "big")
+    return _HEAD.pack(_ENTRY_SHARED, flags, size_bytes, hlc, node) + options
+
+
+def _options(delivery: Delivery, flags: int) -> tuple[int, bytes]:
+    options = b""
+    if delivery.expires_at_s != NEVER_S:
+        flags |= _EXPIRES
+        options = _F64.pack(delivery.expires_at_s)
+    if delivery.identifiers:
+        flags |= _IDENTIFIED
+        options += encode_varint(len(delivery.identifiers))
+        for identifier in delivery.identifiers:
+            options += encode_varint(identifier)
+    return flags, options
+
+
+def entry_size_bytes(value: bytes) -> int:
+    """What the entry counts in its queue."""
+    if len(value) < _HEAD_BYTES:
+        raise CorruptionError("an entry is cut short")
+    return int.from_bytes(value[2:6], "big")
+
+
+def entry_place(value: bytes) -> bytes:
+    """Where the message of an entry is: the uid it has in family p, or INLINE."""
+    if len(value) < _HEAD_BYTES or value[0] not in (_ENTRY_INLINE, _ENTRY_SHARED):
+        raise CorruptionError("an entry is damaged, or of another version")
+    return value[6:_HEAD_BYTES] if value[0] == _ENTRY_SHARED else INLINE
+
+
+def decode_entry(value: bytes, shared: bytes | None) -> Delivery:
+    """`shared` is the row of family p, where `entry_place` names one."""
+    place = entry_place(value)
+    flags = value[1]
+    pos = _HEAD_BYTES
+    expires_at_s = NEVER_S
+    if flags & _EXPIRES:
+        if len(value) < pos + 8:
+            raise CorruptionError("an entry is cut short")
+        (expires_at_s,) = _F64.unpack_from(value, pos)
+        pos += 8
+    identifiers: tuple[int, ...] = ()
+    if flags & _IDENTIFIED:
+        count, pos = decode_varint(value, pos)
+        found: list[int] = []
+        while len(found) < count:
+            identifier, pos = decode_varint(value, pos)
+            found.append(identifier)
+        identifiers = tuple(found)
+    if place is INLINE:
+        message = decode_message(value, pos)
+    elif shared is None:
+        raise CorruptionError("an entry's message is not there")
+    else:
+        message = decode_message(shared, 0)
+    retain = bool(flags & _RETAIN)
+    return Delivery(message, flags & 3, retain, identifiers, expires_at_s, place=place)

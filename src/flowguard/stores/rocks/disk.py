@@ -1,0 +1,91 @@
+"""Room on the disk: a store that knows its reserve says so before RocksDB fails."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.errors import NoSpaceError
+from flowguard.records import (
+    DropInbound,
+    DropRetained,
+    DropSession,
+    DropSubscription,
+    PutWill,
+    Release,
+    Sent,
+    Settle,
+    StoreOp,
+)
+
+CHECK_COMMITS: Final = 64
+CHECK_BYTES: Final = 4 * 1024 * 1024
+EASING: Final = frozenset(
+    {Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained}
+)
+"""What makes room sooner or later."""
+
+
+def free_bytes_of(folder: Path) -> int:
+    """What the file system of `folder` has left for us."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def used_bytes_of(folder: Path) -> int:
+    """What the files of `folder` take."""
+    used_bytes = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                used_bytes += entry.stat().st_size
+            except FileNotFoundError:
+                pass  # RocksDB deletes files at any time.
+    return used_bytes
+
+
+@final
+class Disk:
+    """Free bytes of the store's file system, looked at now and then."""
+
+    def __init__(self, folder: Path, reserve_bytes: int, free_bytes: Callable[[Path], int]) -> None:
+        self._folder = folder
+        self._reserve_bytes = reserve_bytes
+        self._look = free_bytes
+        self._commits_left = 0
+        self._bytes_left = 0
+        self.free_bytes = 0
+        self.look()
+
+    @property
+    def is_full(self) -> bool:
+        return self.free_bytes < self._reserve_bytes
+
+    def look(self) -> None:
+        """See what there is now."""
+        self.free_bytes = self._look(self._folder)
+        self._commits_left = CHECK_COMMITS
+        self._bytes_left = CHECK_BYTES
+
+    def wrote(self, size_bytes: int) -> None:
+        self._commits_left -= 1
+        self._bytes_left -= size_bytes
+
+    def admit(self, ops: Sequence[StoreOp]) -> None:
+        """Raises `NoSpaceError` where the batch may not be written."""
+        if self._commits_left <= 0 or self._bytes_left <= 0 or self.is_full:
+            self.look()
+        if not self.is_full:
+            return
+        if self.free_bytes >= self._reserve_bytes // 4 and all(map(_eases, ops)):
+            return
+        raise NoSpaceError(
+            f"{self._folder} has {self.free_bytes} bytes left, below the reserve of "
+            f"{self._reserve_bytes}; make room, or lower store.disk_reserve_bytes"
+        )
+
+
+def _eases(op: StoreOp) -> bool:
+    if isinstance(op, PutWill):
+        return op.will is None
+    return op.__class__ in EASING

@@ -1,0 +1,279 @@
+"""RocksDB, as this store uses it: bytes in, bytes out, errors of ours (design/storage.md part 5).
+
+The only file that imports rocksdict. Rules that its users can rely on:
+
+* A write never waits for RocksDB: where it would, it raises `StallError`. rocksdict holds the GIL
+  while it writes, also during a stall; only `flush_wal` releases it.
+* Every scan has an upper bound and ends inside one call: a live iterator keeps the directory locked
+  after `close`. rocksdict's lower bound overwrites the upper one, so there is none.
+* A family is one object for the life of the engine; `reopen` gives it a new handle.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    ColumnFamily,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from flowguard.config import MIB, StoreSettings
+from flowguard.errors import (
+    CorruptionError,
+    LockedError,
+    NoSpaceError,
+    StallError,
+    StoreError,
+    SyncError,
+)
+from flowguard.flow.signals import StoreState
+
+FAMILIES: Final = ("default", "q", "p", "s", "r")
+"""Of the database: format and counters, queues, payloads, sessions, retained messages."""
+SCAN_ROWS: Final = 256
+SCAN_BYTES: Final = MIB
+OPEN_FILES_MAX: Final = 512
+BLOCK_BYTES: Final = 16 * 1024
+LOG_BYTES: Final = MIB
+
+_SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
+    ("Write stall", StallError),
+    ("No space left", NoSpaceError),
+    ("Disk quota exceeded", NoSpaceError),
+    ("/LOCK: ", LockedError),
+    ("Corruption", CorruptionError),
+)
+"""What RocksDB's message says, and what it means; rocksdict has one exception for all."""
+
+
+class Batch(Protocol):
+    """Writes that happen together; `family` is a `Family.handle`."""
+
+    def put(self, key: bytes, value: bytes, family: Any, /) -> None: ...
+
+    def delete(self, key: bytes, family: Any, /) -> None: ...
+
+    def delete_range(self, begin: bytes, end: bytes, family: Any, /) -> None: ...
+
+    def size_in_bytes(self) -> int: ...
+
+
+@final
+class Family:
+    """One column family: what may be read of it, and the handle a batch names it by."""
+
+    __slots__ = ("_rows", "handle", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.handle: ColumnFamily | None = None
+        self._rows: Rdict | None = None
+
+    def attach(self, rows: Rdict, handle: ColumnFamily) -> None:
+        self._rows = rows
+        self.handle = handle
+
+    def detach(self) -> None:
+        self._rows = None
+        self.handle = None
+
+    def get(self, key: bytes) -> bytes | None:
+        assert self._rows is not None
+        with translated():
+            found: bytes | None = self._rows.get(key)
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        assert self._rows is not None
+        with translated():
+            found: list[bytes | None] = self._rows.get(list(keys))  # type: ignore[assignment]
+        return found
+
+    def scan(
+        self, start: bytes, end: bytes, limit: int = SCAN_ROWS, bytes_max: int = SCAN_BYTES
+    ) -> list[tuple[bytes, bytes]]:
+        """Rows with `start` <= key < `end`, ascending, at most `limit`.
+
+        None further when their values add up to `bytes_max`.
+        """
+        assert self._rows is not None
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        found: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        if limit <= 0:
+            return found
+        with translated():
+            for row in self._rows.items(from_key=start, read_opt=options):
+                found.append(row)  # type: ignore[arg-type]
+                size_bytes += len(row[1])
+                if len(found) == limit or size_bytes >= bytes_max:
+                    break
+        return found
+
+    def flush(self) -> None:
+        """Write what is in memory as a table."""
+        assert self._rows is not None
+        with translated():
+            self._rows.flush(True)
+
+
+@final
+class Engine:
+    """One open database directory."""
+
+    def __init__(self, folder: Path, settings: StoreSettings) -> None:
+        """Open it, and make it where there is none. Raises `StoreError`."""
+        self._folder = folder
+        self._settings = settings
+        self._syncs = settings.durability == "fsync"
+        self._cache = Cache(settings.cache_bytes)
+        self._write_options = WriteOptions()
+        self._write_options.no_slowdown = True
+        self._db: Rdict | None = None
+        self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
+        self._open()
+
+    @property
+    def _families(self) -> tuple[Family, ...]:
+        return self.meta, self.queues, self.payloads, self.own, self.retained
+
+    def _open(self) -> None:
+        options = self._options()
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        families = {name: self._options(name) for name in FAMILIES[1:]}
+        with translated():
+            db = Rdict(str(self._folder), options, column_families=families)
+            self._db = db
+            for family in self._families:
+                rows = db if family is self.meta else db.get_column_family(family.name)
+                family.attach(rows, db.get_column_family_handle(family.name))
+
+    def _options(self, family: str = "default") -> Options:
+        settings = self._settings
+        options = Options(raw_mode=True)
+        options.set_write_buffer_size(settings.write_buffer_bytes)
+        options.set_max_write_buffer_number(3 if family == "q" else 2)
+        table = BlockBasedOptions()
+        table.set_block_cache(self._cache)
+        table.set_block_size(BLOCK_BYTES)
+        options.set_block_based_table_factory(table)
+        none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
+        options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
+        if family in ("q", "p", "r"):
+            options.set_enable_blob_files(True)
+            options.set_min_blob_size(settings.blob_bytes_min)
+            options.set_enable_blob_gc(True)
+        if family in ("q", "s"):
+            # Rows live shortly: tables full of tombstones are compacted early.
+            options.add_compact_on_deletion_collector_factory(128, 64, 0.5)
+        # What follows is of the database; the families' copies of it are not looked at.
+        options.set_max_background_jobs(settings.background_jobs)
+        options.set_db_write_buffer_size(4 * settings.write_buffer_bytes)
+        options.set_max_total_wal_size(settings.wal_bytes_max)
+        options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+        options.set_max_open_files(OPEN_FILES_MAX)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(LOG_BYTES)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+    @property
+    def is_empty(self) -> bool:
+        """No family holds anything."""
+        return not any(family.scan(b"", b"\xff" * 16, 1) for family in self._families)
+
+    def batch(self) -> Batch:
+        """A new, empty batch."""
+        return WriteBatch(raw_mode=True)
+
+    def write(self, batch: Batch, *, sync: bool = True) -> None:
+        """Apply the batch, and sync it where the settings say so too.
+
+        Raises `StallError` (nothing was written), `NoSpaceError` (nothing was written, and nothing
+        will be before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
+        """
+        assert self._db is not None
+        with translated():
+            self._db.write(batch, self._write_options)  # type: ignore[arg-type]
+        if sync and self._syncs:
+            self.sync()
+
+    def sync(self) -> None:
+        """Make everything written durable; releases the GIL. Raises `SyncError`."""
+        assert self._db is not None
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise SyncError(f"the disk failed to sync: {error}") from error
+
+    def state(self) -> StoreState:
+        """What RocksDB says of its own pace; cheap."""
+        assert self._db is not None
+        with translated():
+            if self._db.property_int_value("rocksdb.is-write-stopped"):
+                return StoreState.STOPPED
+            if self._db.property_int_value("rocksdb.actual-delayed-write-rate"):
+                return StoreState.DELAYED
+        return StoreState.FLOWING
+
+    def checkpoint(self, folder: Path) -> None:
+        """A copy of what is written, in a folder that does not exist yet; hard links where it can.
+
+        Raises `StoreError`.
+        """
+        assert self._db is not None
+        with translated():
+            Checkpoint(self._db).create_checkpoint(str(folder))
+
+    def flush(self) -> None:
+        """Write all tables, so that the log is short."""
+        for family in self._families:
+            family.flush()
+
+    def reopen(self) -> None:
+        """Leave an error behind that RocksDB would repeat for ever. Raises `StoreError`."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        """Release the directory, children first; again: nothing happens."""
+        db, self._db = self._db, None
+        if db is None:
+            return
+        for family in self._families:
+            family.detach()
+        with translated():
+            db.close()
+
+
+def families_in(folder: Path) -> list[str]:
+    """The names in an existing database. Raises `StoreError`."""
+    with translated():
+        return Rdict.list_cf(str(folder), Options(raw_mode=True))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """rocksdict's errors become ours, by their text."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        for sign, kind in _SIGNS:
+            if sign in text:
+                raise kind(text) from error
+        raise StoreError(text) from error

@@ -1,0 +1,107 @@
+"""What makes a directory a store of ours: its format record, and who has it open.
+
+The record is one line of text, so that it can be read with any tool:
+
+    flowguard-rocks 1.0 window 0.1.0 feature,feature
+
+Of the same major with known features it is opened, whatever the minor; else it is refused.
+"""
+
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from flowguard import __version__
+from flowguard.errors import FormatError, LockedError
+from flowguard.stores.rocks.engine import FAMILIES, Engine, families_in
+from flowguard.stores.rocks.keys import FORMAT_KEY
+
+NAME: Final = "flowguard-rocks"
+MAJOR: Final = 1
+MINOR: Final = 0
+FEATURES: Final[frozenset[str]] = frozenset()
+"""That this version knows; one that is in the record and not here must not be ignored."""
+HOLDER: Final = "holder"
+UNBORN: Final = re.compile(
+    r"holder|lost\+found|LOCK|LOG.*|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|.*\.log"
+    r"|rocksdict-config\.json"
+)
+"""Files of a database that never got as far as holding anything."""
+
+
+def check_folder(folder: Path) -> None:
+    """Make `folder` where there is none. Raises `FormatError` where it is no store of ours."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise FormatError(f"{folder} cannot be a store: {error.strerror}") from error
+    if "CURRENT" in names:
+        strangers = sorted(set(families_in(folder)) - set(FAMILIES))
+        if strangers:
+            raise FormatError(
+                f"{folder} is a RocksDB database of some other program (it has {strangers[0]!r}); "
+                "give flowguard a folder of its own"
+            )
+        return
+    others = [name for name in names if not UNBORN.fullmatch(name)]
+    if others:
+        raise FormatError(
+            f"{folder} holds something that is no store (such as {others[0]!r}); "
+            "give flowguard a folder of its own"
+        )
+
+
+def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
+    """Raises `FormatError`; what is to be written where the directory is new, else None."""
+    record = engine.meta.get(FORMAT_KEY)
+    if record is None:
+        if not engine.is_empty:
+            raise FormatError(f"{folder} holds data without a format record; restore a backup")
+        return (
+            f"{NAME} {MAJOR}.{MINOR} {layout} {__version__} {','.join(sorted(FEATURES))}".encode()
+        )
+    fields = record.decode(errors="replace").split(" ")
+    if len(fields) != 5 or fields[0] != NAME:
+        raise FormatError(f"{folder} was written by something else: {record[:80]!r}")
+    _, version, written_layout, creator, features = fields
+    if version.partition(".")[0] != str(MAJOR):
+        raise FormatError(
+            f"{folder} has format {version}, written by flowguard {creator}; this is flowguard "
+            f"{__version__} with format {MAJOR}.{MINOR}: run that version, or start in a new folder"
+        )
+    unknown = sorted(set(filter(None, features.split(","))) - FEATURES)
+    if unknown:
+        raise FormatError(
+            f"{folder} uses {', '.join(unknown)}, which flowguard {__version__} does not know; "
+            f"run flowguard {creator} or later"
+        )
+    if written_layout != layout:
+        raise FormatError(
+            f"{folder} has layout {written_layout!r}, the setting store.layout says {layout!r}; "
+            f"set it to {written_layout!r}, or start in a new folder"
+        )
+    return None
+
+
+def hold(folder: Path, now_s: float) -> None:
+    """Say who has the directory open; the lock itself is RocksDB's."""
+    since = datetime.fromtimestamp(now_s, UTC).isoformat(" ", "seconds")
+    (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")
+
+
+def let_go(folder: Path) -> None:
+    (folder / HOLDER).unlink(missing_ok=True)
+
+
+def locked(folder: Path) -> LockedError:
+    """Why the directory cannot be opened, naming who has it."""
+    try:
+        holder = (folder / HOLDER).read_text().strip()
+    except OSError:
+        holder = ""
+    return LockedError(
+        f"{folder} is open in {holder or 'another process'}; stop that one, or use another folder"
+    )

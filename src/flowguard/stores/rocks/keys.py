@@ -1,0 +1,86 @@
+"""Keys of the database (design/storage.md 10.1): big endian, so that byte order is their order.
+
+A session is a dense number, `qno`, from its first PutSession to its DropSession; a number is never
+used twice. Only the session's own row bears the client id. All else hangs on the number, so that no
+id can be confused with another one that it is a prefix of, whatever characters it holds.
+"""
+
+from typing import Final
+
+# family default
+FORMAT_KEY: Final = b"\x01format"
+NODE_KEY: Final = b"\x01node"
+HLC_KEY: Final = b"\x01hlc"
+QNO_KEY: Final = b"\x01qno"
+CLEAN_KEY: Final = b"\x01clean"
+SWEEP: Final = b"\x20"
+SWEEP_END: Final = b"\x21"
+
+# family s
+SESSION: Final = b"\x01"
+SESSION_END: Final = b"\x02"
+OWN: Final = b"\x02"
+SUBSCRIPTION: Final = 1
+INBOUND: Final = 2
+WILL: Final = 3
+OWN_KIND_AT: Final = 9
+
+# family q
+RECORD: Final = b"\x00"
+ENTRY: Final = b"\x03"
+ENTRY_POS_AT: Final = 9
+
+POS_END: Final = 2**64 - 1
+
+
+def sweep_key(qno: int) -> bytes:
+    return SWEEP + qno.to_bytes(8, "big")
+
+
+def qno_of_sweep(key: bytes) -> int:
+    return int.from_bytes(key[1:], "big")
+
+
+def session_key(client_id: str) -> bytes:
+    return SESSION + client_id.encode()
+
+
+def client_id_of(key: bytes) -> str:
+    """Of a `session_key`."""
+    return key[1:].decode()
+
+
+def own_prefix(qno: int) -> bytes:
+    """Of everything in family s that belongs to a session; `own_prefix(qno + 1)` ends it."""
+    return OWN + qno.to_bytes(8, "big")
+
+
+def subscription_key(qno: int, filter: str) -> bytes:
+    return b"\x02%b\x01%b" % (qno.to_bytes(8, "big"), filter.encode())
+
+
+def inbound_key(qno: int, packet_id: int) -> bytes:
+    return b"\x02%b\x02%b" % (qno.to_bytes(8, "big"), packet_id.to_bytes(2, "big"))
+
+
+def will_key(qno: int) -> bytes:
+    return b"\x02%b\x03" % qno.to_bytes(8, "big")
+
+
+def queue_prefix(qno: int) -> bytes:
+    """Of everything in family q that belongs to a session; `queue_prefix(qno + 1)` ends it."""
+    return qno.to_bytes(8, "big")
+
+
+def record_key(qno: int) -> bytes:
+    return qno.to_bytes(8, "big") + RECORD
+
+
+def entry_prefix(qno: int) -> bytes:
+    """Before the position (8 bytes) of an entry in layout `window`."""
+    return qno.to_bytes(8, "big") + ENTRY
+
+
+def pos_of(key: bytes) -> int:
+    """Of an entry in layout `window`."""
+    return int.from_bytes(key[ENTRY_POS_AT:], "big")

@@ -1,0 +1,119 @@
+"""Messages that several queues share: stored once, counted, deleted with the last reference.
+
+The counts are in memory. After a start nobody knows them, so nothing is deleted until all entries
+were looked at once (`flowguard.stores.rocks.sweep`); until then an entry counts only if it was
+looked at, or is newer (`Queue.marked_pos`).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, final
+
+from flowguard.records import Append, Delivery, StoreOp
+from flowguard.stores.rocks.clock import UidClock
+from flowguard.stores.rocks.codec import (
+    INLINE,
+    UID_BYTES,
+    encode_entry,
+    encode_message,
+    encode_shared_entry,
+    uid,
+)
+from flowguard.stores.rocks.queue import Queue, Work
+
+SHARED_BYTES_MIN: Final = 513
+"""A payload of so much is stored once where it has more than one queue to go to."""
+SHARED_QUEUES_MIN: Final = 5
+"""A smaller one where it has so many."""
+NOBODY: Final[dict[int, bytes]] = {}
+
+
+@final
+class Payloads:
+    """How many entries refer to each shared message."""
+
+    __slots__ = ("is_complete", "references")
+
+    def __init__(self, *, is_complete: bool) -> None:
+        self.references: dict[bytes, int] = {}
+        self.is_complete = is_complete
+        """All entries are counted: who is not referred to by anybody may be deleted."""
+
+    def shared(self, ops: Sequence[StoreOp]) -> dict[int, bytes]:
+        """Messages (by `id`) of this batch worth sharing; their place is found with the first."""
+        messages = [id(op.delivery.message) for op in ops if op.__class__ is Append]
+        if len(set(messages)) == len(messages):
+            return NOBODY
+        counts = Counter(messages)
+        found: dict[int, bytes] = {}
+        for op in ops:
+            if op.__class__ is Append:
+                message = op.delivery.message
+                count = counts[id(message)]
+                if count >= SHARED_QUEUES_MIN or (
+                    count > 1 and len(message.payload) >= SHARED_BYTES_MIN
+                ):
+                    found[id(message)] = b""
+        return found
+
+    def entry(
+        self,
+        work: Work,
+        queue: Queue,
+        pos: int,
+        delivery: Delivery,
+        size_bytes: int,
+        shared: dict[int, bytes],
+        clock: UidClock,
+    ) -> bytes:
+        """The entry of a message that may be shared, or was before."""
+        place = delivery.place
+        if len(place) == UID_BYTES and not self._is_there(place):
+            place = b""
+        if len(place) != UID_BYTES:
+            key = id(delivery.message)
+            # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
+            if place or key not in shared:
+                clock.hlc += 1
+                delivery.place = INLINE
+                return encode_entry(delivery, size_bytes, clock.hlc, clock.node)
+            place = shared[key]
+            if not place:
+                place = shared[key] = self._store(work, delivery, clock)
+            before = delivery.place
+            delivery.place = place
+            work.undo.append(lambda: setattr(delivery, "place", before))
+        if pos <= queue.marked_pos:
+            self.references[place] = self.references.get(place, 0) + 1
+            work.undo.append(lambda: self._drop(place))
+        return encode_shared_entry(delivery, size_bytes, place)
+
+    def _is_there(self, place: bytes) -> bool:
+        return not self.is_complete or place in self.references
+
+    def _store(self, work: Work, delivery: Delivery, clock: UidClock) -> bytes:
+        clock.hlc += 1
+        place = uid(clock.hlc, clock.node)
+        value = encode_message(delivery.message)
+        work.batch.put(place, value, work.engine.payloads.handle)
+        return place
+
+    def delete_forgotten(self, work: Work) -> None:
+        """Delete what this batch leaves without any reference."""
+        if self.is_complete:
+            for place, count in work.forgotten.items():
+                if self.references.get(place, 0) <= count:
+                    work.batch.delete(place, work.engine.payloads.handle)
+
+    def forget(self, work: Work) -> None:
+        """The batch was written."""
+        for place, count in work.forgotten.items():
+            for _ in range(count):
+                self._drop(place)
+
+    def _drop(self, place: bytes) -> None:
+        count = self.references.get(place, 0) - 1
+        if count > 0:
+            self.references[place] = count
+        else:
+            self.references.pop(place, None)

@@ -1,0 +1,187 @@
+"""The queue of one session as a layout keeps it, and the batch that is being built.
+
+A batch that fails leaves no trace. So what must be known while it is built is counted at once and
+can be taken back (`Work.take_back`); what nobody waits for may be told after the write
+(`Work.sent`, `Work.settled`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from flowguard.records import Delivery, QueueEntry
+from flowguard.stores.rocks.codec import entry_place, entry_size_bytes
+from flowguard.stores.rocks.engine import Batch, Engine
+
+POS_ALL: Final = 2**63
+
+
+class Queue:
+    """What is known in memory of one queue; the rest is the layout's."""
+
+    __slots__ = (
+        "connected",
+        "count",
+        "dropped",
+        "marked_pos",
+        "next_pos",
+        "qno",
+        "sent_pos",
+        "size_bytes",
+        "waiting",
+    )
+
+    def __init__(self, qno: int) -> None:
+        self.qno = qno
+        self.next_pos = 1
+        self.sent_pos = 0
+        self.count = 0
+        self.size_bytes = 0
+        self.connected = True
+        """Its session has no end yet."""
+        self.dropped = False
+        self.waiting = False
+        """One of the next batches has to write its record."""
+        self.marked_pos = POS_ALL
+        """References of entries up to here are counted (`flowguard.stores.rocks.payloads`)."""
+
+    # --- while a batch is built ---------------------------------------------------------------
+
+    def append(
+        self, work: "Work", pos: int, value: bytes, size_bytes: int, delivery: Delivery
+    ) -> None:
+        """An entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
+        raise NotImplementedError
+
+    def sent(self, work: "Work", pos: int) -> None:
+        """Positions up to `pos` were sent."""
+        raise NotImplementedError
+
+    def release(self, work: "Work", pos: int, packet_id: int, delivery: Delivery | None) -> None:
+        """The message is the client's; ignored where it is settled or was released before."""
+        raise NotImplementedError
+
+    def settle(self, work: "Work", pos: int, delivery: Delivery | None) -> None:
+        """The position is done; ignored where nothing is."""
+        raise NotImplementedError
+
+    def write_record(self, work: "Work", *, tidy: bool = False, last: bool = False) -> None:
+        """What survives besides the entries.
+
+        `tidy`: delete what is settled, however little; `last`: the store is being closed.
+        """
+        raise NotImplementedError
+
+    # --- after it was written -----------------------------------------------------------------
+
+    def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
+        """The record is written, as `Work.recorded` says."""
+        raise NotImplementedError
+
+    def apply_sent(self, pos: int) -> bool:
+        """Of `Work.sent`; True: the record must be written soon."""
+        raise NotImplementedError
+
+    def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
+        """Of `Work.settled`; False: `apply_looked_up` must follow."""
+        raise NotImplementedError
+
+    def apply_looked_up(self, pos: int, value: bytes) -> None:
+        """What was settled without saying what it was."""
+        raise NotImplementedError
+
+    def entry_key(self, pos: int) -> bytes:
+        raise NotImplementedError
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
+        """As it was; not `clean`: the record may be older than the entries."""
+        raise NotImplementedError
+
+    def fetch(
+        self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
+    ) -> list[QueueEntry]:
+        """As `Store.fetch`."""
+        raise NotImplementedError
+
+    def mark(self, engine: Engine, rows: int) -> list[bytes]:
+        """The shared payloads of the next entries at `marked_pos`, which moves on."""
+        raise NotImplementedError
+
+    def place_of_row(self, key: bytes, value: bytes) -> bytes:
+        """The shared payload that a row of a dropped queue counts for; empty: none."""
+        raise NotImplementedError
+
+    @property
+    def pending_forgets(self) -> list[bytes]:
+        """Shared payloads that a dropped queue would have forgotten with its next record."""
+        raise NotImplementedError
+
+    @property
+    def is_untidy(self) -> bool:
+        """Rows of settled positions are still there."""
+        raise NotImplementedError
+
+
+@final
+class Work:
+    """One batch under construction."""
+
+    __slots__ = (
+        "appended",
+        "batch",
+        "ceiling",
+        "engine",
+        "forgotten",
+        "handle",
+        "recorded",
+        "records",
+        "sent",
+        "settled",
+        "undo",
+    )
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.batch: Batch = engine.batch()
+        self.handle: Any = engine.queues.handle
+        self.appended: list[tuple[Queue, int, int, int, Delivery]] = []
+        """Queue, its `next_pos` before, position, size in bytes, what was appended."""
+        self.undo: list[Callable[[], object]] = []
+        """Everything else that was counted at once."""
+        self.sent: list[tuple[Queue, int]] = []
+        self.settled: list[tuple[Queue, int, Delivery | None]] = []
+        self.records: list[Queue] = []
+        """Whose record must be written with this batch."""
+        self.recorded: list[tuple[Queue, int, int, int]] = []
+        """Whose record is: sent mark, trimmed, payloads forgotten."""
+        self.forgotten: dict[bytes, int] = {}
+        """Shared payloads, and by how many entries fewer refer to them."""
+        self.ceiling = 0
+        """Of the clock, where the batch raises it."""
+
+    def forget(self, places: list[bytes]) -> None:
+        forgotten = self.forgotten
+        for place in places:
+            forgotten[place] = forgotten.get(place, 0) + 1
+
+    def find(self, queue: Queue, pos: int, delivery: Delivery | None) -> tuple[int, bytes]:
+        """Size and place of an unsettled entry, read again only where `delivery` does not know."""
+        if delivery is not None and delivery.place:
+            return delivery.size_bytes, delivery.place
+        value = self.engine.queues.get(queue.entry_key(pos))
+        if value is not None:
+            return entry_size_bytes(value), entry_place(value)
+        for other, _, appended_pos, size_bytes, appended in self.appended:
+            if other is queue and appended_pos == pos:
+                return size_bytes, appended.place
+        return 0, b""
+
+    def take_back(self) -> None:
+        """The batch was not written."""
+        for queue, next_pos, _, size_bytes, _ in reversed(self.appended):
+            queue.next_pos = next_pos
+            queue.count -= 1
+            queue.size_bytes -= size_bytes
+        for undo in reversed(self.undo):
+            undo()

@@ -1,0 +1,195 @@
+"""Sessions and what belongs to them besides their queue: family s."""
+
+from collections.abc import Callable, Iterator
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import (
+    DropInbound,
+    DropSession,
+    DropSubscription,
+    PutInbound,
+    PutSession,
+    PutSubscription,
+    PutWill,
+    SessionRecord,
+)
+from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.keys import (
+    INBOUND,
+    OWN_KIND_AT,
+    QNO_KEY,
+    SESSION,
+    SESSION_END,
+    SUBSCRIPTION,
+    WILL,
+    client_id_of,
+    inbound_key,
+    own_prefix,
+    record_key,
+    session_key,
+    subscription_key,
+    sweep_key,
+    will_key,
+)
+from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.session_codec import (
+    decode_session,
+    decode_subscription,
+    decode_will,
+    encode_session,
+    encode_subscription,
+    encode_will,
+)
+
+OWN_BYTES: Final = 2**40
+"""Rows of a session are bounded by its limits: only their number ends a scan."""
+NewQueue = Callable[[int], Queue]
+
+
+@final
+class Sessions:
+    """Every session's queue by client id, and the numbers they have."""
+
+    __slots__ = ("_engine", "_new_queue", "_qno_written", "dropped", "next_qno", "queues")
+
+    def __init__(self, engine: Engine, new_queue: NewQueue) -> None:
+        self._engine = engine
+        self._new_queue = new_queue
+        self.queues: dict[str, Queue] = {}
+        self.dropped: dict[int, Queue | None] = {}
+        """Numbers whose rows are still to be deleted; None: dropped before the last start."""
+        counter = engine.meta.get(QNO_KEY)
+        self.next_qno = 1 if counter is None else int.from_bytes(counter, "big")
+        self._qno_written = self.next_qno
+
+    def restore(self, *, clean: bool) -> None:
+        """All queues, as they were; not `clean`: nobody closed them."""
+        engine = self._engine
+        for rows in self._session_rows():
+            found = [(client_id_of(key), decode_session(value)) for key, value in rows]
+            keys = [record_key(qno) for _, (qno, _, _) in found]
+            records = engine.queues.get_many(keys)
+            for (client_id, (qno, _, ends_at_s)), record in zip(found, records, strict=True):
+                queue = self._new_queue(qno)
+                queue.connected = ends_at_s is None
+                queue.restore(engine, record, clean=clean)
+                self.queues[client_id] = queue
+
+    def _session_rows(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        start: bytes = SESSION
+        while rows := self._engine.own.scan(start, SESSION_END):
+            yield rows
+            start = rows[-1][0] + b"\0"
+
+    def records(self) -> Iterator[SessionRecord]:
+        """As `Store.sessions`."""
+        for rows in self._session_rows():
+            for key, value in rows:
+                client_id = client_id_of(key)
+                queue = self.queues.get(client_id)
+                if queue is not None:
+                    yield self._record(client_id, queue, value)
+
+    def _record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
+        qno, expiry_interval_s, ends_at_s = decode_session(value)
+        record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
+        record.next_pos = queue.next_pos
+        record.sent_pos = queue.sent_pos
+        record.unsettled_count = queue.count
+        record.unsettled_bytes = queue.size_bytes
+        start, end = own_prefix(qno), own_prefix(qno + 1)
+        while rows := self._engine.own.scan(start, end, SCAN_ROWS, OWN_BYTES):
+            for key, own in rows:
+                self._add_own(record, key[OWN_KIND_AT], key[OWN_KIND_AT + 1 :], own)
+            if len(rows) < SCAN_ROWS:
+                break
+            start = rows[-1][0] + b"\0"
+        return record
+
+    def _add_own(self, record: SessionRecord, kind: int, rest: bytes, value: bytes) -> None:
+        if kind == SUBSCRIPTION:
+            record.subscriptions[rest.decode()] = decode_subscription(value)
+        elif kind == INBOUND:
+            record.inbound_ids.add(int.from_bytes(rest, "big"))
+        elif kind == WILL:
+            record.will = decode_will(value)
+        else:
+            raise CorruptionError(f"session {record.client_id!r} has a row of kind {kind}")
+
+    def write_counter(self, work: Work) -> None:
+        """With the batch that used numbers; one too many does no harm."""
+        if self.next_qno != self._qno_written:
+            work.batch.put(QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
+
+    def counter_written(self) -> None:
+        self._qno_written = self.next_qno
+
+    # --- operations ---------------------------------------------------------------------------
+
+    def put(self, work: Work, op: PutSession) -> None:
+        client_id = op.client_id
+        queue = self.queues.get(client_id)
+        if queue is None:
+            qno = self.next_qno
+            self.next_qno = qno + 1
+            queue = self._new_queue(qno)
+            self.queues[client_id] = queue
+            work.undo.append(lambda: self.queues.pop(client_id))
+        before, connected = queue.connected, op.ends_at_s is None
+        if before != connected:
+            queue.connected = connected
+            changed = queue
+            work.undo.append(lambda: setattr(changed, "connected", before))
+            if not connected:
+                work.records.append(queue)
+        value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s)
+        work.batch.put(session_key(client_id), value, self._engine.own.handle)
+
+    def drop(self, work: Work, op: DropSession) -> None:
+        client_id = op.client_id
+        queue = self.queues.pop(client_id, None)
+        if queue is None:
+            return
+        queue.dropped = True
+        self.dropped[queue.qno] = queue
+        work.undo.append(lambda: self._undrop(client_id, queue))
+        work.batch.delete(session_key(client_id), self._engine.own.handle)
+        work.batch.put(sweep_key(queue.qno), b"", self._engine.meta.handle)
+
+    def _undrop(self, client_id: str, queue: Queue) -> None:
+        queue.dropped = False
+        del self.dropped[queue.qno]
+        self.queues[client_id] = queue
+
+    def put_subscription(self, work: Work, op: PutSubscription) -> None:
+        queue = self.queues.get(op.client_id)
+        if queue is not None:
+            key = subscription_key(queue.qno, op.filter)
+            work.batch.put(key, encode_subscription(op.options), self._engine.own.handle)
+
+    def drop_subscription(self, work: Work, op: DropSubscription) -> None:
+        queue = self.queues.get(op.client_id)
+        if queue is not None:
+            key = subscription_key(queue.qno, op.filter)
+            work.batch.delete(key, self._engine.own.handle)
+
+    def put_inbound(self, work: Work, op: PutInbound) -> None:
+        queue = self.queues.get(op.client_id)
+        if queue is not None:
+            work.batch.put(inbound_key(queue.qno, op.packet_id), b"", self._engine.own.handle)
+
+    def drop_inbound(self, work: Work, op: DropInbound) -> None:
+        queue = self.queues.get(op.client_id)
+        if queue is not None:
+            work.batch.delete(inbound_key(queue.qno, op.packet_id), self._engine.own.handle)
+
+    def put_will(self, work: Work, op: PutWill) -> None:
+        queue = self.queues.get(op.client_id)
+        if queue is None:
+            return
+        key = will_key(queue.qno)
+        if op.will is None:
+            work.batch.delete(key, self._engine.own.handle)
+        else:
+            work.batch.put(key, encode_will(op.will), self._engine.own.handle)

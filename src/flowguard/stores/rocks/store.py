@@ -1,0 +1,242 @@
+"""`RocksStore`: the store contract on RocksDB (design/storage.md part 10)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.config import StoreSettings
+from flowguard.errors import LockedError, NoSpaceError, StallError, StoreError
+from flowguard.flow.signals import StoreState
+from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
+from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
+from flowguard.stores.rocks import format
+from flowguard.stores.rocks.building import Builder
+from flowguard.stores.rocks.clock import UidClock
+from flowguard.stores.rocks.disk import Disk, free_bytes_of, used_bytes_of
+from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.keys import (
+    CLEAN_KEY,
+    FORMAT_KEY,
+    HLC_KEY,
+    NODE_KEY,
+    SWEEP,
+    SWEEP_END,
+    qno_of_sweep,
+)
+from flowguard.stores.rocks.payloads import Payloads
+from flowguard.stores.rocks.pending import Pending
+from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.session_codec import decode_retained
+from flowguard.stores.rocks.sessions import Sessions
+from flowguard.stores.rocks.sweep import Sweep
+from flowguard.stores.rocks.window import WindowQueue
+from flowguard.types import Publish
+
+LAYOUTS: Final[dict[str, Callable[[int], Queue]]] = {"window": WindowQueue}
+DURABILITIES: Final = {
+    "memory": Durability.MEMORY,
+    "os": Durability.OS,
+    "fsync": Durability.FSYNC,
+}
+CLOSE_QUEUES: Final = 1_024
+"""Records in one batch while closing."""
+
+
+@final
+class RocksStore:
+    """One directory, open in one process. Call everything but `load` from one thread at a time."""
+
+    immediate: bool = False
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: StoreSettings,
+        *,
+        wall_s: Callable[[], float],
+        random_node: Callable[[], int],
+        free_bytes: Callable[[Path], int] = free_bytes_of,
+    ) -> None:
+        """Open `folder`, and make a store there if it is empty or missing.
+
+        `wall_s` reads the wall clock; `random_node` draws 32 bits, once per directory. Raises
+        `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
+        """
+        self.durability = DURABILITIES[settings.durability]
+        self._folder = folder
+        format.check_folder(folder)
+        try:
+            self._engine = Engine(folder, settings)
+        except LockedError as error:
+            raise format.locked(folder) from error
+        try:
+            self._restore(settings, wall_s, random_node, free_bytes)
+        except BaseException:
+            self._engine.close()
+            raise
+
+    def _restore(
+        self,
+        settings: StoreSettings,
+        wall_s: Callable[[], float],
+        random_node: Callable[[], int],
+        free_bytes: Callable[[Path], int],
+    ) -> None:
+        engine, folder = self._engine, self._folder
+        self._disk = Disk(folder, settings.disk_reserve_bytes, free_bytes)
+        record = format.check_record(engine, folder, settings.layout)
+        format.hold(folder, wall_s())
+        clean = engine.meta.get(CLEAN_KEY) is not None
+        node = engine.meta.get(NODE_KEY) or (random_node() or 1).to_bytes(4, "big")
+        ceiling = engine.meta.get(HLC_KEY) or bytes(8)
+        batch = engine.batch()
+        if record is not None:
+            batch.put(NODE_KEY, node, engine.meta.handle)
+            batch.put(FORMAT_KEY, record, engine.meta.handle)
+        batch.delete(CLEAN_KEY, engine.meta.handle)
+        engine.write(batch)
+        clock = UidClock(int.from_bytes(node, "big"), int.from_bytes(ceiling, "big"), wall_s)
+        self._sessions = Sessions(engine, LAYOUTS[settings.layout])
+        self._sessions.restore(clean=clean)
+        for key, _ in engine.meta.scan(SWEEP, SWEEP_END, 2**40):
+            self._sessions.dropped[qno_of_sweep(key)] = None
+        shares = bool(engine.payloads.scan(b"", b"\xff" * 16, 1))
+        self._payloads = Payloads(is_complete=not shares)
+        self._sweep = Sweep(engine, self._sessions, self._payloads)
+        self._pending = Pending()
+        for queue in self._sessions.queues.values():
+            self._pending.recorded(queue)
+        self._builder = Builder(engine, self._sessions, self._payloads, self._pending, clock)
+        self._state = StoreState.FLOWING
+        self._must_reopen = False
+        self._failed = False
+        self._used_bytes = used_bytes_of(folder)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        """As `Store.commit`; `StallError`, too, has changed nothing."""
+        if self._failed:
+            raise StoreError(
+                f"{self._folder} has failed before; only a new start knows what is there"
+            )
+        self._disk.admit(ops)
+        if self._must_reopen:
+            self._reopen()
+        work = Work(self._engine)
+        try:
+            self._builder.build(work, ops)
+            self._write(work)
+        except BaseException:
+            work.take_back()
+            raise
+        self._builder.apply(work)
+        self._state = self._engine.state()
+
+    def _write(self, work: Work, *, sync: bool = True) -> None:
+        size_bytes = work.batch.size_in_bytes()
+        try:
+            self._engine.write(work.batch, sync=sync)
+        except StallError:
+            self._state = StoreState.STOPPED
+            raise
+        except NoSpaceError:
+            self._must_reopen = True
+            raise
+        except StoreError:
+            self._failed = True
+            raise
+        self._disk.wrote(size_bytes)
+
+    def _reopen(self) -> None:
+        """RocksDB would repeat that there is no space for ever."""
+        self._engine.reopen()
+        self._must_reopen = False
+
+    def maintain(self) -> bool:
+        """As `Store.maintain`; where there is no room or a stall, it waits like everything else."""
+        self._disk.look()
+        self._used_bytes = used_bytes_of(self._folder)
+        self._state = self._engine.state()
+        if self._sweep.is_done and self._pending.is_empty:
+            return False
+        work = Work(self._engine)
+        try:
+            if self._must_reopen:
+                self._reopen()
+            self._sweep.step(work)
+            self._builder.finish(work, tidy=self._pending.quiet())
+            self._write(work, sync=False)
+        except (NoSpaceError, StallError):
+            work.take_back()
+            return False
+        except BaseException:
+            work.take_back()
+            raise
+        self._builder.apply(work)
+        return True
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        return self._sessions.records()
+
+    def retained(self) -> Iterator[tuple[Publish, float]]:
+        start = b""
+        while rows := self._engine.retained.scan(start, b"\xff"):
+            for _, value in rows:
+                yield decode_retained(value)
+            start = rows[-1][0] + b"\0"
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        queue = self._sessions.queues.get(client_id)
+        if queue is None or not queue.count:
+            return []
+        return queue.fetch(self._engine, after_pos, limit, until_pos, bytes_max)
+
+    def load(self) -> StoreLoad:
+        disk = self._disk
+        return StoreLoad(self._state, self._used_bytes, disk.free_bytes, disk.is_full)
+
+    # --- the whole ----------------------------------------------------------------------------
+
+    def backup(self, folder: Path) -> None:
+        """As `Store.backup`; hard links where `folder` is on the same file system."""
+        self._engine.sync()
+        self._engine.checkpoint(folder)
+
+    def close(self) -> None:
+        """Write what was put off, so that the next start need not look for it.
+
+        Where that fails it will: nothing that was promised is lost.
+        """
+        try:
+            if not self._failed:
+                self._write_all()
+        except (NoSpaceError, StallError):
+            pass
+        finally:
+            format.let_go(self._folder)
+            self._engine.close()
+
+    def _write_all(self) -> None:
+        engine = self._engine
+        queues = list(self._sessions.queues.values())
+        for start in range(0, len(queues), CLOSE_QUEUES):
+            work = Work(engine)
+            for queue in queues[start : start + CLOSE_QUEUES]:
+                queue.write_record(work, last=True)
+            self._payloads.delete_forgotten(work)
+            engine.write(work.batch, sync=False)
+            self._payloads.forget(work)
+        batch = engine.batch()
+        batch.put(CLEAN_KEY, b"", engine.meta.handle)
+        engine.write(batch)

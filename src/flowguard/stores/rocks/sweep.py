@@ -1,0 +1,118 @@
+"""What can wait: records of quiet queues, rows of dropped sessions, messages nobody refers to.
+
+Each slice is one batch of its own, not synced: whatever it loses is done again.
+"""
+
+from functools import partial
+from itertools import islice
+from typing import Final, final
+
+from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Engine, Family
+from flowguard.stores.rocks.keys import own_prefix, queue_prefix, sweep_key
+from flowguard.stores.rocks.payloads import Payloads
+from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+from flowguard.stores.rocks.sessions import Sessions
+
+PLACES_END: Final = b"\xff" * 16
+SINGLY_MAX: Final = 64
+"""So many rows are deleted one by one; more, as a range."""
+QUEUES_MAX: Final = 32
+"""Of one slice."""
+
+
+@final
+class Sweep:
+    """Where the background work of one store has got to."""
+
+    __slots__ = ("_engine", "_payloads", "_place", "_row", "_sessions", "_unmarked")
+
+    def __init__(self, engine: Engine, sessions: Sessions, payloads: Payloads) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._payloads = payloads
+        self._row = b""
+        """Where the dropped queue at hand is read on; empty: at its beginning."""
+        self._unmarked: list[Queue] = []
+        self._place: bytes | None = None
+        """Where the search for messages nobody refers to goes on; None: it is over."""
+        if not payloads.is_complete:
+            self._place = b""
+            for queue in sessions.queues.values():
+                if queue.count:
+                    queue.marked_pos = 0
+                    self._unmarked.append(queue)
+
+    @property
+    def is_done(self) -> bool:
+        return not self._sessions.dropped and self._payloads.is_complete and self._place is None
+
+    def step(self, work: Work) -> None:
+        """Add one slice to `work`, where something is left to do."""
+        if self._sessions.dropped:
+            self._sweep_dropped(work)
+        elif not self._payloads.is_complete:
+            self._mark()
+        elif self._place is not None:
+            self._sweep_payloads(work, self._place)
+
+    # --- dropped sessions ---------------------------------------------------------------------
+
+    def _sweep_dropped(self, work: Work) -> None:
+        for qno, queue in list(islice(self._sessions.dropped.items(), QUEUES_MAX)):
+            if not self._sweep_queue(work, qno, queue):
+                return
+            self._delete(work, self._engine.own, own_prefix(qno), own_prefix(qno + 1))
+            work.batch.delete(sweep_key(qno), self._engine.meta.handle)
+            del self._sessions.dropped[qno]
+            work.undo.append(partial(self._sessions.dropped.__setitem__, qno, queue))
+
+    def _sweep_queue(self, work: Work, qno: int, queue: Queue | None) -> bool:
+        """False: there is more of it."""
+        rows = self._engine.queues
+        start, end = queue_prefix(qno), queue_prefix(qno + 1)
+        if queue is not None and self._payloads.references:
+            at = self._row or start
+            found = rows.scan(at, end)
+            places = [queue.place_of_row(key, value) for key, value in found]
+            work.forget([place for place in places if place])
+            work.undo.append(partial(setattr, self, "_row", self._row))
+            if found:
+                self._row = found[-1][0] + b"\0"
+                return False
+            self._row = b""
+            work.forget(queue.pending_forgets)
+        self._delete(work, rows, start, end)
+        return True
+
+    def _delete(self, work: Work, family: Family, start: bytes, end: bytes) -> None:
+        rows = family.scan(start, end, SINGLY_MAX + 1)
+        if len(rows) > SINGLY_MAX or sum(len(value) for _, value in rows) >= SCAN_BYTES:
+            work.batch.delete_range(start, end, family.handle)
+        else:
+            for key, _ in rows:
+                work.batch.delete(key, family.handle)
+
+    # --- shared messages ----------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Count the references of entries that were there at the start."""
+        references = self._payloads.references
+        for _ in range(QUEUES_MAX):
+            if not self._unmarked:
+                self._payloads.is_complete = True
+                return
+            queue = self._unmarked[-1]
+            if not queue.dropped:
+                for place in queue.mark(self._engine, SCAN_ROWS):
+                    references[place] = references.get(place, 0) + 1
+                if queue.marked_pos < POS_ALL:
+                    return
+            self._unmarked.pop()
+
+    def _sweep_payloads(self, work: Work, start: bytes) -> None:
+        rows = self._engine.payloads.scan(start, PLACES_END)
+        for place, _ in rows:
+            if place not in self._payloads.references:
+                work.batch.delete(place, self._engine.payloads.handle)
+        work.undo.append(partial(setattr, self, "_place", start))
+        self._place = rows[-1][0] + b"\0" if rows else None

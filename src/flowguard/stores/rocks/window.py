@@ -1,0 +1,380 @@
+"""Layout `window`: entries are never rewritten; one record says how far the client is.
+
+An acknowledgement is a number in memory. Dirty queues write their record with some later batch
+(design/storage.md 10.3), and delete what is settled in coarse ranges. After a crash the record is
+a little older than the entries: what was settled since comes again, nothing else.
+
+    record   u8 version, u8 flags (0 the mark is exact), u64 next_pos, u64 sent mark, u64 lo,
+             u64 trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint
+             gap and varint length; varint count of released positions, each varint gap and
+             u16 packet id
+"""
+
+from bisect import bisect_right
+from struct import Struct
+from struct import error as StructError
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import Delivery, QueueEntry, packet_id_of
+from flowguard.stores.rocks.codec import (
+    INLINE,
+    UID_BYTES,
+    decode_entry,
+    decode_varint,
+    encode_varint,
+    entry_place,
+    entry_size_bytes,
+)
+from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.keys import entry_prefix, pos_of, record_key
+from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+
+SENT_AHEAD: Final = 1_024
+"""The durable mark runs ahead of what was sent, so that it need not be written each time."""
+TRIM_POSITIONS: Final = 1_024
+"""Settled positions that are worth a range deletion (each slows scans a little)."""
+TRIM_SINGLY_MAX: Final = 64
+"""So few are deleted one by one."""
+_VERSION: Final = 1
+_EXACT: Final = 1
+_RECORD: Final = Struct(">BBQQQQIQ")
+
+
+@final
+class WindowQueue(Queue):
+    """Everything up to `lo` is settled; above it, single positions and runs that are.
+
+    Where nothing is unsettled, `lo` is the last position there was.
+    """
+
+    __slots__ = ("_forgets", "_mark", "_prefix", "_released", "_runs", "_settled", "_trimmed", "lo")
+
+    def __init__(self, qno: int) -> None:
+        super().__init__(qno)
+        self._prefix = entry_prefix(qno)
+        self.lo = 0
+        self._settled: set[int] = set()
+        self._runs: list[tuple[int, int]] = []
+        """Settled, or never taken: first and last position, ascending; replaced, not changed."""
+        self._released: dict[int, int] = {}
+        """Packet identifiers by position."""
+        self._trimmed = 0
+        """Rows up to here are deleted."""
+        self._mark = 0
+        """The durable bound of `sent_pos`."""
+        self._forgets: list[bytes] = []
+        """Shared payloads that entries settled since the last record referred to."""
+
+    @property
+    def pending_forgets(self) -> list[bytes]:
+        return self._forgets
+
+    def entry_key(self, pos: int) -> bytes:
+        return self._prefix + pos.to_bytes(8, "big")
+
+    @property
+    def is_untidy(self) -> bool:
+        return self.lo > self._trimmed
+
+    def _is_settled(self, pos: int) -> bool:
+        if pos <= self.lo or pos in self._settled:
+            return True
+        runs = self._runs
+        if not runs:
+            return False
+        index = bisect_right(runs, (pos, POS_ALL)) - 1
+        return index >= 0 and pos <= runs[index][1]
+
+    # --- while a batch is built ---------------------------------------------------------------
+
+    def append(
+        self, work: Work, pos: int, value: bytes, size_bytes: int, delivery: Delivery
+    ) -> None:
+        next_pos = self.next_pos
+        if pos != next_pos:
+            before = self.lo, self._runs
+            work.undo.append(lambda: self._unskip(*before))
+            self._skip(pos)
+        work.batch.put(self._prefix + pos.to_bytes(8, "big"), value, work.handle)
+        work.appended.append((self, next_pos, pos, size_bytes, delivery))
+        self.next_pos = pos + 1
+        self.count += 1
+        self.size_bytes += size_bytes
+
+    def _skip(self, pos: int) -> None:
+        """Positions from `next_pos` to before `pos` are never taken."""
+        if self.count:
+            self._runs = [*self._runs, (self.next_pos, pos - 1)]
+        else:
+            self.lo = pos - 1
+
+    def _unskip(self, lo: int, runs: list[tuple[int, int]]) -> None:
+        self.lo = lo
+        self._runs = runs
+
+    def sent(self, work: Work, pos: int) -> None:
+        work.sent.append((self, pos))
+
+    def settle(self, work: Work, pos: int, delivery: Delivery | None) -> None:
+        if pos < self.next_pos:
+            work.settled.append((self, pos, delivery))
+
+    def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+        if pos >= self.next_pos or pos in self._released or self._is_settled(pos):
+            return
+        size_bytes, place = work.find(self, pos, delivery)
+        forgets = len(place) == UID_BYTES and pos <= self.marked_pos
+        self._released[pos] = packet_id
+        self.size_bytes -= size_bytes
+        if forgets:
+            self._forgets.append(place)
+        work.undo.append(lambda: self._unrelease(pos, size_bytes, forgets))
+        work.records.append(self)
+
+    def _unrelease(self, pos: int, size_bytes: int, forgets: bool) -> None:
+        del self._released[pos]
+        self.size_bytes += size_bytes
+        if forgets:
+            self._forgets.pop()
+
+    def write_record(self, work: Work, *, tidy: bool = False, last: bool = False) -> None:
+        mark = self._mark
+        if last or not self.connected:
+            mark = self.sent_pos
+        elif self.sent_pos > mark:
+            mark = self.sent_pos + SENT_AHEAD
+        trimmed = self._trim(work, tidy)
+        value = self._encode(mark, trimmed)
+        work.batch.put(record_key(self.qno), value, work.handle)
+        if self._forgets:
+            work.forget(self._forgets)
+        work.recorded.append((self, mark, trimmed, len(self._forgets)))
+
+    def _trim(self, work: Work, tidy: bool) -> int:
+        trimmed, lo = self._trimmed, self.lo
+        if lo - trimmed < TRIM_POSITIONS and not tidy:
+            return trimmed
+        if lo - trimmed < TRIM_SINGLY_MAX:
+            for pos in range(trimmed + 1, lo + 1):
+                work.batch.delete(self.entry_key(pos), work.handle)
+        else:
+            first, end = self.entry_key(trimmed + 1), self.entry_key(lo + 1)
+            work.batch.delete_range(first, end, work.handle)
+        return lo
+
+    # --- after it was written -----------------------------------------------------------------
+
+    def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
+        self._mark = mark
+        self._trimmed = trimmed
+        if forgets:
+            del self._forgets[:forgets]
+
+    def apply_sent(self, pos: int) -> bool:
+        if pos <= self.sent_pos:
+            return False
+        self.sent_pos = pos
+        return pos > self._mark
+
+    def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
+        lo = self.lo
+        if pos == lo + 1:
+            self.lo = pos
+            if self._settled or self._runs:
+                self._advance()
+        elif self._is_settled(pos):
+            return True
+        else:
+            self._settled.add(pos)
+        self.count -= 1
+        is_known = True
+        if self._released and pos in self._released:
+            del self._released[pos]
+        elif delivery is None or not delivery.place:
+            is_known = False
+        else:
+            self.size_bytes -= delivery.size_bytes
+            place = delivery.place
+            if place != INLINE and pos <= self.marked_pos:
+                self._forgets.append(place)
+        if not self.count:
+            self.lo = self.next_pos - 1
+            self.size_bytes = 0
+            if self._settled or self._runs:
+                self._settled = set()
+                self._runs = []
+        return is_known
+
+    def apply_looked_up(self, pos: int, value: bytes) -> None:
+        if self.count:
+            self.size_bytes -= entry_size_bytes(value)
+        place = entry_place(value)
+        if place != INLINE and pos <= self.marked_pos:
+            self._forgets.append(place)
+
+    def _advance(self) -> None:
+        """Move `lo` over what is settled right above it."""
+        lo, settled, runs = self.lo, self._settled, self._runs
+        while True:
+            if lo + 1 in settled:
+                lo += 1
+                settled.discard(lo)
+            elif runs and runs[0][0] == lo + 1:
+                lo = runs[0][1]
+                runs = runs[1:]
+            else:
+                break
+        self.lo = lo
+        self._runs = runs
+
+    # --- the record ---------------------------------------------------------------------------
+
+    def _encode(self, mark: int, trimmed: int) -> bytes:
+        flags = _EXACT if mark == self.sent_pos else 0
+        head = _RECORD.pack(
+            _VERSION, flags, self.next_pos, mark, self.lo, trimmed, self.count, self.size_bytes
+        )
+        if not self._settled and not self._runs and not self._released:
+            return head + b"\0\0"
+        parts = [head]
+        runs = _merged(self._runs, sorted(self._settled))
+        parts.append(encode_varint(len(runs)))
+        last = self.lo
+        for first, end in runs:
+            parts += (encode_varint(first - last), encode_varint(end - first))
+            last = end
+        parts.append(encode_varint(len(self._released)))
+        last = self.lo
+        for pos in sorted(self._released):
+            parts += (encode_varint(pos - last), self._released[pos].to_bytes(2, "big"))
+            last = pos
+        return b"".join(parts)
+
+    def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
+        exact = True
+        if record is not None:
+            exact = self._decode(record)
+        if not clean:
+            self._count_entries(engine)
+        self.sent_pos = self._mark if exact else min(self._mark, self.next_pos - 1)
+
+    def _decode(self, record: bytes) -> bool:
+        try:
+            version, flags, *numbers = _RECORD.unpack_from(record)
+        except StructError as error:
+            raise CorruptionError(f"the record of queue {self.qno} is cut short") from error
+        if version != _VERSION:
+            raise CorruptionError(f"the record of queue {self.qno} has version {version}")
+        self.next_pos, self._mark, self.lo, self._trimmed, self.count, self.size_bytes = numbers
+        count, at = decode_varint(record, _RECORD.size)
+        last = self.lo
+        runs: list[tuple[int, int]] = []
+        for _ in range(count):
+            gap, at = decode_varint(record, at)
+            length, at = decode_varint(record, at)
+            runs.append((last + gap, last + gap + length))
+            last += gap + length
+        self._runs = runs
+        count, at = decode_varint(record, at)
+        last = self.lo
+        for _ in range(count):
+            gap, at = decode_varint(record, at)
+            last += gap
+            self._released[last] = int.from_bytes(record[at : at + 2], "big")
+            at += 2
+        return bool(flags & _EXACT)
+
+    def _count_entries(self, engine: Engine) -> None:
+        """Entries that were appended after the record was written."""
+        end = self.entry_key(POS_ALL)
+        while True:
+            rows = engine.queues.scan(self.entry_key(self.next_pos), end)
+            for key, value in rows:
+                pos = pos_of(key)
+                if pos != self.next_pos:
+                    self._skip(pos)
+                self.next_pos = pos + 1
+                self.count += 1
+                self.size_bytes += entry_size_bytes(value)
+            if not rows:
+                return
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def fetch(
+        self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
+    ) -> list[QueueEntry]:
+        start, end = max(after_pos, self.lo) + 1, min(until_pos + 1, self.next_pos)
+        found: list[QueueEntry] = []
+        size_bytes = 0
+        while start < end and len(found) < limit and size_bytes < bytes_max:
+            rows = engine.queues.scan(
+                self.entry_key(start),
+                self.entry_key(end),
+                min(limit - len(found), SCAN_ROWS),
+                bytes_max - size_bytes,
+            )
+            if not rows:
+                break
+            wanted: list[tuple[int, bytes]] = []
+            for key, value in rows:
+                pos = pos_of(key)
+                if size_bytes >= bytes_max:
+                    break
+                if not self._is_settled(pos):
+                    wanted.append((pos, value))
+                    if pos not in self._released:
+                        size_bytes += entry_size_bytes(value)
+            found += self._entries(engine, wanted)
+            start = pos_of(rows[-1][0]) + 1
+        return found
+
+    def _entries(self, engine: Engine, rows: list[tuple[int, bytes]]) -> list[QueueEntry]:
+        released = self._released
+        places = [
+            value[6:18]
+            for pos, value in rows
+            if pos not in released and entry_place(value) != INLINE
+        ]
+        payloads = dict(zip(places, engine.payloads.get_many(places), strict=True))
+        found: list[QueueEntry] = []
+        for pos, value in rows:
+            if pos in released:
+                found.append(QueueEntry(pos, released[pos], None))
+            else:
+                delivery = decode_entry(value, payloads.get(entry_place(value)))
+                found.append(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
+        return found
+
+    def mark(self, engine: Engine, rows: int) -> list[bytes]:
+        start = max(self.marked_pos, self.lo) + 1
+        found: list[bytes] = []
+        taken = engine.queues.scan(self.entry_key(start), self.entry_key(self.next_pos), rows)
+        for key, value in taken:
+            pos = pos_of(key)
+            place = entry_place(value)
+            if place != INLINE and pos not in self._released and not self._is_settled(pos):
+                found.append(place)
+        self.marked_pos = pos_of(taken[-1][0]) if taken else POS_ALL
+        return found
+
+    def place_of_row(self, key: bytes, value: bytes) -> bytes:
+        if len(key) == len(record_key(0)):
+            return b""
+        pos = pos_of(key)
+        place = entry_place(value)
+        if place == INLINE or pos > self.marked_pos:
+            return b""
+        return b"" if pos in self._released or self._is_settled(pos) else place
+
+
+def _merged(runs: list[tuple[int, int]], singles: list[int]) -> list[tuple[int, int]]:
+    """Runs and single positions, apart from each other, as the fewest runs."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
+        if found and found[-1][1] + 1 == first:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return found
