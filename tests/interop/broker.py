@@ -46,21 +46,21 @@ class Broker:
 
 @contextmanager
 def running_broker(
-    data: Path,
+    folder: Path,
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     exit_code: int = 0,
 ) -> Iterator[Broker]:
-    """A broker on a free port; whoever ends it, it must end with `exit_code`, without a traceback.
+    """A broker on a free port, its files in `folder`; whoever ends it, it must end with `exit_code`, without a traceback.
 
     It drains at the end of the block if it has not been told before.
     """
-    data.mkdir(parents=True, exist_ok=True)
-    log = data / "stderr.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "stderr.txt"
     with log.open("w") as stderr:
         process = start(
             "serve",
-            *("--listen", "127.0.0.1:0", "--data", str(data), *arguments),
+            *("--listen", "127.0.0.1:0", "--data", str(folder / "data"), *arguments),
             environment=environment,
             stderr=stderr,
         )

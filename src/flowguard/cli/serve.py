@@ -3,7 +3,10 @@
 import errno
 import gc
 import os
+import secrets
 import sys
+import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -20,12 +23,16 @@ from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load_settings, parse_address
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
-from flowguard.errors import ConfigError
-from flowguard.stores import MemoryStore
+from flowguard.errors import ConfigError, StoreError, SyncError
+from flowguard.stores import MemoryStore, Store
 
 HTTP_HOST = "127.0.0.1"
 HTTP_PORT = 9883
 HTTP_NONE = "none"
+EXIT_STORE = 73
+"""The store cannot be opened, or failed later."""
+EXIT_SYNC = 74
+"""The disk failed to sync: nobody knows what is on it."""
 GC_THRESHOLDS = (100_000, 50, 100)
 """Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
 
@@ -38,7 +45,9 @@ def serve(
         "flowguard-data"
     ),
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    store: Annotated[str, typer.Option(help="Where sessions live: memory.")] = "memory",
+    store: Annotated[
+        str | None, typer.Option(help="Where sessions live, rocks or memory: store.kind.")
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Whose law protects: flow.policy of the settings.")
     ] = None,
@@ -64,13 +73,11 @@ def serve(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:
-        said = {"POLICY": policy, "SHADOW_POLICY": shadow_policy}
-        chosen = {f"FLOWGUARD_FLOW__{key}": name for key, name in said.items() if name is not None}
+        said = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy, "STORE__KIND": store}
+        chosen = {f"FLOWGUARD_{key}": name for key, name in said.items() if name is not None}
         settings = load_settings(config, os.environ | chosen)
         host, port = parse_address(listen_on)
         http_address = _http_address(http, port)
-        if store != "memory":
-            raise ConfigError(f"--store {store}: this version has the store 'memory' only")
     except ConfigError as error:
         raise _refused("flowguard cannot start", str(error), 2) from error
     try:
@@ -84,17 +91,51 @@ def serve(
             1,
         ) from error
     http_listener = _listen_http(http_address, wanted=http is not None)
+    opened = _open(settings, data)
+    use_all_descriptors()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        trio.run(_main, settings, opened, listener, http_listener)
+    except BaseExceptionGroup as group:
+        failed, others = group.split(StoreError)
+        if failed is None or others is not None:
+            raise
+        cause = next(_leaves(failed))
+        raise _refused(
+            f"flowguard ends: its store failed: {cause}",
+            "Nothing was acknowledged that is not stored. Look at the disk, then start again.",
+            EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
+        ) from cause
+
+
+def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def _open(settings: Settings, data: Path) -> Store:
+    """The store of the settings, in `data`; where it cannot be had, the reason, and the end."""
+    if settings.store.kind == "memory":
+        return MemoryStore()
+    # Here, because the engine is loaded only where it is used.
+    from flowguard.stores.rocks import RocksStore
+
     try:
         data.mkdir(parents=True, exist_ok=True)
+        return RocksStore(
+            data, settings.store, wall_s=time.time, random_node=partial(secrets.randbits, 32)
+        )
     except OSError as error:
         raise _refused(
             f"flowguard cannot use {data}: {error.strerror}",
             "Choose another directory: --data DIRECTORY",
             1,
         ) from error
-    use_all_descriptors()
-    gc.set_threshold(*GC_THRESHOLDS)
-    trio.run(_main, settings, listener, http_listener)
+    except StoreError as error:
+        raise _refused(f"flowguard cannot use {data}", str(error), EXIT_STORE) from error
 
 
 def _http_address(http: str | None, port: int) -> tuple[str, int] | None:
@@ -134,9 +175,13 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _main(settings: Settings, listener: socket, http_listener: socket | None) -> None:
+async def _main(
+    settings: Settings, store: Store, listener: socket, http_listener: socket | None
+) -> None:
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(_serve, settings, listener, nursery.cancel_scope)
+        running: Running = await nursery.start(
+            _serve, settings, store, listener, nursery.cancel_scope
+        )
         await nursery.start(on_signals, running.stop.set)
         _announce("listening", running.address)
         if http_listener is not None:
@@ -159,10 +204,11 @@ def _shown(address: tuple[str, int]) -> str:
 
 async def _serve(
     settings: Settings,
+    store: Store,
     listener: socket,
     process: trio.CancelScope,
     task_status: trio.TaskStatus[Running],
 ) -> None:
     """The broker, with whose end the process ends."""
-    await serve_broker(settings, MemoryStore(), listener, task_status=task_status)
+    await serve_broker(settings, store, listener, task_status=task_status)
     process.cancel()

@@ -118,7 +118,8 @@ def test_an_unknown_policy_is_refused_with_those_that_there_are(tmp_path: Path) 
 def test_a_store_that_is_not_there(tmp_path: Path) -> None:
     code, complaint = refused("--store", "drawer", "--data", str(tmp_path / "data"))
     assert code == 2
-    assert "--store drawer" in complaint
+    assert "store.kind" in complaint
+    assert "rocks" in complaint
 
 
 @pytest.mark.slow

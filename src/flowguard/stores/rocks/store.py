@@ -47,6 +47,7 @@ class RocksStore:
     """One directory, open in one process. Call everything but `load` from one thread at a time."""
 
     immediate: bool = False
+    on_disk: bool = True
 
     def __init__(
         self,
