@@ -51,9 +51,9 @@ def running_broker(
     environment: Mapping[str, str] | None = None,
     exit_code: int = 0,
 ) -> Iterator[Broker]:
-    """A broker on a free port, its files in `folder`; whoever ends it, it must end with `exit_code`, without a traceback.
+    """A broker on a free port, its files in `folder`.
 
-    It drains at the end of the block if it has not been told before.
+    Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the block if it has not been told before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "stderr.txt"
