@@ -9,7 +9,6 @@ place when it is accepted still has one when its commit is done.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Budget, Reason
@@ -29,14 +28,20 @@ Waiting = tuple[int, Delivery, int]
 """Position, message, bytes it counts."""
 
 
-@dataclass(slots=True, eq=False)
+@final
 class Fetch:
-    """A page of a backlog that the store is to be asked for."""
+    """A page of a backlog that the store is to be asked for.
 
-    session: "Session"
-    client_id: str
-    after_pos: int
-    until_pos: int
+    No dataclass: mypyc looks the types of its fields up while `Session` is still to come.
+    """
+
+    __slots__ = ("after_pos", "client_id", "session", "until_pos")
+
+    def __init__(self, session: "Session", client_id: str, after_pos: int, until_pos: int) -> None:
+        self.session = session
+        self.client_id = client_id
+        self.after_pos = after_pos
+        self.until_pos = until_pos
 
     def entries(self, store: Store) -> list[QueueEntry]:
         """Ask; blocks as the store does."""
