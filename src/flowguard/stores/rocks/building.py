@@ -79,7 +79,7 @@ class Builder:
                     continue
                 delivery = op.delivery
                 size_bytes = delivery.size_bytes
-                if shared or len(delivery.place) == UID_BYTES:
+                if len(delivery.place) == UID_BYTES or (shared and id(delivery.message) in shared):
                     value = payloads.entry(work, queue, op.pos, delivery, size_bytes, shared, clock)
                 else:
                     clock.hlc += 1
@@ -102,7 +102,7 @@ class Builder:
     def finish(self, work: Work, tidy: Sequence[Queue] = ()) -> None:
         """Records whose turn it is, and what they leave without a reference."""
         quiet = set(tidy)
-        for queue in dict.fromkeys([*self._pending.due(), *work.records, *tidy]):
+        for queue in dict.fromkeys((*self._pending.due(), *work.records, *tidy)):
             if not queue.dropped:
                 queue.write_record(work, tidy=queue in quiet)
         if work.forgotten:
@@ -111,6 +111,11 @@ class Builder:
         if ceiling is not None:
             work.batch.put(HLC_KEY, ceiling.to_bytes(8, "big"), self._engine.meta.handle)
             work.ceiling = ceiling
+
+    def take_back(self, work: Work) -> None:
+        """The batch was not written: nothing has happened."""
+        self._payloads.take_back(work)
+        work.take_back()
 
     def apply(self, work: Work) -> None:
         """The batch is written: what nobody waits for is true as well now."""
@@ -125,8 +130,7 @@ class Builder:
         self._sessions.counter_written()
         pending.advance()
         for queue, pos in work.sent:
-            if queue.apply_sent(pos):
-                pending.add_urgent(queue)
+            queue.apply_sent(pos)
         unknown: list[tuple[Queue, int]] = []
         for queue, pos, delivery in work.settled:
             if not queue.apply_settled(pos, delivery):

@@ -68,24 +68,19 @@ class Payloads:
     ) -> bytes:
         """The entry of a message that may be shared, or was before."""
         place = delivery.place
-        if len(place) == UID_BYTES and not self._is_there(place):
-            place = b""
-        if len(place) != UID_BYTES:
-            key = id(delivery.message)
+        if len(place) != UID_BYTES or not self._is_there(place):
             # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
-            if place or key not in shared:
+            key = id(delivery.message)
+            if place == INLINE or key not in shared:
                 clock.hlc += 1
                 delivery.place = INLINE
                 return encode_entry(delivery, size_bytes, clock.hlc, clock.node)
-            place = shared[key]
-            if not place:
-                place = shared[key] = self._store(work, delivery, clock)
-            before = delivery.place
-            delivery.place = place
-            work.undo.append(lambda: setattr(delivery, "place", before))
+            work.placed.append((delivery, place))
+            place = shared[key] or self._store(work, delivery, clock)
+            delivery.place = shared[key] = place
         if pos <= queue.marked_pos:
             self.references[place] = self.references.get(place, 0) + 1
-            work.undo.append(lambda: self._drop(place))
+            work.referred.append(place)
         return encode_shared_entry(delivery, size_bytes, place)
 
     def _is_there(self, place: bytes) -> bool:
@@ -104,6 +99,11 @@ class Payloads:
             for place, count in work.forgotten.items():
                 if self.references.get(place, 0) <= count:
                     work.batch.delete(place, work.engine.payloads.handle)
+
+    def take_back(self, work: Work) -> None:
+        """The batch was not written."""
+        for place in work.referred:
+            self._drop(place)
 
     def forget(self, work: Work) -> None:
         """The batch was written."""

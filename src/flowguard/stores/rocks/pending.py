@@ -18,11 +18,10 @@ TIDY_MAX: Final = 64
 class Pending:
     """Who waits for its turn; numbers of queues are dense, so the turns are even."""
 
-    __slots__ = ("_step", "_turns", "_untidy", "_urgent")
+    __slots__ = ("_step", "_turns", "_untidy")
 
     def __init__(self) -> None:
         self._turns: list[list[Queue]] = [[] for _ in range(TURNS)]
-        self._urgent: list[Queue] = []
         self._untidy: dict[Queue, int] = {}
         """Rows to be deleted, and the step in which the record was written."""
         self._step = 0
@@ -33,14 +32,9 @@ class Pending:
             queue.waiting = True
             self._turns[queue.qno & (TURNS - 1)].append(queue)
 
-    def add_urgent(self, queue: Queue) -> None:
-        """Its turn is the next step."""
-        self._urgent.append(queue)
-
     def due(self) -> list[Queue]:
-        """Whose turn it is in this step; some may come twice."""
-        turn = self._turns[self._step & (TURNS - 1)]
-        return turn + self._urgent if self._urgent else turn
+        """Whose turn it is in this step."""
+        return self._turns[self._step & (TURNS - 1)]
 
     def quiet(self) -> list[Queue]:
         """Who has rows to delete and did not change for long, at most TIDY_MAX."""
@@ -64,8 +58,6 @@ class Pending:
             queue.waiting = False
         if self._turns[index]:
             self._turns[index] = []
-        if self._urgent:
-            self._urgent = []
         self._step += 1
 
     def recorded(self, queue: Queue) -> None:
@@ -76,4 +68,4 @@ class Pending:
 
     @property
     def is_empty(self) -> bool:
-        return not self._untidy and not self._urgent and not any(self._turns)
+        return not self._untidy and not any(self._turns)

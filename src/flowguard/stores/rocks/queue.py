@@ -77,8 +77,8 @@ class Queue:
         """The record is written, as `Work.recorded` says."""
         raise NotImplementedError
 
-    def apply_sent(self, pos: int) -> bool:
-        """Of `Work.sent`; True: the record must be written soon."""
+    def apply_sent(self, pos: int) -> None:
+        """Of `Work.sent`."""
         raise NotImplementedError
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
@@ -134,8 +134,10 @@ class Work:
         "engine",
         "forgotten",
         "handle",
+        "placed",
         "recorded",
         "records",
+        "referred",
         "sent",
         "settled",
         "undo",
@@ -155,6 +157,10 @@ class Work:
         """Whose record must be written with this batch."""
         self.recorded: list[tuple[Queue, int, int, int]] = []
         """Whose record is: sent mark, trimmed, payloads forgotten."""
+        self.placed: list[tuple[Delivery, bytes]] = []
+        """Who got a place in this batch, and the one before."""
+        self.referred: list[bytes] = []
+        """Shared payloads that entries of this batch were counted for."""
         self.forgotten: dict[bytes, int] = {}
         """Shared payloads, and by how many entries fewer refer to them."""
         self.ceiling = 0
@@ -185,3 +191,5 @@ class Work:
             queue.size_bytes -= size_bytes
         for undo in reversed(self.undo):
             undo()
+        for delivery, place in reversed(self.placed):
+            delivery.place = place

@@ -38,6 +38,8 @@ DURABILITIES: Final = {
     "os": Durability.OS,
     "fsync": Durability.FSYNC,
 }
+LOOK_SLICES: Final = 64
+"""Slices of maintenance between two looks at the files: there may be hundreds."""
 CLOSE_QUEUES: Final = 1_024
 """Records in one batch while closing."""
 
@@ -111,6 +113,7 @@ class RocksStore:
         self._state = StoreState.FLOWING
         self._must_reopen = False
         self._failed = False
+        self._slices = 0
         self._used_bytes = used_bytes_of(folder)
 
     # --- writing ------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ class RocksStore:
             self._builder.build(work, ops)
             self._write(work)
         except BaseException:
-            work.take_back()
+            self._builder.take_back(work)
             raise
         self._builder.apply(work)
         self._state = self._engine.state()
@@ -156,9 +159,7 @@ class RocksStore:
 
     def maintain(self) -> bool:
         """As `Store.maintain`; where there is no room or a stall, it waits like everything else."""
-        self._disk.look()
-        self._used_bytes = used_bytes_of(self._folder)
-        self._state = self._engine.state()
+        self._look_around()
         if self._sweep.is_done and self._pending.is_empty:
             return False
         work = Work(self._engine)
@@ -169,13 +170,20 @@ class RocksStore:
             self._builder.finish(work, tidy=self._pending.quiet())
             self._write(work, sync=False)
         except (NoSpaceError, StallError):
-            work.take_back()
+            self._builder.take_back(work)
             return False
         except BaseException:
-            work.take_back()
+            self._builder.take_back(work)
             raise
         self._builder.apply(work)
         return True
+
+    def _look_around(self) -> None:
+        self._disk.look()
+        self._state = self._engine.state()
+        self._slices += 1
+        if self._slices % LOOK_SLICES == 0:
+            self._used_bytes = used_bytes_of(self._folder)
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ a little older than the entries: what was settled since comes again, nothing els
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from struct import Struct
 from struct import error as StructError
 from typing import Final, final
@@ -48,27 +49,39 @@ class WindowQueue(Queue):
     Where nothing is unsettled, `lo` is the last position there was.
     """
 
-    __slots__ = ("_forgets", "_mark", "_prefix", "_released", "_runs", "_settled", "_trimmed", "lo")
+    __slots__ = (
+        "_ahead",
+        "_forgets",
+        "_mark",
+        "_prefix",
+        "_released",
+        "_runs",
+        "_settled",
+        "_trimmed",
+        "lo",
+    )
 
     def __init__(self, qno: int) -> None:
         super().__init__(qno)
         self._prefix = entry_prefix(qno)
         self.lo = 0
-        self._settled: set[int] = set()
-        self._runs: list[tuple[int, int]] = []
-        """Settled, or never taken: first and last position, ascending; replaced, not changed."""
-        self._released: dict[int, int] = {}
+        self._settled: set[int] | None = None
+        self._runs: tuple[tuple[int, int], ...] = ()
+        """Settled, or never taken: first and last position, ascending."""
+        self._released: dict[int, int] | None = None
         """Packet identifiers by position."""
         self._trimmed = 0
         """Rows up to here are deleted."""
         self._mark = 0
         """The durable bound of `sent_pos`."""
-        self._forgets: list[bytes] = []
+        self._ahead = 0
+        """What a batch under way says was sent, where that is beyond the mark."""
+        self._forgets: list[bytes] | None = None
         """Shared payloads that entries settled since the last record referred to."""
 
     @property
     def pending_forgets(self) -> list[bytes]:
-        return self._forgets
+        return self._forgets or []
 
     def entry_key(self, pos: int) -> bytes:
         return self._prefix + pos.to_bytes(8, "big")
@@ -78,13 +91,17 @@ class WindowQueue(Queue):
         return self.lo > self._trimmed
 
     def _is_settled(self, pos: int) -> bool:
-        if pos <= self.lo or pos in self._settled:
+        if pos <= self.lo or (self._settled and pos in self._settled):
             return True
         runs = self._runs
         if not runs:
             return False
         index = bisect_right(runs, (pos, POS_ALL)) - 1
         return index >= 0 and pos <= runs[index][1]
+
+    def _is_released(self, pos: int) -> bool:
+        released = self._released
+        return released is not None and pos in released
 
     # --- while a batch is built ---------------------------------------------------------------
 
@@ -105,51 +122,67 @@ class WindowQueue(Queue):
     def _skip(self, pos: int) -> None:
         """Positions from `next_pos` to before `pos` are never taken."""
         if self.count:
-            self._runs = [*self._runs, (self.next_pos, pos - 1)]
+            self._runs = (*self._runs, (self.next_pos, pos - 1))
         else:
             self.lo = pos - 1
 
-    def _unskip(self, lo: int, runs: list[tuple[int, int]]) -> None:
+    def _unskip(self, lo: int, runs: tuple[tuple[int, int], ...]) -> None:
         self.lo = lo
         self._runs = runs
 
     def sent(self, work: Work, pos: int) -> None:
         work.sent.append((self, pos))
+        if pos > self._mark:
+            if pos > self._ahead:
+                self._ahead = pos
+            work.records.append(self)
 
     def settle(self, work: Work, pos: int, delivery: Delivery | None) -> None:
         if pos < self.next_pos:
             work.settled.append((self, pos, delivery))
 
     def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        if pos >= self.next_pos or pos in self._released or self._is_settled(pos):
+        if pos >= self.next_pos or self._is_released(pos) or self._is_settled(pos):
             return
         size_bytes, place = work.find(self, pos, delivery)
         forgets = len(place) == UID_BYTES and pos <= self.marked_pos
+        if self._released is None:
+            self._released = {}
         self._released[pos] = packet_id
         self.size_bytes -= size_bytes
         if forgets:
-            self._forgets.append(place)
+            self._forget(place)
         work.undo.append(lambda: self._unrelease(pos, size_bytes, forgets))
         work.records.append(self)
 
     def _unrelease(self, pos: int, size_bytes: int, forgets: bool) -> None:
+        assert self._released is not None
         del self._released[pos]
         self.size_bytes += size_bytes
         if forgets:
+            assert self._forgets is not None
             self._forgets.pop()
 
+    def _forget(self, place: bytes) -> None:
+        if self._forgets is None:
+            self._forgets = []
+        self._forgets.append(place)
+
     def write_record(self, work: Work, *, tidy: bool = False, last: bool = False) -> None:
-        mark = self._mark
-        if last or not self.connected:
+        mark, sent_pos = self._mark, max(self.sent_pos, self._ahead)
+        if last:
             mark = self.sent_pos
-        elif self.sent_pos > mark:
-            mark = self.sent_pos + SENT_AHEAD
+        elif not self.connected:
+            mark = sent_pos
+        elif sent_pos > mark:
+            mark = sent_pos + SENT_AHEAD
         trimmed = self._trim(work, tidy)
         value = self._encode(mark, trimmed)
         work.batch.put(record_key(self.qno), value, work.handle)
-        if self._forgets:
-            work.forget(self._forgets)
-        work.recorded.append((self, mark, trimmed, len(self._forgets)))
+        forgets = self.pending_forgets
+        if forgets:
+            work.forget(forgets)
+        work.recorded.append((self, mark, trimmed, len(forgets)))
 
     def _trim(self, work: Work, tidy: bool) -> int:
         trimmed, lo = self._trimmed, self.lo
@@ -168,14 +201,14 @@ class WindowQueue(Queue):
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
         self._mark = mark
         self._trimmed = trimmed
+        self._ahead = 0
         if forgets:
+            assert self._forgets is not None
             del self._forgets[:forgets]
 
-    def apply_sent(self, pos: int) -> bool:
-        if pos <= self.sent_pos:
-            return False
-        self.sent_pos = pos
-        return pos > self._mark
+    def apply_sent(self, pos: int) -> None:
+        if pos > self.sent_pos:
+            self.sent_pos = pos
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
         lo = self.lo
@@ -186,24 +219,26 @@ class WindowQueue(Queue):
         elif self._is_settled(pos):
             return True
         else:
+            if self._settled is None:
+                self._settled = set()
             self._settled.add(pos)
         self.count -= 1
         is_known = True
-        if self._released and pos in self._released:
-            del self._released[pos]
+        released = self._released
+        if released and pos in released:
+            del released[pos]
         elif delivery is None or not delivery.place:
             is_known = False
         else:
             self.size_bytes -= delivery.size_bytes
             place = delivery.place
             if place != INLINE and pos <= self.marked_pos:
-                self._forgets.append(place)
+                self._forget(place)
         if not self.count:
             self.lo = self.next_pos - 1
             self.size_bytes = 0
-            if self._settled or self._runs:
-                self._settled = set()
-                self._runs = []
+            self._settled = self._released = None
+            self._runs = ()
         return is_known
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
@@ -211,13 +246,13 @@ class WindowQueue(Queue):
             self.size_bytes -= entry_size_bytes(value)
         place = entry_place(value)
         if place != INLINE and pos <= self.marked_pos:
-            self._forgets.append(place)
+            self._forget(place)
 
     def _advance(self) -> None:
         """Move `lo` over what is settled right above it."""
         lo, settled, runs = self.lo, self._settled, self._runs
         while True:
-            if lo + 1 in settled:
+            if settled and lo + 1 in settled:
                 lo += 1
                 settled.discard(lo)
             elif runs and runs[0][0] == lo + 1:
@@ -238,16 +273,17 @@ class WindowQueue(Queue):
         if not self._settled and not self._runs and not self._released:
             return head + b"\0\0"
         parts = [head]
-        runs = _merged(self._runs, sorted(self._settled))
+        runs = _merged(self._runs, self._settled or ())
         parts.append(encode_varint(len(runs)))
         last = self.lo
         for first, end in runs:
             parts += (encode_varint(first - last), encode_varint(end - first))
             last = end
-        parts.append(encode_varint(len(self._released)))
+        released = self._released or {}
+        parts.append(encode_varint(len(released)))
         last = self.lo
-        for pos in sorted(self._released):
-            parts += (encode_varint(pos - last), self._released[pos].to_bytes(2, "big"))
+        for pos in sorted(released):
+            parts += (encode_varint(pos - last), released[pos].to_bytes(2, "big"))
             last = pos
         return b"".join(parts)
 
@@ -275,14 +311,16 @@ class WindowQueue(Queue):
             length, at = decode_varint(record, at)
             runs.append((last + gap, last + gap + length))
             last += gap + length
-        self._runs = runs
+        self._runs = tuple(runs)
         count, at = decode_varint(record, at)
         last = self.lo
+        released: dict[int, int] = {}
         for _ in range(count):
             gap, at = decode_varint(record, at)
             last += gap
-            self._released[last] = int.from_bytes(record[at : at + 2], "big")
+            released[last] = int.from_bytes(record[at : at + 2], "big")
             at += 2
+        self._released = released or None
         return bool(flags & _EXACT)
 
     def _count_entries(self, engine: Engine) -> None:
@@ -324,14 +362,14 @@ class WindowQueue(Queue):
                     break
                 if not self._is_settled(pos):
                     wanted.append((pos, value))
-                    if pos not in self._released:
+                    if not self._is_released(pos):
                         size_bytes += entry_size_bytes(value)
             found += self._entries(engine, wanted)
             start = pos_of(rows[-1][0]) + 1
         return found
 
     def _entries(self, engine: Engine, rows: list[tuple[int, bytes]]) -> list[QueueEntry]:
-        released = self._released
+        released = self._released or {}
         places = [
             value[6:18]
             for pos, value in rows
@@ -354,7 +392,7 @@ class WindowQueue(Queue):
         for key, value in taken:
             pos = pos_of(key)
             place = entry_place(value)
-            if place != INLINE and pos not in self._released and not self._is_settled(pos):
+            if place != INLINE and not self._is_released(pos) and not self._is_settled(pos):
                 found.append(place)
         self.marked_pos = pos_of(taken[-1][0]) if taken else POS_ALL
         return found
@@ -366,10 +404,10 @@ class WindowQueue(Queue):
         place = entry_place(value)
         if place == INLINE or pos > self.marked_pos:
             return b""
-        return b"" if pos in self._released or self._is_settled(pos) else place
+        return b"" if self._is_released(pos) or self._is_settled(pos) else place
 
 
-def _merged(runs: list[tuple[int, int]], singles: list[int]) -> list[tuple[int, int]]:
+def _merged(runs: tuple[tuple[int, int], ...], singles: Iterable[int]) -> list[tuple[int, int]]:
     """Runs and single positions, apart from each other, as the fewest runs."""
     found: list[tuple[int, int]] = []
     for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
