@@ -51,6 +51,7 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
     ("Write stall", StallError),
     ("No space left", NoSpaceError),
     ("Disk quota exceeded", NoSpaceError),
+    ("File too large", NoSpaceError),
     ("/LOCK: ", LockedError),
     ("Corruption", CorruptionError),
 )
@@ -88,16 +89,19 @@ class Family:
         self._rows = None
         self.handle = None
 
+    def _open_rows(self) -> Rdict:
+        if self._rows is None:
+            raise StoreError(f"family {self.name} is closed")
+        return self._rows
+
     def get(self, key: bytes) -> bytes | None:
-        assert self._rows is not None
         with translated():
-            found: bytes | None = self._rows.get(key)
+            found: bytes | None = self._open_rows().get(key)
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        assert self._rows is not None
         with translated():
-            found: list[bytes | None] = self._rows.get(list(keys))  # type: ignore[assignment]
+            found: list[bytes | None] = self._open_rows().get(list(keys))  # type: ignore[assignment]
         return found
 
     def scan(
@@ -107,7 +111,6 @@ class Family:
 
         None further when their values add up to `bytes_max`.
         """
-        assert self._rows is not None
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         found: list[tuple[bytes, bytes]] = []
@@ -115,7 +118,7 @@ class Family:
         if limit <= 0:
             return found
         with translated():
-            for row in self._rows.items(from_key=start, read_opt=options):
+            for row in self._open_rows().items(from_key=start, read_opt=options):
                 found.append(row)  # type: ignore[arg-type]
                 size_bytes += len(row[1])
                 if len(found) == limit or size_bytes >= bytes_max:
@@ -124,9 +127,8 @@ class Family:
 
     def flush(self) -> None:
         """Write what is in memory as a table."""
-        assert self._rows is not None
         with translated():
-            self._rows.flush(True)
+            self._open_rows().flush(True)
 
 
 @final
@@ -191,6 +193,11 @@ class Engine:
         options.set_stats_persist_period_sec(0)
         return options
 
+    def _open_db(self) -> Rdict:
+        if self._db is None:
+            raise StoreError(f"{self._folder} is closed")
+        return self._db
+
     @property
     def is_empty(self) -> bool:
         """No family holds anything."""
@@ -206,27 +213,25 @@ class Engine:
         Raises `StallError` (nothing was written), `NoSpaceError` (nothing was written, and nothing
         will be before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
         """
-        assert self._db is not None
         with translated():
-            self._db.write(batch, self._write_options)  # type: ignore[arg-type]
+            self._open_db().write(batch, self._write_options)  # type: ignore[arg-type]
         if sync and self._syncs:
             self.sync()
 
     def sync(self) -> None:
         """Make everything written durable; releases the GIL. Raises `SyncError`."""
-        assert self._db is not None
         try:
-            self._db.flush_wal(True)
+            self._open_db().flush_wal(True)
         except Exception as error:
             raise SyncError(f"the disk failed to sync: {error}") from error
 
     def state(self) -> StoreState:
         """What RocksDB says of its own pace; cheap."""
-        assert self._db is not None
         with translated():
-            if self._db.property_int_value("rocksdb.is-write-stopped"):
+            db = self._open_db()
+            if db.property_int_value("rocksdb.is-write-stopped"):
                 return StoreState.STOPPED
-            if self._db.property_int_value("rocksdb.actual-delayed-write-rate"):
+            if db.property_int_value("rocksdb.actual-delayed-write-rate"):
                 return StoreState.DELAYED
         return StoreState.FLOWING
 
@@ -235,9 +240,8 @@ class Engine:
 
         Raises `StoreError`.
         """
-        assert self._db is not None
         with translated():
-            Checkpoint(self._db).create_checkpoint(str(folder))
+            Checkpoint(self._open_db()).create_checkpoint(str(folder))
 
     def flush(self) -> None:
         """Write all tables, so that the log is short."""
@@ -250,14 +254,14 @@ class Engine:
         self._open()
 
     def close(self) -> None:
-        """Release the directory, children first; again: nothing happens."""
-        db, self._db = self._db, None
-        if db is None:
-            return
+        """Release the directory; again: nothing happens.
+
+        The last reference is what closes, and what writes tables if it can. rocksdict's own `close`
+        insists on the latter, and leaves the lock to whatever handle is still alive.
+        """
         for family in self._families:
             family.detach()
-        with translated():
-            db.close()
+        self._db = None
 
 
 def families_in(folder: Path) -> list[str]:
@@ -271,6 +275,8 @@ def translated() -> Iterator[None]:
     """rocksdict's errors become ours, by their text."""
     try:
         yield
+    except StoreError:
+        raise
     except Exception as error:
         text = str(error)
         for sign, kind in _SIGNS:
