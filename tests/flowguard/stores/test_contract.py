@@ -13,6 +13,7 @@ A store joins by a line in STORES: a function that makes a `Bench` from a folder
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -80,16 +81,24 @@ def memory(folder: Path) -> Bench:
     return Bench(lambda: store)
 
 
-def window(folder: Path) -> Bench:
-    settings = StoreSettings(layout="window", durability="os", disk_reserve_bytes=0)
-    return Bench(
-        lambda: RocksStore(
-            folder / "store", settings, wall_s=lambda: 1_700_000_000.0, random_node=lambda: 7
+def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
+    settings = StoreSettings(layout=layout, durability="os", disk_reserve_bytes=0)
+
+    def make(folder: Path) -> Bench:
+        return Bench(
+            lambda: RocksStore(
+                folder / "store", settings, wall_s=lambda: 1_700_000_000.0, random_node=lambda: 7
+            )
         )
-    )
+
+    return make
 
 
-STORES: dict[str, Callable[[Path], Bench]] = {"memory": memory, "window": window}
+STORES: dict[str, Callable[[Path], Bench]] = {
+    "memory": memory,
+    "window": rocks("window"),
+    "status": rocks("status"),
+}
 
 
 @pytest.fixture(params=STORES.values(), ids=STORES.keys())

@@ -381,7 +381,7 @@ class AgainstMemory(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["window"])
+@pytest.mark.parametrize("layout", ["window", "status"])
 def test_a_store_is_the_memory_made_durable(layout: str) -> None:
     class Machine(AgainstMemory):
         pass

@@ -65,6 +65,10 @@ class Builder:
             DropRetained: self._drop_retained,
         }
 
+    def work(self) -> Work:
+        """A new batch."""
+        return Work(self._engine, self._clock)
+
     def build(self, work: Work, ops: Sequence[StoreOp]) -> None:
         """All of `ops` in order, and the records that are due."""
         payloads, clock = self._payloads, self._clock
@@ -80,7 +84,7 @@ class Builder:
                 delivery = op.delivery
                 size_bytes = delivery.size_bytes
                 if len(delivery.place) == UID_BYTES or (shared and id(delivery.message) in shared):
-                    value = payloads.entry(work, queue, op.pos, delivery, size_bytes, shared, clock)
+                    value = payloads.entry(work, queue, op.pos, delivery, size_bytes, shared)
                 else:
                     clock.hlc += 1
                     delivery.place = INLINE

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from flowguard.records import Append, Delivery, StoreOp
-from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import (
     INLINE,
     UID_BYTES,
@@ -64,19 +63,18 @@ class Payloads:
         delivery: Delivery,
         size_bytes: int,
         shared: dict[int, bytes],
-        clock: UidClock,
     ) -> bytes:
         """The entry of a message that may be shared, or was before."""
         place = delivery.place
         if len(place) != UID_BYTES or not self._is_there(place):
             # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
-            key = id(delivery.message)
+            clock, key = work.clock, id(delivery.message)
             if place == INLINE or key not in shared:
                 clock.hlc += 1
                 delivery.place = INLINE
                 return encode_entry(delivery, size_bytes, clock.hlc, clock.node)
             work.placed.append((delivery, place))
-            place = shared[key] or self._store(work, delivery, clock)
+            place = shared[key] or self._store(work, delivery)
             delivery.place = shared[key] = place
         if pos <= queue.marked_pos:
             self.references[place] = self.references.get(place, 0) + 1
@@ -86,7 +84,8 @@ class Payloads:
     def _is_there(self, place: bytes) -> bool:
         return not self.is_complete or place in self.references
 
-    def _store(self, work: Work, delivery: Delivery, clock: UidClock) -> bytes:
+    def _store(self, work: Work, delivery: Delivery) -> bytes:
+        clock = work.clock
         clock.hlc += 1
         place = uid(clock.hlc, clock.node)
         value = encode_message(delivery.message)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from flowguard.records import Delivery, QueueEntry
+from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import entry_place, entry_size_bytes
 from flowguard.stores.rocks.engine import Batch, Engine
 
@@ -131,6 +132,7 @@ class Work:
         "appended",
         "batch",
         "ceiling",
+        "clock",
         "engine",
         "forgotten",
         "handle",
@@ -141,10 +143,12 @@ class Work:
         "sent",
         "settled",
         "undo",
+        "values",
     )
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clock: UidClock) -> None:
         self.engine = engine
+        self.clock = clock
         self.batch: Batch = engine.batch()
         self.handle: Any = engine.queues.handle
         self.appended: list[tuple[Queue, int, int, int, Delivery]] = []
@@ -161,6 +165,8 @@ class Work:
         """Who got a place in this batch, and the one before."""
         self.referred: list[bytes] = []
         """Shared payloads that entries of this batch were counted for."""
+        self.values: dict[bytes, bytes] = {}
+        """Rows of this batch that it may have to read itself (layout `status`)."""
         self.forgotten: dict[bytes, int] = {}
         """Shared payloads, and by how many entries fewer refer to them."""
         self.ceiling = 0

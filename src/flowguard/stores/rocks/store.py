@@ -28,11 +28,12 @@ from flowguard.stores.rocks.pending import Pending
 from flowguard.stores.rocks.queue import Queue, Work
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
+from flowguard.stores.rocks.status import StatusQueue
 from flowguard.stores.rocks.sweep import Sweep
 from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish
 
-LAYOUTS: Final[dict[str, Callable[[int], Queue]]] = {"window": WindowQueue}
+LAYOUTS: Final[dict[str, Callable[[int], Queue]]] = {"window": WindowQueue, "status": StatusQueue}
 DURABILITIES: Final = {
     "memory": Durability.MEMORY,
     "os": Durability.OS,
@@ -127,7 +128,7 @@ class RocksStore:
         self._disk.admit(ops)
         if self._must_reopen:
             self._reopen()
-        work = Work(self._engine)
+        work = self._builder.work()
         try:
             self._builder.build(work, ops)
             self._write(work)
@@ -162,7 +163,7 @@ class RocksStore:
         self._look_around()
         if self._sweep.is_done and self._pending.is_empty:
             return False
-        work = Work(self._engine)
+        work = self._builder.work()
         try:
             if self._must_reopen:
                 self._reopen()
@@ -240,7 +241,7 @@ class RocksStore:
         engine = self._engine
         queues = list(self._sessions.queues.values())
         for start in range(0, len(queues), CLOSE_QUEUES):
-            work = Work(engine)
+            work = self._builder.work()
             for queue in queues[start : start + CLOSE_QUEUES]:
                 queue.write_record(work, last=True)
             self._payloads.delete_forgotten(work)
