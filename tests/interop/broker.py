@@ -53,7 +53,8 @@ def running_broker(
 ) -> Iterator[Broker]:
     """A broker on a free port, its files in `folder`.
 
-    Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the block if it has not been told before.
+    Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the
+    block if it has not been told before.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "stderr.txt"
