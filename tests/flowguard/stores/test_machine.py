@@ -52,7 +52,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores import MemoryStore
-from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks import RocksStore, payloads, pending, sweep, window
 from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.test_contract import described, entry, queue_of, values
 
@@ -63,7 +63,7 @@ NOW = st.booleans()
 FILTERS = st.sampled_from(["t", "t/#"])
 IDS = st.integers(1, 3)
 NEAR = st.integers(0, 12)
-"""Positions ahead of the first unsettled one."""
+"""Which of the unsettled positions, or, from 9 on, how far after the last."""
 PAYLOADS = st.sampled_from([b"", b"small", b"x" * 600, b"y" * 5_000])
 PROPERTIES = st.sampled_from(
     [None, Properties(content_type="\u00e9"), Properties(user_properties=(("k", "v"),))]
@@ -127,17 +127,22 @@ class AgainstMemory(RuleBasedStateMachine):
 
     # --- what is written ----------------------------------------------------------------------
 
-    @rule(now=NOW, client_id=CLIENTS, expiry=IDS, ends_at_s=st.none() | st.just(5.5))
-    def put_session(self, now: bool, client_id: str, expiry: int, ends_at_s: float | None) -> None:
-        self._add(now, PutSession(client_id, expiry, ends_at_s))
-
-    @rule(now=NOW, client_id=CLIENTS)
-    def put_and_drop(self, now: bool, client_id: str) -> None:
-        self._add(now, DropSession(client_id), PutSession(client_id, 9, None))
-
-    @rule(now=NOW, client_id=CLIENTS)
-    def drop_session(self, now: bool, client_id: str) -> None:
-        self._add(now, DropSession(client_id))
+    @rule(
+        now=NOW,
+        client_id=CLIENTS,
+        expiry=IDS,
+        ends_at_s=st.none() | st.just(5.5),
+        drop=st.sampled_from(["no", "no", "before", "after"]),
+    )
+    def put_session(
+        self, now: bool, client_id: str, expiry: int, ends_at_s: float | None, drop: str
+    ) -> None:
+        if drop == "before":
+            self._add(False, DropSession(client_id))
+        self._add(False, PutSession(client_id, expiry, ends_at_s))
+        if drop == "after":
+            self._add(False, DropSession(client_id))
+        self._add(now)
 
     @rule(
         now=NOW,
@@ -182,8 +187,7 @@ class AgainstMemory(RuleBasedStateMachine):
 
     @rule(now=NOW, client_id=CLIENTS, count=st.integers(1, 9))
     def settle_in_order(self, now: bool, client_id: str, count: int) -> None:
-        for ahead in range(count):
-            pos = self._position(client_id, ahead)
+        for pos in [each.pos for each in self.memory.fetch(client_id, 0, count)]:
             self._add(False, Settle(client_id, pos, self._known(client_id, pos, "as appended")))
         self._add(now)
 
@@ -193,24 +197,37 @@ class AgainstMemory(RuleBasedStateMachine):
         delivery = self._known(client_id, pos, known)
         self._add(now, Release(client_id, pos, packet_id_of(pos, 2), delivery))
 
-    @rule(now=NOW, client_id=CLIENTS, packet_id=IDS, put=st.booleans())
-    def receive(self, now: bool, client_id: str, packet_id: int, put: bool) -> None:
-        self._add(now, (PutInbound if put else DropInbound)(client_id, packet_id))
-
-    @rule(now=NOW, client_id=CLIENTS, filter=FILTERS, qos=st.none() | st.integers(0, 2))
-    def subscribe(self, now: bool, client_id: str, filter: str, qos: int | None) -> None:
-        if qos is None:
-            self._add(now, DropSubscription(client_id, filter))
-        else:
-            self._add(now, PutSubscription(client_id, filter, SubscriptionOptions(qos)))
-
-    @rule(now=NOW, client_id=CLIENTS, message=messages() | st.none())
-    def put_will(self, now: bool, client_id: str, message: Publish | None) -> None:
-        self._add(now, PutWill(client_id, message and WillRecord(message, 3)))
-
-    @rule(now=NOW, message=messages(), put=st.booleans())
-    def retain(self, now: bool, message: Publish, put: bool) -> None:
-        self._add(now, PutRetained(message, NEVER_S) if put else DropRetained(message.topic))
+    @rule(
+        now=NOW,
+        client_id=CLIENTS,
+        put=st.booleans(),
+        what=st.sampled_from(["inbound", "subscription", "will", "retained"]),
+        packet_id=IDS,
+        filter=FILTERS,
+        message=messages(),
+    )
+    def put_more(
+        self,
+        now: bool,
+        client_id: str,
+        put: bool,
+        what: str,
+        packet_id: int,
+        filter: str,
+        message: Publish,
+    ) -> None:
+        """What a session has besides its queue, and what nobody owns."""
+        options = SubscriptionOptions(packet_id - 1, put, put, packet_id, packet_id)
+        ops: dict[str, tuple[StoreOp, StoreOp]] = {
+            "inbound": (PutInbound(client_id, packet_id), DropInbound(client_id, packet_id)),
+            "subscription": (
+                PutSubscription(client_id, filter, options),
+                DropSubscription(client_id, filter),
+            ),
+            "will": (PutWill(client_id, WillRecord(message, 3)), PutWill(client_id, None)),
+            "retained": (PutRetained(message, 5.5), DropRetained(message.topic)),
+        }
+        self._add(now, ops[what][0 if put else 1])
 
     def _add(self, now: bool, *ops: StoreOp) -> None:
         self.batch += ops
@@ -224,37 +241,35 @@ class AgainstMemory(RuleBasedStateMachine):
         self._remember(batch)
         self.synced_bytes = self._log_bytes()
 
-    @rule(slices=st.integers(1, 400))
+    @rule(slices=st.sampled_from([1, 5, 100]))
     def maintain(self, slices: int) -> None:
         while slices and self.store.maintain():
             slices -= 1
 
     # --- what may happen ----------------------------------------------------------------------
 
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = self._open()
-
-    @rule()
-    def crash(self) -> None:
-        self._continue_with(self._copy())
-
-    @rule(kept=st.floats(0, 1))
-    def lose_power(self, kept: float) -> None:
-        copy = self._copy()
-        newest = max(copy.glob("*.log"))
-        synced_bytes = self.synced_bytes.get(newest.name, 0)
-        more_bytes = newest.stat().st_size - synced_bytes
-        os.truncate(newest, synced_bytes + int(kept * more_bytes))
-        self._continue_with(copy)
-
-    @rule()
-    def restore_backup(self) -> None:
-        self.generation += 1
-        copy = self.root / str(self.generation)
-        self.store.backup(copy)
-        self._continue_with(copy)
+    @rule(
+        how=st.sampled_from(["closed", "crash", "crash", "power", "power", "backup"]),
+        kept=st.floats(0, 1),
+    )
+    def restart(self, how: str, kept: float) -> None:
+        """`kept`: how much of the log that nobody synced outlives the power."""
+        if how == "closed":
+            self.store.close()
+            self.store = self._open()
+        elif how == "backup":
+            self.generation += 1
+            copy = self.root / str(self.generation)
+            self.store.backup(copy)
+            self._continue_with(copy)
+        else:
+            copy = self._copy()
+            if how == "power":
+                newest = max(copy.glob("*.log"))
+                synced_bytes = self.synced_bytes.get(newest.name, 0)
+                more_bytes = newest.stat().st_size - synced_bytes
+                os.truncate(newest, synced_bytes + int(kept * more_bytes))
+            self._continue_with(copy)
 
     def _copy(self) -> Path:
         self.generation += 1
@@ -342,8 +357,10 @@ class AgainstMemory(RuleBasedStateMachine):
         return 1 if record is None else record.next_pos
 
     def _position(self, client_id: str, ahead: int) -> int:
-        first = self.memory.fetch(client_id, 0, 1)
-        return (first[0].pos if first else self._next_pos(client_id) - 1) + ahead
+        unsettled = self.memory.fetch(client_id, 0, 100)
+        if unsettled and ahead < 9:
+            return unsettled[ahead % len(unsettled)].pos
+        return max(self._next_pos(client_id) - 1 + ahead - 9, 0)
 
     def _known(self, client_id: str, pos: int, known: str) -> Delivery | None:
         appended = self.appended.get((client_id, pos))
@@ -380,9 +397,25 @@ class AgainstMemory(RuleBasedStateMachine):
         return {path.name: path.stat().st_size for path in self.folder.glob("*.log")}
 
 
+NUMBERS = {
+    (window, "SENT_AHEAD"): 3,
+    (window, "TRIM_POSITIONS"): 4,
+    (window, "TRIM_SINGLY_MAX"): 2,
+    (pending, "TURNS"): 4,
+    (pending, "QUIET_STEPS"): 8,
+    (sweep, "SINGLY_MAX"): 2,
+    (sweep, "QUEUES_MAX"): 1,
+    (payloads, "SHARED_QUEUES_MIN"): 3,
+}
+"""So small that everything happens within a few steps."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["window", "status"])
-def test_a_store_is_the_memory_made_durable(layout: str) -> None:
+def test_a_store_is_the_memory_made_durable(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for (module, name), number in NUMBERS.items():
+        monkeypatch.setattr(module, name, number)
+
     class Machine(AgainstMemory):
         pass
 

@@ -119,9 +119,8 @@ class StatusQueue(Queue):
         self._replace(work, pos, row, moved)
 
     def _replace(self, work: Work, pos: int, row: Row, other: Row) -> None:
-        rows = self._rows
-        rows[pos] = other
-        work.undo.append(lambda: rows.__setitem__(pos, row))
+        self._rows[pos] = other
+        work.undo.append(lambda: self._rows.__setitem__(pos, row))
 
     def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
         row = self._rows.get(pos)

@@ -24,7 +24,7 @@ from flowguard.stores.rocks.keys import (
     qno_of_sweep,
 )
 from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.pending import Pending
+from flowguard.stores.rocks.pending import TURNS, Pending
 from flowguard.stores.rocks.queue import Queue, Work
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
@@ -163,21 +163,26 @@ class RocksStore:
         self._look_around()
         if self._sweep.is_done and self._pending.is_empty:
             return False
-        work = self._builder.work()
         try:
             if self._must_reopen:
                 self._reopen()
-            self._sweep.step(work)
-            self._builder.finish(work, tidy=self._pending.quiet())
-            self._write(work, sync=False)
+            self._step(sweep=True)
         except (NoSpaceError, StallError):
-            self._builder.take_back(work)
             return False
+        return True
+
+    def _step(self, *, sweep: bool) -> None:
+        """Records whose turn it is, and what else can wait; not synced."""
+        work = self._builder.work()
+        try:
+            if sweep:
+                self._sweep.step(work)
+            self._builder.finish(work, tidy=self._pending.quiet() if sweep else ())
+            self._write(work, sync=False)
         except BaseException:
             self._builder.take_back(work)
             raise
         self._builder.apply(work)
-        return True
 
     def _look_around(self) -> None:
         self._disk.look()
@@ -220,6 +225,8 @@ class RocksStore:
 
     def backup(self, folder: Path) -> None:
         """As `Store.backup`; hard links where `folder` is on the same file system."""
+        for _ in range(TURNS):
+            self._step(sweep=False)
         self._engine.sync()
         self._engine.checkpoint(folder)
 
