@@ -427,7 +427,7 @@ def test_a_store_that_failed_takes_nothing_more(store: RocksStore) -> None:
 
 # --- room on the disk -----------------------------------------------------------------------------
 
-RESERVED = SETTINGS.model_copy(update={"disk_reserve_bytes": 1_000})
+RESERVED = StoreSettings(durability="os", disk_reserve_bytes=1_000)
 
 
 def test_below_the_reserve_only_what_makes_room_goes_through(open_store: Open) -> None:
