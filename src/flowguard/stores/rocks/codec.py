@@ -87,7 +87,9 @@ def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
         version, flags, topic_bytes = _MESSAGE_HEAD.unpack_from(data, pos)
         if version != _MESSAGE:
             raise CorruptionError(f"there is no message record of version {version}")
-        pos += 4
+        pos += _MESSAGE_HEAD.size
+        if pos + topic_bytes > len(data):
+            raise CorruptionError("a message record is cut short")
         topic = data[pos : pos + topic_bytes].decode()
         pos += topic_bytes
         properties = NO_PROPERTIES
