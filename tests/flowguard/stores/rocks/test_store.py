@@ -30,7 +30,7 @@ from flowguard.records import (
     WillRecord,
     packet_id_of,
 )
-from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks import RocksStore, sweep
 from flowguard.stores.rocks.engine import Engine
 from flowguard.stores.rocks.pending import TURNS
 from flowguard.stores.rocks.status import StatusQueue
@@ -221,6 +221,27 @@ def test_after_a_start_a_shared_message_stays_until_all_entries_were_looked_at(
     assert len(queue_of(again, CLIENTS[1])) == len(queue_of(again, CLIENTS[5])) == 1
     again.commit([Settle(client_id, 2) for client_id in CLIENTS[1:3]])
     again.commit([Settle(CLIENTS[5], 1)])
+    finish(again)
+    assert payloads_of(again) == 0
+
+
+@pytest.mark.parametrize("settled", [0, 1])
+def test_what_is_settled_while_entries_are_looked_at_is_counted_once(
+    store: RocksStore, open_store: Open, monkeypatch: pytest.MonkeyPatch, settled: int
+) -> None:
+    """One queue was looked at, the other was not."""
+    monkeypatch.setattr(sweep, "QUEUES_MAX", 1)
+    appended(store, CLIENTS[:2], bytes(600))
+    store.close()
+    again = open_store()
+    assert again.maintain()
+    again.commit([Settle(CLIENTS[settled], 1)])
+    for _ in range(TURNS):
+        again.commit([])
+    finish(again)
+    assert payloads_of(again) == 1
+    assert len(queue_of(again, CLIENTS[1 - settled])) == 1
+    again.commit([Settle(CLIENTS[1 - settled], 1)])
     finish(again)
     assert payloads_of(again) == 0
 
