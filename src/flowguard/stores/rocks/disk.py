@@ -84,6 +84,14 @@ class Disk:
             f"{self._reserve_bytes}; make room, or lower store.disk_reserve_bytes"
         )
 
+    def require(self, size_bytes: int) -> None:
+        """Raises `NoSpaceError` where less was left when somebody looked."""
+        if self.free_bytes < size_bytes:
+            raise NoSpaceError(
+                f"{self._folder} has {self.free_bytes} bytes left and needs {size_bytes} to go on; "
+                "make room"
+            )
+
 
 def _eases(op: StoreOp) -> bool:
     if isinstance(op, PutWill):

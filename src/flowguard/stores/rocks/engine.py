@@ -158,10 +158,10 @@ class Engine:
         families = {name: self._options(name) for name in FAMILIES[1:]}
         with translated():
             db = Rdict(str(self._folder), options, column_families=families)
-            self._db = db
             for family in self._families:
                 rows = db if family is self.meta else db.get_column_family(family.name)
                 family.attach(rows, db.get_column_family_handle(family.name))
+        self._db = db
 
     def _options(self, family: str = "default") -> Options:
         settings = self._settings
@@ -197,6 +197,11 @@ class Engine:
         if self._db is None:
             raise StoreError(f"{self._folder} is closed")
         return self._db
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`, and where `reopen` has failed."""
+        return self._db is not None
 
     @property
     def is_empty(self) -> bool:

@@ -112,6 +112,8 @@ class RocksStore:
             self._pending.recorded(queue)
         self._builder = Builder(engine, self._sessions, self._payloads, self._pending, clock)
         self._state = StoreState.FLOWING
+        self._open_bytes = settings.write_buffer_bytes
+        """What opening may write before it is done."""
         self._must_reopen = False
         self._failed = False
         self._slices = 0
@@ -154,18 +156,27 @@ class RocksStore:
         self._disk.wrote(size_bytes)
 
     def _reopen(self) -> None:
-        """RocksDB would repeat that there is no space for ever."""
+        """RocksDB repeats for ever that there is no space, even if there is.
+
+        But opening takes room, too; until there is some, what was written can still be read.
+        """
+        if self._engine.is_open:
+            self._disk.look()
+            self._disk.require(self._open_bytes)
         self._engine.reopen()
         self._must_reopen = False
 
     def maintain(self) -> bool:
         """As `Store.maintain`; where there is no room or a stall, it waits like everything else."""
         self._look_around()
+        if self._must_reopen:
+            try:
+                self._reopen()
+            except NoSpaceError:
+                return False
         if self._sweep.is_done and self._pending.is_empty:
             return False
         try:
-            if self._must_reopen:
-                self._reopen()
             self._step(sweep=True)
         except (NoSpaceError, StallError):
             return False
@@ -186,7 +197,8 @@ class RocksStore:
 
     def _look_around(self) -> None:
         self._disk.look()
-        self._state = self._engine.state()
+        if not self._must_reopen:
+            self._state = self._engine.state()
         self._slices += 1
         if self._slices % LOOK_SLICES == 0:
             self._used_bytes = used_bytes_of(self._folder)
@@ -215,11 +227,14 @@ class RocksStore:
         queue = self._sessions.queues.get(client_id)
         if queue is None or not queue.count:
             return []
+        if not self._engine.is_open:
+            self._reopen()
         return queue.fetch(self._engine, after_pos, limit, until_pos, bytes_max)
 
     def load(self) -> StoreLoad:
         disk = self._disk
-        return StoreLoad(self._state, self._used_bytes, disk.free_bytes, disk.is_full)
+        read_only = disk.is_full or self._must_reopen
+        return StoreLoad(self._state, self._used_bytes, disk.free_bytes, read_only)
 
     # --- the whole ----------------------------------------------------------------------------
 

@@ -416,6 +416,25 @@ def test_a_full_disk_changes_nothing_and_the_same_batch_succeeds_later(
     check_it_was_taken(store, before, open_store)
 
 
+def test_while_there_is_no_room_to_open_again_everything_can_be_read(open_store: Open) -> None:
+    free = 2**40
+    store = open_store(free_bytes=lambda _: free)
+    store.commit([PutSession("c", 9, None), Append("c", 1, delivery(b"kept"))])
+    with file_size_limit(store._folder), pytest.raises(NoSpaceError):
+        store.commit([Append("c", 2, delivery(bytes(MIB)))])
+    free = SETTINGS.write_buffer_bytes - 1
+    for _ in range(3):
+        with pytest.raises(NoSpaceError, match="make room"):
+            store.commit([Settle("c", 1)])
+        assert not store.maintain()
+        assert store.load().read_only
+        assert [each[0] for each in queue_of(store)] == [1]
+    free = SETTINGS.write_buffer_bytes
+    store.commit([Settle("c", 1)])
+    assert not store.load().read_only
+    assert queue_of(store) == []
+
+
 def check_it_was_taken(store: RocksStore, before: list[object], open_store: Open) -> None:
     """Once, and completely: as by a store that never failed."""
     after = everything(store)
