@@ -29,6 +29,9 @@ from flowguard.session.connection import ServerConnection
 DECISIONS_MAX: Final = 256
 ROUNDING: Final = 1e-9
 """A window of 9.9999999999 after a hundred multiplications is one of 10."""
+TURNS_AT_ONCE: Final = 256
+"""So many clients share what may be in process, at most: what a client sent at once stays together
+on its way, and costs one system call, not one for each packet."""
 BYTES_SHARE: Final = 0.25
 """Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
 
@@ -158,7 +161,8 @@ class Protection:
             connection = self.pool.next(now_s)
             if connection is None:
                 break
-            permits = min(window.limit, max(1, free // (len(self.pool) + 1)))
+            least = max(1, self._units_limit // TURNS_AT_ONCE)
+            permits = min(window.limit, free, max(least, free // (len(self.pool) + 1)))
             assert connection.inbound is not None
             connection.inbound.window.permit(permits)
             connection.schedule()
