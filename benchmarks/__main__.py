@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import groupby, product
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +72,7 @@ def main(
         repeat=repeat,
         versions=versions,
         missing=missing,
+        sync_ms=machine.sync_ms(),
     )
     show(results, origin)
     keep(samples, origin)
@@ -127,9 +129,10 @@ def plan(
     brokers: list[Broker], scenarios: tuple[Scenario, ...], repeat: int
 ) -> Iterator[tuple[Scenario, Broker]]:
     """Interleaved, A B C A B C, so that a disturbance meets all brokers alike."""
-    for scenario in scenarios:
+    for _, together in groupby(scenarios, lambda scenario: scenario.beside or scenario.key):
+        rows = list(together)
         for number in range(repeat):
-            for broker in brokers:
+            for scenario, broker in product(rows, brokers):
                 if scenario.runs(broker.name, number):
                     yield scenario, broker
 

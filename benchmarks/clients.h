@@ -26,7 +26,7 @@ struct conn {
 };
 
 /* Options, with their defaults; times in seconds. */
-static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, warmup = 1,
+static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, warmup = 1,
                     seconds = 4, setup_limit = 30, drain_limit = 15, hold_limit = 120, broker_pid;
 static enum scenario scenario;
 static struct conn *conns, *publishers, *subscribers;
@@ -98,7 +98,8 @@ static void send_connect(struct conn *c) {
     int id_bytes = snprintf(id, sizeof id, "%c%07u", "psc"[c->role], c->index);
     uint8_t packet[64];
     uint32_t n = put_header(packet, CONNECT << 4, 12 + (uint32_t)id_bytes);
-    memcpy(packet + n, "\0\4MQTT\4\2", 8); /* 3.1.1, clean session */
+    memcpy(packet + n, "\0\4MQTT\4", 7); /* 3.1.1 */
+    packet[n + 7] = durable ? 0 : 2;       /* clean session */
     put_u16(packet + n + 8, KEEP_ALIVE_S);
     put_u16(packet + n + 10, (uint16_t)id_bytes);
     memcpy(packet + n + 12, id, (size_t)id_bytes);

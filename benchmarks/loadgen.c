@@ -10,7 +10,8 @@
  *
  * Closed loop: a publisher has at most `w` publishes without PUBACK (QoS 1) and `e` messages that
  * did not reach all their subscribers, so a broker that keeps up never has a reason to drop one.
- * Per wake-up a socket is read once and written once.
+ * Per wake-up a socket is read once and written once. With `durable 1` nobody asks for a clean
+ * session: what is not acknowledged must survive, both ways.
  *
  * Prints {"event": "start"} and {"event": "end"} around the measured window, or {"event": "ready"},
  * and ends with one {"event": "result", ...} line.
@@ -30,6 +31,7 @@ static const struct option {
     {"w", &w, 1, 10000},
     {"e", &e, 1, 10000},
     {"payload", &payload, MIN_PAYLOAD, 65536},
+    {"durable", &durable, 0, 1},
     {"warmup", &warmup, 0, 60},
     {"seconds", &seconds, 0.1, 600},
     {"setup-limit", &setup_limit, 1, 300},

@@ -4,10 +4,13 @@ import os
 import platform
 import resource
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryFile
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,18 @@ def _kib_line(path: Path, key: str) -> int:
         if line.startswith(key):
             return int(line.split()[1])
     raise ValueError(f"no {key} in {path}")
+
+
+def sync_ms(count: int = 200) -> float:
+    """Median time of `fdatasync` after 4 KiB were appended, in the folder for temporary files."""
+    times_s = []
+    with TemporaryFile(buffering=0) as file:
+        for _ in range(count):
+            file.write(b"x" * 4096)
+            started_s = time.perf_counter()
+            os.fdatasync(file)
+            times_s.append(time.perf_counter() - started_s)
+    return median(times_s) * 1e3
 
 
 def cpu_model() -> str:

@@ -20,6 +20,10 @@ AMQTT_INSTALL_LIMIT_S = 300
 class Flowguard(Broker):
     name = "flowguard"
     reports_port = True
+    remark = (
+        "its default store, RocksDB, each batch synced before its acknowledgements, in every row "
+        "but those in memory (`--store memory`)"
+    )
 
     def prepare(self) -> str:
         if importlib.util.find_spec("flowguard") is None:
@@ -29,7 +33,10 @@ class Flowguard(Broker):
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         address, data = f"{HOST}:{port}", str(folder / "data")
-        return [sys.executable, "-m", "flowguard", "serve", "--listen", address, "--data", data]
+        words = ["--listen", address, "--data", data]
+        if scenario.startswith("memory"):
+            words += ["--store", "memory"]
+        return [sys.executable, "-m", "flowguard", "serve", *words]
 
 
 class FlowguardCompiled(Flowguard):
@@ -49,7 +56,9 @@ class Mosquitto(Broker):
     name = "mosquitto"
     remark = (
         "logs only warnings and errors; in fan-in `max_queued_messages 0`, because 2.0.11 drops "
-        "QoS 1 messages there with the default of 1000, even when fewer than 20 are on their way"
+        "QoS 1 messages there with the default of 1000, even when fewer than 20 are on their way; "
+        "in durable rows `persistence true`: it writes all it has every 30 minutes and at its end, "
+        "and syncs nothing before it acknowledges"
     )
 
     def prepare(self) -> str:
@@ -66,6 +75,11 @@ class Mosquitto(Broker):
         ]
         if scenario.startswith("fanin"):
             lines.append("max_queued_messages 0")
+        if scenario.startswith("durable"):
+            data = folder / "data"
+            data.mkdir()
+            data.chmod(0o777)  # it drops its privileges
+            lines += ["persistence true", f"persistence_location {data}/"]
         config = folder / "mosquitto.conf"
         config.write_text("\n".join(lines) + "\n")
         return [self._program(), "-c", str(config)]

@@ -32,6 +32,7 @@ class Origin:
     repeat: int
     versions: Mapping[str, str]  # of the brokers that ran
     missing: Mapping[str, str]  # broker -> why it could not run
+    sync_ms: float  # `machine.sync_ms` of the disk that the brokers' files are on
 
 
 def short(value: float) -> str:
@@ -61,6 +62,8 @@ def figure(scenario: Scenario, cell: Cell, *, spread: bool = True) -> str:
         text += f"/s, p99 {duration(p99_ms or 0)}"
     if scenario.kind is Kind.IDLE:
         text += " KiB"
+    if scenario.arguments.get("durable"):  # A disk costs time that is nobody's CPU time.
+        text += f", {short(cell.median('rate_per_s') or 0)}/s by the clock"
     shown = [note for note in cell.notes if not note.endswith(" connections")]
     return text + "".join(f"; {note}" for note in shown)
 
@@ -68,7 +71,10 @@ def figure(scenario: Scenario, cell: Cell, *, spread: bool = True) -> str:
 def goal_text(judged: Sequence[Judged]) -> str:
     """One mark for each build that was measured, in the order of the columns."""
     marks = {Verdict.PASS: "✓", Verdict.MISS: "✗", Verdict.OPEN: "?"}
-    return f"{' '.join(marks[one.verdict] for one in judged)} {judged[0].goal.text}"
+    text = f"{' '.join(marks[one.verdict] for one in judged)} {judged[0].goal.text}"
+    if judged[0].goal.row:  # A ratio that has no column.
+        text += f": {' / '.join(ratio_text(one.reached) for one in judged)}"
+    return text
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -175,11 +181,13 @@ def footnotes(origin: Origin) -> list[str]:
         f"`{origin.command}`, {origin.date}. {origin.machine}.",
         "Versions: " + ", ".join(f"{n} {v}" for n, v in origin.versions.items() if n != SINK) + ".",
         f"Median (range) of n = {origin.repeat}, brokers interleaved, a fresh process each; "
-        f"1 s warm-up, {origin.seconds:g} s measured; MQTT 3.1.1 over loopback, 16-byte payload, "
-        "8-byte topics; "
+        f"1 s warm-up, {origin.seconds:g} s measured; MQTT 3.1.1 over loopback, 16-byte payload "
+        "where the row says nothing else, 8-byte topics; "
         + ("one core for the broker, another for the generator." if origin.pinned else "unpinned."),
         "Messages: in and out per second of broker CPU time (user and system, all threads). "
-        "Pipelined QoS 0: 100 messages of a pair on their way. Fan-out: 10 messages on their way. "
+        "Pipelined QoS 0: 100 messages of a pair on their way. Durable: clean session off on both "
+        "sides, the broker's files on a disk that syncs 4 KiB in "
+        f"{origin.sync_ms:.2f} ms. Fan-out: 10 messages on their way. "
         "Fan-in: one message on its way for each publisher. "
         "Storm: time from connect() to CONNACK. Idle: growth of resident memory over the "
         "connections, kernel memory not included.",

@@ -68,23 +68,25 @@ class Results:
         self.samples = tuple(samples)
 
     def cell(self, scenario: Scenario, broker: str) -> Cell:
-        return Cell(
-            tuple(s for s in self.samples if s.scenario == scenario.key and s.broker == broker)
-        )
+        return self._cell(scenario.key, broker)
+
+    def _cell(self, key: str, broker: str) -> Cell:
+        return Cell(tuple(s for s in self.samples if s.scenario == key and s.broker == broker))
 
     def ratio(self, scenario: Scenario, peer: str, build: str = OURS) -> float | None:
         """Median of a build of flowguard over median of `peer`; None unless both have one."""
-        ours = self.cell(scenario, build).median()
-        theirs = self.cell(scenario, peer).median()
-        return ours / theirs if ours is not None and theirs else None
+        return _ratio(self.cell(scenario, build), self.cell(scenario, peer))
 
     def judge(self, scenario: Scenario, goal: Goal, build: str = OURS) -> Judged:
         """A failed or lossy repetition of flowguard is a miss, whatever the others reached."""
         cell = self.cell(scenario, build)
-        reached = self.ratio(scenario, goal.peer, build) if goal.peer else self._worst(cell, goal)
+        other: Cell | None = None
+        if goal.peer or goal.row:
+            other = self._cell(goal.row or scenario.key, goal.peer or build)
+        reached = self._worst(cell, goal) if other is None else _ratio(cell, other)
         if cell.failures or any(cell.values("lost")):
             return Judged(goal, reached, Verdict.MISS)
-        if reached is None or (goal.peer and any(self.cell(scenario, goal.peer).values("lost"))):
+        if reached is None or (other is not None and any(other.values("lost"))):
             return Judged(goal, reached, Verdict.OPEN)
         enough = reached <= goal.bound if goal.at_most else reached >= goal.bound
         return Judged(goal, reached, Verdict.PASS if enough else Verdict.MISS)
@@ -103,3 +105,8 @@ class Results:
     def ours_failed(self) -> bool:
         """Whether a sample of flowguard is missing or cannot be right."""
         return any(s.failure for s in self.samples if s.broker == OURS)
+
+
+def _ratio(ours: Cell, theirs: Cell) -> float | None:
+    over, under = ours.median(), theirs.median()
+    return over / under if over is not None and under else None

@@ -20,7 +20,8 @@ class Goal:
 
     text: str
     bound: float
-    peer: str = ""  # of a ratio; empty: absolute
+    peer: str = ""  # of a ratio: the broker
+    row: str = ""  # of a ratio: the same broker in another row; neither: absolute
     key: str = "value"  # the figure of the sample that is compared
     at_most: bool = False
 
@@ -44,6 +45,7 @@ class Scenario:
     arguments: Mapping[str, float]
     goals: tuple[Goal, ...] = ()
     quick: bool = False  # part of --quick
+    beside: str = ""  # the row it is interleaved with
     limits: Mapping[str, Limits | None] = field(default_factory=lambda: MappingProxyType({}))
 
     def arguments_for(self, broker: str) -> dict[str, float]:
@@ -58,6 +60,43 @@ class Scenario:
 
 def _mosquitto(ratio: float) -> Goal:
     return Goal(f"≥ {ratio:g}x mosquitto", ratio, "mosquitto")
+
+
+def _durable(count: int, payload_bytes: int, *, judged: bool, quick: bool) -> tuple[Scenario, ...]:
+    """Sessions that survive, on disk and in memory; the load is the same."""
+    size = f"{payload_bytes} B" if payload_bytes < 1024 else f"{payload_bytes // 1024} KiB"
+    name = f"{count}-{payload_bytes}"
+    goals = (_mosquitto(1), Goal("≥ 0.6x in memory", 0.6, row=f"memory-{name}"))
+    arguments = {
+        "count": count,
+        "qos": 1,
+        "w": PIPELINED,
+        "e": UNDELIVERED,
+        "payload": payload_bytes,
+        "durable": 1,
+    }
+    return (
+        Scenario(
+            f"durable-{name}",
+            f"durable sessions, QoS 1, {count} pairs, 10 outstanding, {size}",
+            Kind.MESSAGES,
+            "pairs",
+            arguments,
+            goals if judged else (),
+            quick=quick,
+            limits={"amqtt": None},
+        ),
+        Scenario(
+            f"memory-{name}",
+            f"the same, in memory ({count} pairs, {size})",
+            Kind.MESSAGES,
+            "pairs",
+            arguments,
+            quick=quick,
+            beside=f"durable-{name}",
+            limits={"amqtt": None, "mosquitto": None, "sink": None},
+        ),
+    )
 
 
 AMQTT_20 = Goal("≥ 20x amqtt", 20, "amqtt")
@@ -121,6 +160,10 @@ SCENARIOS = (
         (_mosquitto(1),),
         limits=WITHOUT_AMQTT,
     ),
+    *_durable(100, 16, judged=False, quick=False),
+    *_durable(1000, 16, judged=True, quick=True),
+    *_durable(100, 1024, judged=False, quick=False),
+    *_durable(1000, 1024, judged=True, quick=False),
     Scenario(
         "fanout-qos0",
         "fan-out 1 → 1000, QoS 0",
