@@ -1,5 +1,5 @@
-"""The real objects of flowguard in virtual time; empty so far.
+"""The real objects of flowguard in virtual time. Same seed, same bytes.
 
-This room will hold the event engine, links that delay and lose, clients with their retry policies,
-nodes with a service-time model, the scenarios, and the Parquet writer. Same seed, same bytes.
+- `engine`  virtual time: a heap of events
+- `draws`   chance by address: the same clients under every policy
 """
