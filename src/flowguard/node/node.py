@@ -16,9 +16,10 @@ from typing import final
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, Verdict, tell_nobody
+from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
+from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.protection import Protection
 from flowguard.node.publishing import Router
@@ -44,8 +45,6 @@ from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
-REFUSAL_S = 0.000_1
-"""What decoding and refusing a CONNECT takes of the loop, nominally: no clock here, seconds."""
 CONNECT_BYTES = 1_000
 """What a waiting CONNECT counts besides what the client put into it, bytes."""
 
@@ -74,7 +73,12 @@ class Node:
         self.hooks = hooks or Hooks()
         self.started_s = now_s
         flow = settings.flow
-        self.protection = Protection(flow, memory_limit_bytes, cluster, tell)
+        self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
+        self.sent = self.journal.sent
+        self.protection: Protection[ServerConnection] = Protection(
+            flow, memory_limit_bytes, cluster, tell
+        )
+        self.intake: Intake[ServerConnection] = Intake(self.protection, self.journal, self)
         self.window = self.protection.window
         self.gate = self.protection.gate
         self.input_budget = Budget(settings.node.input_bytes_max)
@@ -82,8 +86,6 @@ class Node:
         self.queue_budget = Budget(settings.node.queue_bytes_max)
         self.state_budget = Budget(settings.node.state_bytes_max)
         self.inflight = Inflight(Budget(settings.node.inflight_bytes_max), self.queue_budget)
-        self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
-        self.sent = self.journal.sent
         self.spills = False
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
@@ -101,7 +103,6 @@ class Node:
         self.publish = self.router.publish
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
-        self.draining = False
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.connections_count = 0
@@ -112,7 +113,6 @@ class Node:
         self._on_error = on_error
         self._claims: dict[str, ServerConnection] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
-        self._starved: dict[ServerConnection, None] = {}
 
     # --- connections -------------------------------------------------------------------------
 
@@ -140,8 +140,7 @@ class Node:
         elif self._clients_count >= self.settings.node.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
-            verdict = self.gate.offer(connection, self._arrival(packet), now_s)
-            self._on_verdict(connection, verdict, now_s)
+            self.intake.connect(connection, self._arrival(packet), now_s)
 
     def _arrival(self, packet: Connect) -> Arrival:
         session = self.registry.sessions.get(packet.client_id)
@@ -155,14 +154,13 @@ class Node:
         on_their_way = self.gate.in_process + self.gate.buffered + len(self._exchanges)
         return self.connected_count + on_their_way
 
-    def _on_verdict(self, connection: ServerConnection, verdict: Verdict, now_s: float) -> None:
-        if verdict is Verdict.ADMIT:
-            self._authenticate(connection, now_s)
-        elif verdict is Verdict.REJECT:
-            connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
-            self.gate.spent(REFUSAL_S, now_s)
-        elif verdict is Verdict.DROP:
-            connection.end(None, now_s)
+    def turn_away(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`."""
+        connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
+
+    def drop(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`."""
+        connection.end(None, now_s)
 
     def _retry_after(self, connection: ServerConnection) -> Properties:
         """When a 5.0 client had better come back (design/overload.md 6.6)."""
@@ -173,7 +171,8 @@ class Node:
             return NO_PROPERTIES  # The policy does not know.
         return Properties(user_properties=(("retry-after-ms", str(after_ms)),))
 
-    def _authenticate(self, connection: ServerConnection, now_s: float) -> None:
+    def admit(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`: authenticate, then claim the client id."""
         packet = connection.connect_packet
         assert packet is not None
         if self.hooks.authenticator is not None:
@@ -344,8 +343,7 @@ class Node:
     ) -> None:
         self.connected_count -= 1
         self.wheel.forget(connection)
-        self._starved.pop(connection, None)
-        self.protection.left(connection)
+        self.intake.left(connection)
         self._exchanges.pop(connection, None)
         session = connection.session
         assert session is not None
@@ -411,74 +409,35 @@ class Node:
         self.journal.note(op)
 
     def paused(self, connection: ServerConnection, now_s: float) -> None:
-        if self.window.closed:
-            self._starved[connection] = None
-        else:
-            self.protection.paused(connection, now_s)
+        self.intake.paused(connection, now_s)
 
     # --- time --------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
-        """Once per turn: CONNECTs that waited, sockets that had to wait for the whole node."""
-        if self.gate.is_ready:
-            self._admit_waiting(now_s)
-        self.window.closed = self._admits_nothing
-        if self.window.shared:
-            self.protection.take_turns(now_s)
-        if self._starved and not self.window.closed:
-            starved, self._starved = self._starved, {}
-            for connection in starved:
-                connection.schedule()
-
-    def _admit_waiting(self, now_s: float) -> None:
-        for _ in range(self.gate.limit):  # Who is refused makes room at once: not all in one turn.
-            waiting = self.gate.admit_next(now_s)
-            if waiting is None:
-                break
-            connection, verdict = waiting
-            try:
-                self._on_verdict(connection, verdict, now_s)
-            except Exception as error:
-                self.failed(connection, error, now_s)
+        """Once per turn: whoever waited and may go on."""
+        self.intake.turn(now_s)
 
     def next_batch(self, now_s: float) -> Batch | None:
         """What the journal wants committed now; `committed` follows. None: nothing, or not yet."""
-        batch = self.journal.take(now_s)
-        if batch is not None and batch.continuations:
-            # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
-            self.protection.observer.started(now_s - batch.until_s)
-        return batch
+        return self.intake.next_batch(now_s)
 
     def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
-        observer = self.protection.observer
-        observer.committed(latency_s, now_s)
-        count = len(batch.continuations)
-        observer.finished(count, count * (now_s - batch.since_s))
-        self.journal.complete(batch, now_s)
+        self.intake.committed(batch, now_s, latency_s)
 
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        return bool(
-            self.runnable
-            or self.dirty
-            or self.gate.is_ready
-            or (self._starved and not self._admits_nothing)
-            or (self.window.shared and self.protection.is_ready)
-        )
+        return bool(self.runnable or self.dirty or self.intake.has_work)
 
     @property
-    def _admits_nothing(self) -> bool:
-        return self.draining or self.journal.is_full
+    def draining(self) -> bool:
+        """Whether the node admits nothing any more because it is about to end."""
+        return self.intake.draining
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms: deadlines and the window."""
-        observer = self.protection.observer
-        observer.waiting(self.journal.waiting_s(now_s))
-        observer.committing(self.journal.committing_s(now_s))
-        self._admit_waiting(now_s)
-        self.protection.tick(now_s)
+        self.intake.tick(now_s)
         self.timers.fire(now_s)
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)
@@ -503,7 +462,7 @@ class Node:
 
     def drain(self, now_s: float) -> None:
         """Admit nothing from now on and refuse who waits outside; what is in process goes on."""
-        self.draining = True
+        self.intake.draining = True
         while (connection := self.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
 

@@ -7,7 +7,7 @@ them together have as much in process as the node may, and the gate for CONNECTs
 """
 
 from collections import deque
-from typing import Final, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow import (
@@ -15,6 +15,7 @@ from flowguard.flow import (
     FairPool,
     Gate,
     Grant,
+    InflightWindow,
     NodeWindow,
     Observer,
     Policy,
@@ -24,7 +25,6 @@ from flowguard.flow import (
     tell_nobody,
 )
 from flowguard.flow.policies import WITH_BUDGETS
-from flowguard.session.connection import ServerConnection
 
 DECISIONS_MAX: Final = 256
 ROUNDING: Final = 1e-9
@@ -36,8 +36,33 @@ BYTES_SHARE: Final = 0.25
 """Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
 
 
+class Windowed(Protocol):
+    """Has a window."""
+
+    @property
+    def window(self) -> InflightWindow: ...
+
+
+class Guarded(Protocol):
+    """What protection has to know of a conversation; hashable by identity."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose share it takes while clients take turns; does not change once it is connected."""
+
+    @property
+    def inbound(self) -> Windowed | None:
+        """Its window; None: it is no client yet, or any more."""
+
+    def schedule(self) -> None:
+        """Be run again in the next turn: there may be room now."""
+
+
+C = TypeVar("C", bound=Guarded)
+
+
 @final
-class Protection:
+class Protection(Generic[C]):
     """One per node; `settings.policy` decides, `settings.shadow_policy` watches."""
 
     __slots__ = (
@@ -63,15 +88,15 @@ class Protection:
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
     ) -> None:
-        policy: Policy[ServerConnection] = make_policy(settings.policy, settings, cluster, tell)
-        self.shadow: Shadow[ServerConnection] | None = None
+        policy: Policy[C] = make_policy(settings.policy, settings, cluster, tell)
+        self.shadow: Shadow[C] | None = None
         if settings.shadow_policy is not None:
             shadow: Policy[int] = make_policy(settings.shadow_policy, settings)
             policy = self.shadow = Shadow(policy, shadow)
         self.policy = policy
-        self.gate: Gate[ServerConnection] = policy.gate
+        self.gate: Gate[C] = policy.gate
         self.observer = Observer()
-        self.pool: FairPool[ServerConnection] = FairPool()
+        self.pool: FairPool[C] = FairPool()
         self._memory_limit_bytes = memory_limit_bytes
         self._bytes_max = settings.unfinished_bytes_max or int(BYTES_SHARE * memory_limit_bytes)
         if settings.policy in WITH_BUDGETS:
@@ -85,7 +110,7 @@ class Protection:
         self.decisions: deque[tuple[float, Grant]] = deque(maxlen=DECISIONS_MAX)
         """When, and what: one entry per change of the window."""
         self._carry = 0.0
-        self._rationed: dict[ServerConnection, None] = {}
+        self._rationed: dict[C, None] = {}
         """Who has spent its credits of this round (`Grant.credits`)."""
 
     def observe_memory(self, resident_bytes: int) -> None:
@@ -123,7 +148,7 @@ class Protection:
 
     # --- clients that wait for the whole node ------------------------------------------------
 
-    def paused(self, connection: ServerConnection, now_s: float) -> None:
+    def paused(self, connection: C, now_s: float) -> None:
         """A client has packets and no room, though the node is not closed."""
         inbound = connection.inbound
         assert inbound is not None
@@ -137,7 +162,7 @@ class Protection:
             assert self.window.credits is not None
             self._rationed[connection] = None
 
-    def left(self, connection: ServerConnection) -> None:
+    def left(self, connection: C) -> None:
         """A client is gone; its packets in process are settled when their work is done."""
         self.pool.leave(connection)
         self._rationed.pop(connection, None)
