@@ -114,6 +114,11 @@ class Queue:
         raise NotImplementedError
 
     @property
+    def needs_record(self) -> bool:
+        """The last record does not say how things are."""
+        raise NotImplementedError
+
+    @property
     def pending_forgets(self) -> list[bytes]:
         """Shared payloads that a dropped queue would have forgotten with its next record."""
         raise NotImplementedError

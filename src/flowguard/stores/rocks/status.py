@@ -169,6 +169,10 @@ class StatusQueue(Queue):
         return False
 
     @property
+    def needs_record(self) -> bool:
+        return False
+
+    @property
     def pending_forgets(self) -> list[bytes]:
         return []
 

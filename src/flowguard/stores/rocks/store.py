@@ -261,7 +261,7 @@ class RocksStore:
 
     def _write_all(self) -> None:
         engine = self._engine
-        queues = list(self._sessions.queues.values())
+        queues = [queue for queue in self._sessions.queues.values() if queue.needs_record]
         for start in range(0, len(queues), CLOSE_QUEUES):
             work = self._builder.work()
             for queue in queues[start : start + CLOSE_QUEUES]:

@@ -12,6 +12,7 @@ a little older than the entries: what was settled since comes again, nothing els
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import Final, final
@@ -52,8 +53,10 @@ class WindowQueue(Queue):
     __slots__ = (
         "_ahead",
         "_forgets",
+        "_is_exact",
         "_mark",
         "_prefix",
+        "_recorded_pos",
         "_released",
         "_runs",
         "_settled",
@@ -74,6 +77,10 @@ class WindowQueue(Queue):
         """Rows up to here are deleted."""
         self._mark = 0
         """The durable bound of `sent_pos`."""
+        self._is_exact = True
+        """It is what was sent, no more."""
+        self._recorded_pos = 1
+        """`next_pos` in the record."""
         self._ahead = 0
         """What a batch under way says was sent, where that is beyond the mark."""
         self._forgets: list[bytes] | None = None
@@ -89,6 +96,12 @@ class WindowQueue(Queue):
     @property
     def is_untidy(self) -> bool:
         return self.lo > self._trimmed
+
+    @property
+    def needs_record(self) -> bool:
+        if not self._is_exact or self._mark != self.sent_pos:
+            return True
+        return self.waiting or self._recorded_pos != self.next_pos
 
     def _is_settled(self, pos: int) -> bool:
         if pos <= self.lo or (self._settled and pos in self._settled):
@@ -134,6 +147,7 @@ class WindowQueue(Queue):
         work.sent.append((self, pos))
         if pos > self._mark:
             if pos > self._ahead:
+                work.undo.append(partial(setattr, self, "_ahead", self._ahead))
                 self._ahead = pos
             work.records.append(self)
 
@@ -170,9 +184,7 @@ class WindowQueue(Queue):
 
     def write_record(self, work: Work, *, tidy: bool = False, last: bool = False) -> None:
         mark, sent_pos = self._mark, max(self.sent_pos, self._ahead)
-        if last:
-            mark = self.sent_pos
-        elif not self.connected:
+        if last or not self.connected:
             mark = sent_pos
         elif sent_pos > mark:
             mark = sent_pos + SENT_AHEAD
@@ -200,6 +212,8 @@ class WindowQueue(Queue):
 
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
         self._mark = mark
+        self._is_exact = mark == max(self.sent_pos, self._ahead)
+        self._recorded_pos = self.next_pos
         self._trimmed = trimmed
         self._ahead = 0
         if forgets:
@@ -266,7 +280,7 @@ class WindowQueue(Queue):
     # --- the record ---------------------------------------------------------------------------
 
     def _encode(self, mark: int, trimmed: int) -> bytes:
-        flags = _EXACT if mark == self.sent_pos else 0
+        flags = _EXACT if mark == max(self.sent_pos, self._ahead) else 0
         head = _RECORD.pack(
             _VERSION, flags, self.next_pos, mark, self.lo, trimmed, self.count, self.size_bytes
         )
@@ -288,12 +302,12 @@ class WindowQueue(Queue):
         return b"".join(parts)
 
     def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
-        exact = True
         if record is not None:
-            exact = self._decode(record)
+            self._is_exact = self._decode(record)
+        self._recorded_pos = self.next_pos
         if not clean:
             self._count_entries(engine)
-        self.sent_pos = self._mark if exact else min(self._mark, self.next_pos - 1)
+        self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
 
     def _decode(self, record: bytes) -> bool:
         try:

@@ -246,6 +246,24 @@ def test_what_is_settled_while_entries_are_looked_at_is_counted_once(
     assert payloads_of(again) == 0
 
 
+def test_what_was_settled_before_a_start_refers_to_nothing(
+    store: RocksStore, open_store: Open
+) -> None:
+    """Its rows are still there: something before them is not settled."""
+    store.commit([Append(client_id, 1, delivery()) for client_id in CLIENTS[:4]])
+    appended(store, CLIENTS[:4], bytes(600), pos=2)
+    store.commit([Settle(CLIENTS[0], 2), Settle(CLIENTS[1], 2)])
+    store.commit([Release(CLIENTS[2], 2, packet_id_of(2, 2))])
+    store.close()
+    again = open_store()
+    finish(again)
+    assert payloads_of(again) == 1
+    again.commit([Settle(CLIENTS[3], 2)])
+    finish(again)
+    assert payloads_of(again) == 0
+    assert [len(queue_of(again, client_id)) for client_id in CLIENTS[:4]] == [1, 1, 2, 1]
+
+
 def test_a_message_nobody_refers_to_is_found_after_a_start(
     store: RocksStore, open_store: Open
 ) -> None:
