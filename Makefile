@@ -13,7 +13,7 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo test check spec bench bench-overload scoreboard lint compile
+.PHONY: help venv serve demo test check spec bench bench-store bench-overload scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -51,6 +51,9 @@ spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 
 bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fetch, restart, drift (make bench has it too)
+	@$(PY) -m benchmarks.store $(ARGS)
 
 bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.overload --compiled $(ARGS)

@@ -16,4 +16,5 @@ threads), which survives other processes better than a rate by the clock does.
 - `runner`      one broker, one scenario, one sample; refuses data that cannot be right
 - `results`     medians, ratios, verdicts
 - `report`      the tables: in the terminal and as Markdown
+- `store`       the RocksDB store by itself, at the end of every full run
 """

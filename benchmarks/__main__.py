@@ -21,6 +21,9 @@ from .peers import BROKERS
 from .results import BUILDS, OURS, Results, Verdict
 from .runner import Bench, Sample
 from .scenarios import SCENARIOS, Scenario, find
+from .store.conditions import Conditions
+from .store.run import PARTS
+from .store.run import run as run_store
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 FULL_SECONDS, FULL_REPEAT = 4.0, 3
@@ -45,6 +48,8 @@ def main(
 ) -> None:
     """Measures flowguard beside Mosquitto and amqtt, on this machine, in one run.
 
+    Without --only its store by itself, too (python -m benchmarks.store).
+
     Exit status 1: flowguard could not be measured, or gave data that cannot be right (with
     --strict: or missed a goal).
     """
@@ -63,8 +68,9 @@ def main(
     with machine.pinned(cores.generator if cores else None):  # keep off the broker's core
         samples = run_all(bench, [BROKERS[name] for name in versions], chosen, repeat)
     results = Results(chosen, samples)
+    command = " ".join(["python -m benchmarks", *without_page(sys.argv[1:])])
     origin = report.Origin(
-        command=" ".join(["python -m benchmarks", *without_page(sys.argv[1:])]),
+        command=command,
         date=datetime.now(UTC).date().isoformat(),
         machine=machine.describe(),
         pinned=cores is not None,
@@ -79,8 +85,13 @@ def main(
     if write:
         report.write(page, report.markdown(results, origin))
         console.print(f"written: {page}")
-    missed = strict and any(judged.verdict is not Verdict.PASS for _, judged in results.judged())
-    if results.ours_failed() or OURS in missing or missed:
+    measured, passed = True, True
+    if not only:
+        conditions = Conditions(cores, quick)
+        to_page = page if write else None
+        measured, passed = run_store(list(PARTS), conditions, console, to_page, command)
+    passed &= all(judged.verdict is Verdict.PASS for _, judged in results.judged())
+    if results.ours_failed() or OURS in missing or not measured or (strict and not passed):
         raise typer.Exit(1)
 
 

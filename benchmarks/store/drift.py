@@ -1,0 +1,189 @@
+"""How long the event loop is away under load, while RocksDB flushes and compacts.
+
+Pairs with durable sessions, as many messages as they can. Whoever asks the loop to be woken in
+2 ms notes how late that was: work of the loop itself, the interpreter's lock in the hands of the
+commit thread, or the core in the hands of RocksDB's threads. The same load without a disk shows
+how much of it is the load's.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import machine
+from benchmarks.brokers import Broker, Running
+from benchmarks.build import build
+from benchmarks.overload.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.overload.subject import ROOT
+from benchmarks.peers import COMPILED
+from benchmarks.runner import BadData, number, parse_line, refuse_errors
+from benchmarks.scenarios import PIPELINED, UNDELIVERED
+
+from .conditions import Conditions
+
+KEY: Final = "drift"
+SECONDS: Final = 10.0
+WARMUP_S: Final = 1.5
+PAYLOAD_BYTES: Final = 1024
+PAIRS: Final = (100, 1_000)
+STORES: Final = ("memory", "rocks")
+WRITE_BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""Less than by default: tables are written, and compacted, all the time."""
+BOUND_MS: Final = 20.0
+EVENTS: Final = {"flushes": '"flush_finished"', "compactions": '"compaction_finished"'}
+"""What RocksDB writes into its log."""
+
+
+@dataclass(frozen=True)
+class Watched(Broker):
+    """The flowguard of `benchmarks.store.broker`."""
+
+    store: str = "rocks"
+    compiled: bool = True
+    settings: dict[str, str] = field(default_factory=dict)
+
+    name = "flowguard"
+    reports_port = True
+
+    def prepare(self) -> str:
+        return ""
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        source = COMPILED if self.compiled else ROOT / "src"
+        variables = {
+            "PYTHONPATH": f"{source}:{ROOT}",
+            "FLOWGUARD_STORE__KIND": self.store,
+            "FLOWGUARD_STORE__WRITE_BUFFER_BYTES": str(WRITE_BUFFER_BYTES),
+            **self.settings,
+        }
+        words = [f"{name}={text}" for name, text in variables.items()]
+        program = [sys.executable, "-m", "benchmarks.store.broker"]
+        return ["env", *words, *program, "--data", str(folder / "data")]
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One run; `late_ms` ascending."""
+
+    store: str
+    pairs: int
+    late_ms: tuple[float, ...]
+    denied_ms: float
+    """Of the latest: how long the kernel gave the loop's core to others."""
+    messages_per_s: float
+    events: dict[str, int]
+
+    def share_ms(self, share: float) -> float:
+        return self.late_ms[min(int(share * len(self.late_ms)), len(self.late_ms) - 1)]
+
+
+@dataclass(frozen=True)
+class Drifts:
+    """Of every load and store."""
+
+    seconds: float
+    runs: tuple[Drift, ...]
+
+    def report(self) -> Report:
+        header = (
+            *("pairs", "store", "in + out /s", *EVENTS),
+            *("away p50 ms", "p99 ms", "max ms", "core denied meanwhile ms"),
+        )
+        rows = []
+        for run in self.runs:
+            late = (f"{run.share_ms(share):.1f}" for share in (0.5, 0.99, 1.0))
+            events = (str(run.events[event]) for event in EVENTS)
+            head = f"{run.pairs:,}", run.store, f"{run.messages_per_s:,.0f}"
+            rows.append((*head, *events, *late, f"{run.denied_ms:.1f}"))
+        return Report(
+            KEY,
+            "Store: how long the event loop is away",
+            f"Pairs with durable sessions, QoS 1, {PIPELINED} outstanding, {PAYLOAD_BYTES} bytes, "
+            f"as fast as they can, for {self.seconds:g} s; tables of "
+            f"{WRITE_BUFFER_BYTES // 1024**2} MiB, so that RocksDB compacts all the time.",
+            tuple(self._checks()),
+            (Grid(header, tuple(rows)),),
+        )
+
+    def _checks(self) -> list[Check]:
+        checks = []
+        for run in self.runs:
+            if run.store != "memory":
+                what = f"loop away, {run.pairs:,} pairs, max"
+                checks.append(at_most(what, run.share_ms(1), BOUND_MS, " ms"))
+                idle = sum(not count for count in run.events.values())
+                what = f"the test bites: kinds of {' and '.join(EVENTS)} that never happened"
+                checks.append(none_of(what, idle))
+        return checks
+
+
+def generate(running: Running, pairs: int, seconds: float, core: int | None) -> dict[str, Any]:
+    """Runs the generator; its result, and when its measured window began and ended."""
+    options = {
+        "port": running.port,
+        "broker-pid": running.pid,
+        "count": pairs,
+        "qos": 1,
+        "w": PIPELINED,
+        "e": UNDELIVERED,
+        "payload": PAYLOAD_BYTES,
+        "durable": 1,
+        "warmup": WARMUP_S,
+        "seconds": seconds,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
+    found: dict[str, Any] = {}
+    with (
+        machine.pinned(core),
+        subprocess.Popen(
+            [str(build("loadgen")), "pairs", *words], stdout=subprocess.PIPE, text=True
+        ) as generator,
+    ):
+        assert generator.stdout is not None
+        for line in generator.stdout:
+            event = parse_line(line)
+            found |= event | {f"{event['event']}_at_s": time.monotonic()}
+    if found.get("event") != "result":
+        raise BadData("the generator gave no result")
+    refuse_errors(found)
+    return found
+
+
+def measure_one(conditions: Conditions, store: str, pairs: int, seconds: float) -> Drift:
+    broker = Watched(store=store, compiled=(COMPILED / "flowguard").is_dir())
+    with broker.running(conditions.broker_core, KEY) as running:
+        found = generate(running, pairs, seconds, conditions.generator_core)
+        log = running.log.parent / "data" / "LOG"
+        text = log.read_text(errors="replace") if store != "memory" else ""
+        lines = running.log.read_text(errors="replace").splitlines()
+    rows = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    looks = [
+        look
+        for row in rows
+        if found["start_at_s"] <= row["at_s"] <= found["end_at_s"]
+        for look in zip(row["late_ms"], row["denied_ms"], strict=True)
+    ]
+    if not looks:
+        raise BadData("the broker did not say how late it was")
+    return Drift(
+        store,
+        pairs,
+        tuple(sorted(late_ms for late_ms, _ in looks)),
+        max(looks)[1],
+        (number(found, "accepted") + number(found, "delivered")) / number(found, "window_s"),
+        {event: text.count(sign) for event, sign in EVENTS.items()},
+    )
+
+
+def measure(conditions: Conditions) -> Drifts:
+    seconds = SECONDS / 4 if conditions.quick else SECONDS
+    return Drifts(
+        seconds,
+        tuple(
+            measure_one(conditions, store, pairs, seconds) for pairs in PAIRS for store in STORES
+        ),
+    )

@@ -1,0 +1,112 @@
+"""Every part of the store's benchmark, short and real; and how it is judged."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.build import Unavailable, build
+from benchmarks.peers import BROKERS
+from benchmarks.results import OURS
+from benchmarks.store import drift, fetch, layouts, reconnect, restart
+from benchmarks.store.conditions import Conditions
+from benchmarks.store.filling import add_sessions, conversation, open_store
+from benchmarks.store.layouts import Layouts, Spent
+from benchmarks.store.run import PARTS, run
+from flowguard.records import Append, Sent, Settle
+
+SHORT = Conditions(None, quick=True)
+
+
+def test_a_conversation_appends_sends_and_settles_every_message_once() -> None:
+    batches = list(conversation(3, 20, batch=5))
+    everything = [op for ops in batches for op in ops]
+    appended = [(op.client_id, op.pos) for op in everything if isinstance(op, Append)]
+    assert sorted(appended) == sorted(set(appended))
+    assert [(op.client_id, op.pos) for op in everything if isinstance(op, Settle)] == appended
+    sent = {op.client_id: op.pos for op in everything if isinstance(op, Sent)}
+    assert sent == dict(appended)
+
+
+def test_a_settled_conversation_leaves_nothing_in_the_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "data")
+    add_sessions(store, 3)
+    for ops in conversation(3, 20, batch=5):
+        store.commit(ops)
+    assert [record.unsettled_count for record in store.sessions()] == [0, 0, 0]
+    store.close()
+
+
+def test_engine_time_is_a_part_of_what_a_commit_takes() -> None:
+    spent = layouts.measure_one(layouts.ON_TRIAL, 2_000)
+    assert spent.engine_us > 0
+    assert spent.python_us > 0
+
+
+@pytest.mark.parametrize(
+    ("engine_us", "passed"),
+    [
+        ({"window": 1.0, "status": 2.0}, True),
+        ({"window": 1.1, "status": 2.0}, False),
+        ({"window": 1.0}, None),
+    ],
+)
+def test_a_layout_is_judged_by_engine_time_alone(
+    engine_us: dict[str, float], passed: bool | None
+) -> None:
+    runs = {layout: [Spent(spent_us, 100.0, 0.0)] for layout, spent_us in engine_us.items()}
+    (check,) = Layouts(1, runs).report().checks
+    assert check.passed is passed
+
+
+@pytest.mark.slow
+def test_pages_are_fetched_complete_behind_a_history() -> None:
+    latencies = fetch.measure_one(queues=7, settled=1_000, fetches=20)
+    assert len(latencies.sorted_ms) == 20
+    assert latencies.share_ms(0.5) <= latencies.share_ms(0.99) == latencies.sorted_ms[-1]
+
+
+@pytest.mark.slow
+def test_who_comes_back_gets_everything_in_order() -> None:
+    delivered = reconnect.measure_one(BROKERS[OURS], SHORT, messages=1_200, payload_bytes=16)
+    assert 0 < delivered.first_s < delivered.all_s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", restart.SIGNALS)
+def test_all_messages_are_there_after_a_restart(tmp_path: Path, before: str) -> None:
+    folder = tmp_path / before
+    restart.fill(folder, 10, restart.SIGNALS[before])
+    assert restart.start_here(folder, 10 * restart.SESSIONS) > 0
+    assert restart.start_process(BROKERS[OURS], folder, None) > 0
+
+
+@pytest.mark.slow
+def test_the_loop_says_how_late_it_is_while_rocksdb_compacts() -> None:
+    try:
+        build("loadgen")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    run = drift.measure_one(SHORT, "rocks", pairs=10, seconds=0.5)
+    assert run.late_ms
+    assert run.messages_per_s > 0
+    assert set(run.events) == {"flushes", "compactions"}
+    report = drift.Drifts(0.5, (run, replace(run, store="memory"))).report()
+    assert len(report.checks) == 2, "memory is there for comparison only"
+
+
+@pytest.mark.slow
+def test_a_part_is_shown_and_written_into_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "SETTLED", 100)
+    page = tmp_path / "page.md"
+    page.write_text("# Benchmarks\n")
+    for _ in range(2):
+        measured, _ = run([fetch.KEY], SHORT, Console(quiet=True), page, "a command")
+        assert measured
+    text = page.read_text()
+    assert text.count("<!-- store fetch: begin") == text.count("<!-- store fetch: end") == 1
+    assert "p99" in text
+    assert set(PARTS) == {"layouts", "fetch", "reconnect", "restart", "drift"}
