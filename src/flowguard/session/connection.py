@@ -385,6 +385,8 @@ class ServerConnection:
         if state is CONNECTED:
             packet = Disconnect(reason, properties)
         else:
+            if reason is ReasonCode.SERVER_SHUTTING_DOWN:
+                reason = ReasonCode.SERVER_UNAVAILABLE  # No CONNACK may say the other.
             packet = Connack(False, reason, properties)
         if not self.outbound.write_packet(packet) and why:
             self._say_goodbye(state, reason, "")

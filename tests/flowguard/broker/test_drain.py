@@ -10,9 +10,11 @@ import pytest
 import trio
 
 from flowguard.broker.server import Running
-from flowguard.codec.packets import Connack, Disconnect, Puback
+from flowguard.codec.packets import Auth, Connack, Disconnect, Puback
 from flowguard.errors import StoreError
+from flowguard.node.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
+from tests.support.authentication import TwoSteps
 from tests.support.real import (
     SlowStore,
     Wire,
@@ -66,6 +68,18 @@ async def test_what_is_in_process_is_finished_and_acknowledged_first() -> None:
         for number in range(1, 11):
             assert (await publisher.expect(Puback)).packet_id == number
         await told_to_leave(publisher)
+
+
+@pytest.mark.spec("MQTT-3.2.2-8")
+async def test_who_is_still_authenticating_is_told_what_a_connack_may_say() -> None:
+    async with broker(hooks=Hooks(methods={"steps": TwoSteps})) as running:
+        wire = await open_wire(running)
+        await wire.send(connect_packet("c", authentication_method="steps"))
+        await wire.expect(Auth)
+        running.stop.set()
+        assert await wire.expect(Connack) == Connack(False, ReasonCode.SERVER_UNAVAILABLE)
+        assert await wire.receive() is None
+        await wire.close()
 
 
 async def test_connects_in_process_are_answered_and_those_that_wait_are_refused() -> None:
