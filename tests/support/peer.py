@@ -15,9 +15,9 @@ lost), `cut_uplink` (what the peer sends from now on is lost), `wire.reads`.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
@@ -33,6 +33,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsuback,
     Unsubscribe,
+    Will,
 )
 from flowguard.types import (
     MQTT_5,
@@ -42,9 +43,27 @@ from flowguard.types import (
     ReasonCode,
     SubscriptionOptions,
 )
-from tests.support.stage import Client, Stage
 
 BUSY = (ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE)
+
+
+class Wire(Protocol):
+    """One connection, as a peer uses it: `stage.Client`, or a socket."""
+
+    inbox: list[Packet]
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def send_bytes(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Opens(Protocol):
+    """Where connections come from."""
+
+    def open(self, version: int) -> Wire: ...
 
 
 class Presence(Enum):
@@ -68,17 +87,21 @@ class Outgoing:
 class Peer:
     """One client id; see the module."""
 
-    stage: Stage
+    stage: Opens
     client_id: str
     version: int = MQTT_5
     expiry_s: int = 0xFFFF_FFFF
     receive_maximum: int = 65_535
+    packet_id_max: int = 65_535
+    """Small: an identifier is used again soon after its exchange is over."""
+    will: Will | None = None
+    """Of the next CONNECT."""
     on_delivered: Callable[["Peer", Publish], None] = lambda peer, publish: None
     on_acknowledged: Callable[["Peer", Publish], None] = lambda peer, publish: None
     on_session_lost: Callable[["Peer"], None] = lambda peer: None
     """Called when the server's session is over, or may be."""
 
-    wire: Client | None = None
+    wire: Wire | None = None
     online: bool = False
     must_start_clean: bool = False
     """True while our half of the session is gone and the server's may still be there."""
@@ -132,7 +155,9 @@ class Peer:
             properties = Properties(
                 session_expiry_interval=self.expiry_s, receive_maximum=self.receive_maximum
             )
-        self._send(Connect(self.client_id, self.version, clean, properties=properties))
+        self._send(
+            Connect(self.client_id, self.version, clean, will=self.will, properties=properties)
+        )
 
     def close(self, last_bytes: bytes = b"") -> None:
         """The connection breaks; what was not received is lost."""
@@ -142,6 +167,12 @@ class Peer:
             if last_bytes:
                 wire.send_bytes(last_bytes)
             wire.close()
+
+    def give_up(self) -> None:
+        """The connection breaks and our half of the session is gone: the next one starts clean."""
+        self.close()
+        self.must_start_clean = True
+        self._forget()
 
     def lost(self) -> None:
         """The server is killed, and may have forgotten what it had just sent."""
@@ -175,12 +206,12 @@ class Peer:
         self.pubrecs.clear()
         self.pubcomps.clear()
         self.asked.clear()
-        if not self._is_durable:
+        if not self.is_durable:
             self.presence = Presence.ABSENT
             self._forget()
 
     @property
-    def _is_durable(self) -> bool:
+    def is_durable(self) -> bool:
         return self.expiry_s > 0 and (self.version == MQTT_5 or not self._clean)
 
     def _forget(self) -> None:
@@ -214,7 +245,7 @@ class Peer:
 
     def next_packet_id(self) -> int:
         while True:
-            self._packet_id = self._packet_id % 65_535 + 1
+            self._packet_id = self._packet_id % self.packet_id_max + 1
             if self._packet_id not in self.unacked and self._packet_id not in self.asked:
                 return self._packet_id
 
@@ -228,7 +259,9 @@ class Peer:
         packets: list[Packet] = []
         for message in messages:
             packet_id = self.next_packet_id() if message.qos else 0
-            packet = Publish(message.topic, message.payload, message.qos, packet_id=packet_id)
+            packet = Publish(
+                message.topic, message.payload, message.qos, message.retain, packet_id=packet_id
+            )
             if packet_id:
                 self.unacked[packet_id] = Outgoing(packet)
             packets.append(packet)
@@ -348,7 +381,7 @@ class Peer:
             self._forget()
         self.must_start_clean = False
         self.online = True
-        self.presence = Presence.PRESENT if self._is_durable else Presence.ABSENT
+        self.presence = Presence.PRESENT if self.is_durable else Presence.ABSENT
         self.server_receive_maximum = packet.properties.receive_maximum or 65_535
         self._repeat()
 
@@ -360,9 +393,7 @@ class Peer:
             if outgoing.released:
                 again.append(Pubrel(packet_id))
             else:
-                again.append(
-                    Publish(publish.topic, publish.payload, publish.qos, False, True, packet_id)
-                )
+                again.append(replace(publish, dup=True))
         if again:
             self._send(*again)
 
@@ -398,12 +429,12 @@ class Peer:
 
     # --- invariants --------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """What must hold whenever nothing moves."""
+    def check(self, inflight_max: int) -> None:
+        """What must hold whenever nothing moves; `inflight_max`: of the server's settings."""
         if self.wire is None:
             return
         coming = sum(isinstance(packet, Publish) and packet.qos > 0 for packet in self.wire.inbox)
-        limit = self.stage.node.settings.session.inflight_max
+        limit = inflight_max
         if self.version == MQTT_5:
             limit = min(limit, self.receive_maximum)
         assert len(self.in_flight) + coming <= limit

@@ -258,7 +258,7 @@ class OwnSubscription(RuleBasedStateMachine):
     @invariant()
     def nobody_exceeds_a_limit(self) -> None:
         for peer in self.peers:
-            peer.check()
+            peer.check(self.stage.node.settings.session.inflight_max)
             inbound = peer.wire.connection.inbound if peer.wire is not None else None
             assert inbound is not None
             assert inbound.window.in_process <= 1

@@ -264,7 +264,7 @@ class Sessions(RuleBasedStateMachine):
             return
         node = self.stage.node
         for peer in self.peers:
-            peer.check()
+            peer.check(node.settings.session.inflight_max)
         assert set(node.counters.dropped) <= QOS_0_REASONS
         check_budgets(node, [p.wire.connection for p in self.peers if p.wire is not None])
         limit = max(self.limit_before, node.window.limit)
