@@ -315,6 +315,7 @@ def test_a_released_position_owes_pubrel_until_it_is_settled(bench: Bench) -> No
     packet_id = packet_id_of(3, 2)
     bench.store.commit([PutSession("c", 10, None), Append("c", 3, sent), Sent("c", 3)])
     bench.store.commit([Release("c", 3, packet_id)])
+    assert session_of(bench.store).sent_pos >= 3
     bench.reopen()
     assert queue_of(bench.store) == [(3, packet_id, None)]
     bench.store.commit([Settle("c", 3)])

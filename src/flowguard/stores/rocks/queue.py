@@ -58,7 +58,7 @@ class Queue:
         raise NotImplementedError
 
     def release(self, work: "Work", pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        """The message is the client's; ignored where it is settled or was released before."""
+        """The message is the client's, and was sent; ignored if it is settled or was released."""
         raise NotImplementedError
 
     def settle(self, work: "Work", pos: int, delivery: Delivery | None) -> None:

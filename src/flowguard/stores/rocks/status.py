@@ -126,6 +126,8 @@ class StatusQueue(Queue):
         row = self._rows.get(pos)
         if row is None or row.status == RELEASED:
             return
+        self.sent(work, pos)
+        row = self._rows[pos]
         released = Row(RELEASED, row.uid, packet_id)
         work.batch.delete(self._key(row), work.handle)
         self._put(work, pos, released, b"")

@@ -168,6 +168,7 @@ class WindowQueue(Queue):
             self._forget(place)
         work.undo.append(lambda: self._unrelease(pos, size_bytes, forgets))
         work.records.append(self)
+        self.sent(work, pos)
 
     def _unrelease(self, pos: int, size_bytes: int, forgets: bool) -> None:
         assert self._released is not None
