@@ -111,10 +111,10 @@ class Builder:
                 queue.write_record(work, tidy=queue in quiet)
         if work.forgotten:
             self._payloads.delete_forgotten(work)
-        ceiling = self._clock.ceiling_due
-        if ceiling is not None:
-            work.batch.put(HLC_KEY, ceiling.to_bytes(8, "big"), self._engine.meta.handle)
-            work.ceiling = ceiling
+        clock = self._clock
+        if clock.hlc != clock.written:
+            work.batch.put(HLC_KEY, clock.hlc.to_bytes(8, "big"), self._engine.meta.handle)
+            work.hlc = clock.hlc
 
     def take_back(self, work: Work) -> None:
         """The batch was not written: nothing has happened."""
@@ -129,8 +129,8 @@ class Builder:
             pending.recorded(queue)
         if work.forgotten:
             self._payloads.forget(work)
-        if work.ceiling:
-            self._clock.ceiling = work.ceiling
+        if work.hlc:
+            self._clock.written = work.hlc
         self._sessions.counter_written()
         pending.advance()
         for queue, pos in work.sent:

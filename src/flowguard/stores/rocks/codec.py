@@ -5,8 +5,10 @@ Writers trust us. Readers find what a writer wrote, or raise `CorruptionError`.
     message   u8 version, u8 flags (0-1 QoS, 2 retain, 3 properties), u16 topic length, topic,
               properties as on the wire, payload
     entry     u8 version and kind, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
-              u32 size, uid: u64 clock, u32 node; f64 expiry; count and identifiers, varints;
-              the message, if it is inline
+              u32 size, uid: u64 clock, u32 node; the uid of the message, if it is in family p;
+              f64 expiry; count and identifiers, varints; the message, if it is inline
+
+The uid of an entry is its own: no other entry of any queue has it, in no copy of the directory.
 """
 
 from struct import Struct
@@ -31,7 +33,9 @@ _F64: Final = Struct(">d")
 _HEAD: Final = Struct(">BBIQI")
 _MESSAGE_HEAD: Final = Struct(">BBH")
 _BOTH_HEADS: Final = Struct(">BBIQIBBH")
+_UID_AT: Final = 6
 _HEAD_BYTES: Final = 18
+_SHARED_HEAD_BYTES: Final = 30
 
 _RETAIN: Final = 4
 _EXPIRES: Final = 8
@@ -128,14 +132,15 @@ def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> by
     return b"".join((head, options, encode_message(message)))
 
 
-def encode_shared_entry(delivery: Delivery, size_bytes: int, place: bytes) -> bytes:
+def encode_shared_entry(
+    delivery: Delivery, size_bytes: int, hlc: int, node: int, place: bytes
+) -> bytes:
     """An entry whose message is in family p, under the uid `place`."""
     flags = delivery.qos
     if delivery.retain:
         flags |= _RETAIN
     flags, options = _options(delivery, flags)
-    hlc, node = int.from_bytes(place[:8], "big"), int.from_bytes(place[8:], "big")
-    return _HEAD.pack(_ENTRY_SHARED, flags, size_bytes, hlc, node) + options
+    return _HEAD.pack(_ENTRY_SHARED, flags, size_bytes, hlc, node) + place + options
 
 
 def _options(delivery: Delivery, flags: int) -> tuple[int, bytes]:
@@ -158,18 +163,26 @@ def entry_size_bytes(value: bytes) -> int:
     return int.from_bytes(value[2:6], "big")
 
 
+def entry_uid(value: bytes) -> bytes:
+    """Whose entry it is; byte order is the order in which a node accepted."""
+    return value[_UID_AT:_HEAD_BYTES]
+
+
 def entry_place(value: bytes) -> bytes:
     """Where the message of an entry is: the uid it has in family p, or INLINE."""
-    if len(value) < _HEAD_BYTES or value[0] not in (_ENTRY_INLINE, _ENTRY_SHARED):
+    kind = value[0] if len(value) >= _HEAD_BYTES else 0
+    if kind == _ENTRY_INLINE:
+        return INLINE
+    if kind != _ENTRY_SHARED or len(value) < _SHARED_HEAD_BYTES:
         raise CorruptionError("an entry is damaged, or of another version")
-    return value[6:_HEAD_BYTES] if value[0] == _ENTRY_SHARED else INLINE
+    return value[_HEAD_BYTES:_SHARED_HEAD_BYTES]
 
 
 def decode_entry(value: bytes, shared: bytes | None) -> Delivery:
     """`shared` is the row of family p, where `entry_place` names one."""
     place = entry_place(value)
     flags = value[1]
-    pos = _HEAD_BYTES
+    pos = _HEAD_BYTES if place is INLINE else _SHARED_HEAD_BYTES
     expires_at_s = NEVER_S
     if flags & _EXPIRES:
         if len(value) < pos + 8:

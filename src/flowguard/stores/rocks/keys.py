@@ -11,6 +11,7 @@ from typing import Final
 FORMAT_KEY: Final = b"\x01format"
 NODE_KEY: Final = b"\x01node"
 HLC_KEY: Final = b"\x01hlc"
+SEEN_KEY: Final = b"\x01seen"
 QNO_KEY: Final = b"\x01qno"
 CLEAN_KEY: Final = b"\x01clean"
 SWEEP: Final = b"\x20"

@@ -65,10 +65,10 @@ class Payloads:
         shared: dict[int, bytes],
     ) -> bytes:
         """The entry of a message that may be shared, or was before."""
-        place = delivery.place
+        clock, place = work.clock, delivery.place
         if len(place) != UID_BYTES or not self._is_there(place):
             # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
-            clock, key = work.clock, id(delivery.message)
+            key = id(delivery.message)
             if place == INLINE or key not in shared:
                 clock.hlc += 1
                 delivery.place = INLINE
@@ -79,7 +79,8 @@ class Payloads:
         if pos <= queue.marked_pos:
             self.references[place] = self.references.get(place, 0) + 1
             work.referred.append(place)
-        return encode_shared_entry(delivery, size_bytes, place)
+        clock.hlc += 1
+        return encode_shared_entry(delivery, size_bytes, clock.hlc, clock.node, place)
 
     def _is_there(self, place: bytes) -> bool:
         return not self.is_complete or place in self.references

@@ -136,11 +136,11 @@ class Work:
     __slots__ = (
         "appended",
         "batch",
-        "ceiling",
         "clock",
         "engine",
         "forgotten",
         "handle",
+        "hlc",
         "placed",
         "recorded",
         "records",
@@ -174,8 +174,8 @@ class Work:
         """Rows of this batch that it may have to read itself (layout `status`)."""
         self.forgotten: dict[bytes, int] = {}
         """Shared payloads, and by how many entries fewer refer to them."""
-        self.ceiling = 0
-        """Of the clock, where the batch raises it."""
+        self.hlc = 0
+        """Of the clock, where the batch records it."""
 
     def forget(self, places: list[bytes]) -> None:
         forgotten = self.forgotten

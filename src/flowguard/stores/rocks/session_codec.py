@@ -1,10 +1,13 @@
 """Records of what is no queue: sessions, subscriptions, wills, retained messages; versioned.
 
-session       u8 version, u8 flags (0 ends), u64 qno, u32 expiry interval, f64 end
-subscription  u8 version, u8 flags (0-1 QoS, 2 no local, 3 retain as published, 4-5 retain
+session       u8 version, uid, u8 flags (0 ends), u64 qno, u32 expiry interval, f64 end
+subscription  u8 version, uid, u8 flags (0-1 QoS, 2 no local, 3 retain as published, 4-5 retain
               handling), varint identifier
+inbound id    u8 version, uid
 will          u8 version, u32 delay, the message
-retained      u8 version, uid: u64 clock, u32 node; f64 expiry; the message
+retained      u8 version, uid, f64 expiry; the message
+
+The uid (u64 clock, u32 node) says who put the row last, and when: what a merge goes by.
 """
 
 from struct import Struct
@@ -22,7 +25,9 @@ from flowguard.stores.rocks.codec import (
 from flowguard.types import Publish, SubscriptionOptions
 
 _VERSION: Final = 1
-_SESSION: Final = Struct(">BBQId")
+_SESSION: Final = Struct(">BQIBQId")
+_SUBSCRIPTION: Final = Struct(">BQIB")
+_INBOUND: Final = Struct(">BQI")
 _WILL: Final = Struct(">BI")
 _RETAINED: Final = Struct(">BQId")
 
@@ -32,36 +37,49 @@ _AS_PUBLISHED: Final = 8
 _HANDLING_SHIFT: Final = 4
 
 
-def encode_session(qno: int, expiry_interval_s: int, ends_at_s: float | None) -> bytes:
-    if ends_at_s is None:
-        return _SESSION.pack(_VERSION, 0, qno, expiry_interval_s, 0.0)
-    return _SESSION.pack(_VERSION, _ENDS, qno, expiry_interval_s, ends_at_s)
+def row_uid(value: bytes) -> bytes:
+    """Of a session, a subscription, an inbound id, a retained message."""
+    return value[1:13]
+
+
+def encode_session(
+    qno: int, expiry_interval_s: int, ends_at_s: float | None, hlc: int, node: int
+) -> bytes:
+    flags, end_s = (0, 0.0) if ends_at_s is None else (_ENDS, ends_at_s)
+    return _SESSION.pack(_VERSION, hlc, node, flags, qno, expiry_interval_s, end_s)
 
 
 def decode_session(value: bytes) -> tuple[int, int, float | None]:
     """qno, expiry interval in seconds, when it ends."""
-    _, flags, qno, expiry_interval_s, ends_at_s = _unpack(_SESSION, value)
+    _, _, _, flags, qno, expiry_interval_s, ends_at_s = _unpack(_SESSION, value)
     return qno, expiry_interval_s, ends_at_s if flags & _ENDS else None
 
 
-def encode_subscription(options: SubscriptionOptions) -> bytes:
+def encode_subscription(options: SubscriptionOptions, hlc: int, node: int) -> bytes:
     flags = options.qos | options.retain_handling << _HANDLING_SHIFT
     if options.no_local:
         flags |= _NO_LOCAL
     if options.retain_as_published:
         flags |= _AS_PUBLISHED
-    return bytes((_VERSION, flags)) + encode_varint(options.identifier)
+    return _SUBSCRIPTION.pack(_VERSION, hlc, node, flags) + encode_varint(options.identifier)
 
 
 def decode_subscription(value: bytes) -> SubscriptionOptions:
-    if len(value) < 3 or value[0] != _VERSION:
-        raise CorruptionError("a subscription is damaged, or of another version")
-    flags = value[1]
-    identifier, _ = decode_varint(value, 2)
+    _, _, _, flags = _unpack(_SUBSCRIPTION, value)
+    identifier, _ = decode_varint(value, _SUBSCRIPTION.size)
     no_local, as_published = bool(flags & _NO_LOCAL), bool(flags & _AS_PUBLISHED)
     return SubscriptionOptions(
         flags & 3, no_local, as_published, flags >> _HANDLING_SHIFT & 3, identifier
     )
+
+
+def encode_inbound(hlc: int, node: int) -> bytes:
+    return _INBOUND.pack(_VERSION, hlc, node)
+
+
+def check_inbound(value: bytes) -> None:
+    """Raises `CorruptionError`."""
+    _unpack(_INBOUND, value)
 
 
 def encode_will(will: WillRecord) -> bytes:

@@ -34,9 +34,11 @@ from flowguard.stores.rocks.keys import (
 )
 from flowguard.stores.rocks.queue import Queue, Work
 from flowguard.stores.rocks.session_codec import (
+    check_inbound,
     decode_session,
     decode_subscription,
     decode_will,
+    encode_inbound,
     encode_session,
     encode_subscription,
     encode_will,
@@ -66,7 +68,7 @@ class Sessions:
     def restore(self, *, clean: bool) -> None:
         """All queues, as they were; not `clean`: nobody closed them."""
         engine = self._engine
-        for rows in self._session_rows():
+        for rows in self.rows():
             found = [(client_id_of(key), decode_session(value)) for key, value in rows]
             keys = [record_key(qno) for _, (qno, _, _) in found]
             records = engine.queues.get_many(keys)
@@ -76,7 +78,8 @@ class Sessions:
                 queue.restore(engine, record, clean=clean)
                 self.queues[client_id] = queue
 
-    def _session_rows(self) -> Iterator[list[tuple[bytes, bytes]]]:
+    def rows(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The sessions' own rows, some at a time; order by client id."""
         start: bytes = SESSION
         while rows := self._engine.own.scan(start, SESSION_END):
             yield rows
@@ -84,14 +87,15 @@ class Sessions:
 
     def records(self) -> Iterator[SessionRecord]:
         """As `Store.sessions`."""
-        for rows in self._session_rows():
+        for rows in self.rows():
             for key, value in rows:
                 client_id = client_id_of(key)
                 queue = self.queues.get(client_id)
                 if queue is not None:
-                    yield self._record(client_id, queue, value)
+                    yield self.record(client_id, queue, value)
 
-    def _record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
+    def record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
+        """Of a session and its queue; `value` is its row."""
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.next_pos = queue.next_pos
@@ -111,6 +115,7 @@ class Sessions:
         if kind == SUBSCRIPTION:
             record.subscriptions[rest.decode()] = decode_subscription(value)
         elif kind == INBOUND:
+            check_inbound(value)
             record.inbound_ids.add(int.from_bytes(rest, "big"))
         elif kind == WILL:
             record.will = decode_will(value)
@@ -143,7 +148,9 @@ class Sessions:
             work.undo.append(lambda: setattr(changed, "connected", before))
             if not connected:
                 work.records.append(queue)
-        value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s)
+        clock = work.clock
+        clock.hlc += 1
+        value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s, clock.hlc, clock.node)
         work.batch.put(session_key(client_id), value, self._engine.own.handle)
 
     def drop(self, work: Work, op: DropSession) -> None:
@@ -165,8 +172,11 @@ class Sessions:
     def put_subscription(self, work: Work, op: PutSubscription) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
+            clock = work.clock
+            clock.hlc += 1
+            value = encode_subscription(op.options, clock.hlc, clock.node)
             key = subscription_key(queue.qno, op.filter)
-            work.batch.put(key, encode_subscription(op.options), self._engine.own.handle)
+            work.batch.put(key, value, self._engine.own.handle)
 
     def drop_subscription(self, work: Work, op: DropSubscription) -> None:
         queue = self.queues.get(op.client_id)
@@ -177,7 +187,11 @@ class Sessions:
     def put_inbound(self, work: Work, op: PutInbound) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
-            work.batch.put(inbound_key(queue.qno, op.packet_id), b"", self._engine.own.handle)
+            clock = work.clock
+            clock.hlc += 1
+            key = inbound_key(queue.qno, op.packet_id)
+            value = encode_inbound(clock.hlc, clock.node)
+            work.batch.put(key, value, self._engine.own.handle)
 
     def drop_inbound(self, work: Work, op: DropInbound) -> None:
         queue = self.queues.get(op.client_id)

@@ -12,13 +12,13 @@ from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
 from flowguard.stores.rocks import format
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
+from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.disk import Disk, free_bytes_of, used_bytes_of
 from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.identity import mark_as_copy, open_identity
 from flowguard.stores.rocks.keys import (
     CLEAN_KEY,
     FORMAT_KEY,
-    HLC_KEY,
-    NODE_KEY,
     SWEEP,
     SWEEP_END,
     qno_of_sweep,
@@ -91,15 +91,14 @@ class RocksStore:
         record = format.check_record(engine, folder, settings.layout)
         format.hold(folder, wall_s())
         clean = engine.meta.get(CLEAN_KEY) is not None
-        node = engine.meta.get(NODE_KEY) or (random_node() or 1).to_bytes(4, "big")
-        ceiling = engine.meta.get(HLC_KEY) or bytes(8)
         batch = engine.batch()
         if record is not None:
-            batch.put(NODE_KEY, node, engine.meta.handle)
             batch.put(FORMAT_KEY, record, engine.meta.handle)
         batch.delete(CLEAN_KEY, engine.meta.handle)
         engine.write(batch)
-        clock = UidClock(int.from_bytes(node, "big"), int.from_bytes(ceiling, "big"), wall_s)
+        identity = open_identity(engine, folder, random_node)
+        node, last = int.from_bytes(identity.node, "big"), int.from_bytes(identity.hlc, "big")
+        clock = UidClock(node, last, wall_s)
         self._sessions = Sessions(engine, LAYOUTS[settings.layout])
         self._sessions.restore(clean=clean)
         for key, _ in engine.meta.scan(SWEEP, SWEEP_END, 2**40):
@@ -239,11 +238,31 @@ class RocksStore:
     # --- the whole ----------------------------------------------------------------------------
 
     def backup(self, folder: Path) -> None:
-        """As `Store.backup`; hard links where `folder` is on the same file system."""
-        for _ in range(TURNS):
-            self._step(sweep=False)
-        self._engine.sync()
-        self._engine.checkpoint(folder)
+        """As `Store.backup`: hard links, in `folder`, which must be on the same file system.
+
+        Elsewhere it would be a copy, byte by byte, while all commits wait.
+        """
+        try:
+            if folder.parent.stat().st_dev != self._folder.stat().st_dev:
+                raise StoreError(
+                    f"{folder} is not on the file system of {self._folder}; "
+                    "make the backup there, and copy it then"
+                )
+            for _ in range(TURNS):
+                self._step(sweep=False)
+            self._sync()
+            with published(folder) as unfinished:
+                self._engine.checkpoint(unfinished)
+                mark_as_copy(unfinished)
+        except OSError as error:
+            raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
+
+    def _sync(self) -> None:
+        try:
+            self._engine.sync()
+        except StoreError:
+            self._failed = True
+            raise
 
     def close(self) -> None:
         """Write what was put off, so that the next start need not look for it.

@@ -385,11 +385,8 @@ class WindowQueue(Queue):
 
     def _entries(self, engine: Engine, rows: list[tuple[int, bytes]]) -> list[QueueEntry]:
         released = self._released or {}
-        places = [
-            value[6:18]
-            for pos, value in rows
-            if pos not in released and entry_place(value) != INLINE
-        ]
+        places = [entry_place(value) for pos, value in rows if pos not in released]
+        places = [place for place in places if place != INLINE]
         payloads = dict(zip(places, engine.payloads.get_many(places), strict=True))
         found: list[QueueEntry] = []
         for pos, value in rows:

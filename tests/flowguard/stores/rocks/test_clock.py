@@ -22,20 +22,17 @@ def test_an_id_is_the_time_in_milliseconds_and_a_counter() -> None:
     wall=st.lists(st.integers(-5_000, 30_000), min_size=1, max_size=20),
     taken=st.integers(1, 200_000),
 )
-def test_ids_rise_and_stay_below_the_ceiling_that_was_written(wall: list[int], taken: int) -> None:
-    """A restart after each commit: the clock knows only the ceiling."""
-    ceiling = last = 0
+def test_ids_rise_whatever_the_wall_clock_does(wall: list[int], taken: int) -> None:
+    """A restart after each commit: the clock knows only what was recorded."""
+    last = 0
     for millisecond in wall:
-        clock = UidClock(7, ceiling, lambda now=millisecond: EPOCH_S + now / 1_000)
+        clock = UidClock(7, last, lambda now=millisecond: EPOCH_S + now / 1_000)
         for _ in range(2):
             clock.begin()
             first = clock.hlc + 1
             clock.hlc += taken
-            if (due := clock.ceiling_due) is not None:
-                clock.ceiling = ceiling = due
             assert last < first
             last = clock.hlc
-            assert last <= ceiling
 
 
 def uids_of(store: RocksStore) -> list[bytes]:
@@ -64,5 +61,5 @@ def test_a_store_repeats_no_id_when_the_wall_clock_is_set_back(tmp_path: Path) -
     assert uids == sorted(uids)
     assert {uid[8:] for uid in uids} == {(99).to_bytes(4, "big")}
     assert nodes == [0]
-    assert store._engine.meta.get(NODE_KEY) == (99).to_bytes(4, "big")
+    assert (store._engine.meta.get(NODE_KEY) or b"")[:4] == (99).to_bytes(4, "big")
     store.close()

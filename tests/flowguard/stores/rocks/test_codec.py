@@ -21,16 +21,21 @@ from flowguard.stores.rocks.codec import (
     encode_varint,
     entry_place,
     entry_size_bytes,
+    entry_uid,
 )
+from flowguard.stores.rocks.codec import uid as uid_bytes
 from flowguard.stores.rocks.session_codec import (
+    check_inbound,
     decode_retained,
     decode_session,
     decode_subscription,
     decode_will,
+    encode_inbound,
     encode_retained,
     encode_session,
     encode_subscription,
     encode_will,
+    row_uid,
 )
 from flowguard.types import NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.test_contract import described
@@ -88,14 +93,15 @@ def test_an_entry_is_read_as_it_was_written(
         INLINE,
         INLINE,
     )
-    assert value[6:18] == uid[0].to_bytes(8, "big") + uid[1].to_bytes(4, "big")
+    assert entry_uid(value) == uid_bytes(*uid)
 
 
-@given(DELIVERIES, U32, st.binary(min_size=12, max_size=12))
+@given(DELIVERIES, U32, UIDS, st.binary(min_size=12, max_size=12))
 def test_an_entry_finds_its_message_elsewhere(
-    sent: Delivery, size_bytes: int, place: bytes
+    sent: Delivery, size_bytes: int, uid: tuple[int, int], place: bytes
 ) -> None:
-    value = encode_shared_entry(sent, size_bytes, place)
+    value = encode_shared_entry(sent, size_bytes, *uid, place)
+    assert entry_uid(value) == uid_bytes(*uid)
     found = decode_entry(value, encode_message(sent.message))
     assert said(found) == said(sent)
     assert (entry_size_bytes(value), entry_place(value), found.place) == (size_bytes, place, place)
@@ -113,14 +119,18 @@ def test_a_will_is_read_as_it_was_written(message: Publish, delay_s: int) -> Non
 def test_a_retained_message_is_read_as_it_was_written(
     message: Publish, expires_at_s: float, uid: tuple[int, int]
 ) -> None:
-    assert decode_retained(encode_retained(message, expires_at_s, *uid)) == (message, expires_at_s)
+    value = encode_retained(message, expires_at_s, *uid)
+    assert decode_retained(value) == (message, expires_at_s)
+    assert row_uid(value) == uid_bytes(*uid)
 
 
-@given(st.integers(1, 2**64 - 1), U32, st.none() | st.floats(0, 2**40))
+@given(st.integers(1, 2**64 - 1), U32, st.none() | st.floats(0, 2**40), UIDS)
 def test_a_session_is_read_as_it_was_written(
-    qno: int, expiry: int, ends_at_s: float | None
+    qno: int, expiry: int, ends_at_s: float | None, uid: tuple[int, int]
 ) -> None:
-    assert decode_session(encode_session(qno, expiry, ends_at_s)) == (qno, expiry, ends_at_s)
+    value = encode_session(qno, expiry, ends_at_s, *uid)
+    assert decode_session(value) == (qno, expiry, ends_at_s)
+    assert row_uid(value) == uid_bytes(*uid)
 
 
 @given(
@@ -131,10 +141,15 @@ def test_a_session_is_read_as_it_was_written(
         st.booleans(),
         st.integers(0, 2),
         st.integers(0, 268_435_455),
-    )
+    ),
+    UIDS,
 )
-def test_a_subscription_is_read_as_it_was_written(options: SubscriptionOptions) -> None:
-    assert decode_subscription(encode_subscription(options)) == options
+def test_a_subscription_is_read_as_it_was_written(
+    options: SubscriptionOptions, uid: tuple[int, int]
+) -> None:
+    value = encode_subscription(options, *uid)
+    assert decode_subscription(value) == options
+    assert row_uid(value) == row_uid(encode_inbound(*uid)) == uid_bytes(*uid)
 
 
 SAMPLE = Delivery(
@@ -149,11 +164,12 @@ RECORDS: dict[str, tuple[bytes, Callable[[bytes], Any]]] = {
     "message": (encode_message(SAMPLE.message), lambda data: decode_message(data, 0)),
     "entry": (encode_entry(SAMPLE, 9, 1, 1), lambda data: decode_entry(data, None)),
     "shared entry": (
-        encode_shared_entry(SAMPLE, 9, bytes(12)),
+        encode_shared_entry(SAMPLE, 9, 1, 1, bytes(12)),
         lambda data: decode_entry(data, encode_message(SAMPLE.message)),
     ),
-    "session": (encode_session(1, 2, 3.0), decode_session),
-    "subscription": (encode_subscription(OPTIONS), decode_subscription),
+    "session": (encode_session(1, 2, 3.0, 1, 1), decode_session),
+    "subscription": (encode_subscription(OPTIONS, 1, 1), decode_subscription),
+    "inbound id": (encode_inbound(1, 1), check_inbound),
     "will": (encode_will(WillRecord(SAMPLE.message, 1)), decode_will),
     "retained": (encode_retained(SAMPLE.message, 5.5, 1, 1), decode_retained),
 }

@@ -1,0 +1,108 @@
+"""Under which number a directory gives out uids, and whose it has received.
+
+A directory is copied as a whole: by a backup, by hand, or when a split leaves two sides alone with
+what they had. So one vector for the directory says what it has received: of each node the highest
+clock value, and everything below it. An entry that is not there although it was received is
+settled; one that was never received is new (design/storage.md 10.8).
+
+That holds only if no two copies go on under one number. So a copy draws a new one when it is first
+opened. It is known by a file that backups leave in it, or, made by hand, by the inode of its
+folder.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.rocks.engine import Batch, Engine
+from flowguard.stores.rocks.keys import HLC_KEY, NODE_KEY, SEEN_KEY
+
+COPY: Final = "copy"
+"""The file that says: this is a copy, nobody has opened it yet."""
+_NODE_BYTES: Final = 4
+_CLOCK_BYTES: Final = 8
+_PAIR_BYTES: Final = _NODE_BYTES + _CLOCK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Numbers and clock values are big endian: byte order is theirs."""
+
+    node: bytes
+    hlc: bytes
+    """The last value of the clock that was given out here."""
+    former: Mapping[bytes, bytes]
+    """Highest clock value by node: of numbers this directory had before, and of merged ones."""
+    is_copy: bool = False
+    """Nothing was written here under `node`: it is the original's."""
+
+    @property
+    def seen(self) -> dict[bytes, bytes]:
+        """Highest clock value received, by node."""
+        return {**self.former, self.node: self.hlc}
+
+
+def read_identity(engine: Engine, folder: Path) -> Identity | None:
+    """None: the directory is new. Raises `CorruptionError`."""
+    node = engine.meta.get(NODE_KEY)
+    if node is None:
+        return None
+    pairs = engine.meta.get(SEEN_KEY) or b""
+    if len(node) != _NODE_BYTES + 8 or len(pairs) % _PAIR_BYTES:
+        raise CorruptionError(f"{folder} does not say who it is: its node record is damaged")
+    former = {
+        pairs[at : at + _NODE_BYTES]: pairs[at + _NODE_BYTES : at + _PAIR_BYTES]
+        for at in range(0, len(pairs), _PAIR_BYTES)
+    }
+    inode = int.from_bytes(node[_NODE_BYTES:], "big")
+    is_copy = (folder / COPY).exists() or inode != folder.stat().st_ino
+    hlc = engine.meta.get(HLC_KEY) or bytes(_CLOCK_BYTES)
+    return Identity(node[:_NODE_BYTES], hlc, former, is_copy)
+
+
+def new_identity(
+    former: Mapping[bytes, bytes], hlc: bytes, random_node: Callable[[], int]
+) -> Identity:
+    """Under a number that is not 0 and none of those in `former`."""
+    number = random_node()
+    while not number or number.to_bytes(_NODE_BYTES, "big") in former:
+        number = (number + 1) % 2**32
+    return Identity(number.to_bytes(_NODE_BYTES, "big"), hlc, former)
+
+
+def put_identity(engine: Engine, batch: Batch, identity: Identity, folder: Path) -> None:
+    """Record it, for this folder."""
+    meta = engine.meta.handle
+    inode = folder.stat().st_ino.to_bytes(8, "big")
+    pairs = b"".join(node + hlc for node, hlc in sorted(identity.former.items()))
+    batch.put(NODE_KEY, identity.node + inode, meta)
+    batch.put(SEEN_KEY, pairs, meta)
+    batch.put(HLC_KEY, identity.hlc, meta)
+
+
+def open_identity(engine: Engine, folder: Path, random_node: Callable[[], int]) -> Identity:
+    """Who this directory is from now on; recorded, and synced where it is a new number."""
+    found = read_identity(engine, folder)
+    if found is not None and not found.is_copy:
+        return found
+    if found is None:
+        identity = new_identity({}, bytes(_CLOCK_BYTES), random_node)
+    else:
+        identity = new_identity(found.seen, found.hlc, random_node)
+    batch = engine.batch()
+    put_identity(engine, batch, identity, folder)
+    engine.write(batch, sync=False)
+    engine.sync()
+    (folder / COPY).unlink(missing_ok=True)
+    return identity
+
+
+def mark_as_copy(folder: Path) -> None:
+    """Who opens it gets a new number; durable."""
+    with (folder / COPY).open("w") as file:
+        file.write("This copy has not been opened yet.\n")
+        file.flush()
+        os.fsync(file.fileno())
