@@ -69,6 +69,8 @@ class Batch(Protocol):
 
     def size_in_bytes(self) -> int: ...
 
+    def is_empty(self) -> bool: ...
+
 
 @final
 class Family:

@@ -66,7 +66,7 @@ class Payloads:
     ) -> bytes:
         """The entry of a message that may be shared, or was before."""
         clock, place = work.clock, delivery.place
-        if len(place) != UID_BYTES or not self._is_there(place):
+        if len(place) != UID_BYTES or not self._is_there(work, place):
             # What lies inline somewhere stays inline everywhere: its entries are told apart by it.
             key = id(delivery.message)
             if place == INLINE or key not in shared:
@@ -82,8 +82,10 @@ class Payloads:
         clock.hlc += 1
         return encode_shared_entry(delivery, size_bytes, clock.hlc, clock.node, place)
 
-    def _is_there(self, place: bytes) -> bool:
-        return not self.is_complete or place in self.references
+    def _is_there(self, work: Work, place: bytes) -> bool:
+        if place in self.references:
+            return True
+        return not self.is_complete and work.engine.payloads.get(place) is not None
 
     def _store(self, work: Work, delivery: Delivery) -> bytes:
         clock = work.clock

@@ -5,6 +5,7 @@ can be taken back (`Work.take_back`); what nobody waits for may be told after th
 (`Work.sent`, `Work.settled`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, final
 
@@ -16,7 +17,7 @@ from flowguard.stores.rocks.engine import Batch, Engine
 POS_ALL: Final = 2**63
 
 
-class Queue:
+class Queue(ABC):
     """What is known in memory of one queue; the rest is the layout's."""
 
     __slots__ = (
@@ -47,86 +48,87 @@ class Queue:
 
     # --- while a batch is built ---------------------------------------------------------------
 
+    @abstractmethod
     def append(
         self, work: "Work", pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
         """An entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sent(self, work: "Work", pos: int) -> None:
         """Positions up to `pos` were sent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def release(self, work: "Work", pos: int, packet_id: int, delivery: Delivery | None) -> None:
         """The message is the client's, and was sent; ignored if it is settled or was released."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self, work: "Work", pos: int, delivery: Delivery | None) -> None:
         """The position is done; ignored where nothing is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write_record(self, work: "Work", *, tidy: bool = False, last: bool = False) -> None:
         """What survives besides the entries.
 
         `tidy`: delete what is settled, however little; `last`: the store is being closed.
         """
-        raise NotImplementedError
 
-    # --- after it was written -----------------------------------------------------------------
+    # --- after it was written, for a layout that puts things off ------------------------------
 
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
         """The record is written, as `Work.recorded` says."""
-        raise NotImplementedError
+        raise AssertionError("nothing was recorded")
 
     def apply_sent(self, pos: int) -> None:
         """Of `Work.sent`."""
-        raise NotImplementedError
+        raise AssertionError("nothing was put off")
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
         """Of `Work.settled`; False: `apply_looked_up` must follow."""
-        raise NotImplementedError
+        raise AssertionError("nothing was put off")
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
-        """What was settled without saying what it was."""
-        raise NotImplementedError
+        """What was settled without saying what it was; `value` is the row at `entry_key`."""
+        raise AssertionError("nothing was put off")
 
     def entry_key(self, pos: int) -> bytes:
-        raise NotImplementedError
+        """Of the row of a position."""
+        raise AssertionError("nothing was put off")
 
     # --- reading ------------------------------------------------------------------------------
 
+    @abstractmethod
     def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
         """As it was; not `clean`: the record may be older than the entries."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fetch(
         self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
         """As `Store.fetch`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mark(self, engine: Engine, rows: int) -> list[bytes]:
         """The shared payloads of the next entries at `marked_pos`, which moves on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def place_of_row(self, key: bytes, value: bytes) -> bytes:
         """The shared payload that a row of a dropped queue counts for; empty: none."""
-        raise NotImplementedError
 
     @property
     def needs_record(self) -> bool:
         """The last record does not say how things are."""
-        raise NotImplementedError
+        return False
 
     @property
     def pending_forgets(self) -> list[bytes]:
         """Shared payloads that a dropped queue would have forgotten with its next record."""
-        raise NotImplementedError
+        return []
 
     @property
     def is_untidy(self) -> bool:
         """Rows of settled positions are still there."""
-        raise NotImplementedError
+        return False
 
 
 @final
@@ -141,6 +143,7 @@ class Work:
         "forgotten",
         "handle",
         "hlc",
+        "is_promised",
         "placed",
         "recorded",
         "records",
@@ -176,6 +179,13 @@ class Work:
         """Shared payloads, and by how many entries fewer refer to them."""
         self.hlc = 0
         """Of the clock, where the batch records it."""
+        self.is_promised = False
+        """It holds more than Append, Sent, Settle and DropInbound."""
+
+    @property
+    def must_sync(self) -> bool:
+        """Somebody relies on it; Sent, Settle and DropInbound may be lost."""
+        return self.is_promised or bool(self.appended)
 
     def forget(self, places: list[bytes]) -> None:
         forgotten = self.forgotten

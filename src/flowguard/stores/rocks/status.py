@@ -166,18 +166,6 @@ class StatusQueue(Queue):
 
     # --- reading ------------------------------------------------------------------------------
 
-    @property
-    def is_untidy(self) -> bool:
-        return False
-
-    @property
-    def needs_record(self) -> bool:
-        return False
-
-    @property
-    def pending_forgets(self) -> list[bytes]:
-        return []
-
     def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
         if record is not None:
             if len(record) != _RECORD.size or record[0] != _VERSION:

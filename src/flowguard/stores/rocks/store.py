@@ -132,14 +132,16 @@ class RocksStore:
         work = self._builder.work()
         try:
             self._builder.build(work, ops)
-            self._write(work)
+            self._write(work, sync=work.must_sync)
         except BaseException:
             self._builder.take_back(work)
             raise
         self._builder.apply(work)
         self._state = self._engine.state()
 
-    def _write(self, work: Work, *, sync: bool = True) -> None:
+    def _write(self, work: Work, *, sync: bool) -> None:
+        if work.batch.is_empty():
+            return
         size_bytes = work.batch.size_in_bytes()
         try:
             self._engine.write(work.batch, sync=sync)

@@ -3,34 +3,30 @@
 An acknowledgement is a number in memory. Dirty queues write their record with some later batch
 (design/storage.md 10.3), and delete what is settled in coarse ranges. After a crash the record is
 a little older than the entries: what was settled since comes again, nothing else.
-
-    record   u8 version, u8 flags (0 the mark is exact), u64 next_pos, u64 sent mark, u64 lo,
-             u64 trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint
-             gap and varint length; varint count of released positions, each varint gap and
-             u16 packet id
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from functools import partial
-from struct import Struct
-from struct import error as StructError
 from typing import Final, final
 
-from flowguard.errors import CorruptionError
 from flowguard.records import Delivery, QueueEntry, packet_id_of
 from flowguard.stores.rocks.codec import (
     INLINE,
     UID_BYTES,
     decode_entry,
-    decode_varint,
-    encode_varint,
     entry_place,
     entry_size_bytes,
 )
 from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
 from flowguard.stores.rocks.keys import entry_prefix, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+from flowguard.stores.rocks.window_record import (
+    Runs,
+    WindowRecord,
+    decode_record,
+    encode_record,
+    merged,
+)
 
 SENT_AHEAD: Final = 1_024
 """The durable mark runs ahead of what was sent, so that it need not be written each time."""
@@ -38,9 +34,6 @@ TRIM_POSITIONS: Final = 1_024
 """Settled positions that are worth a range deletion (each slows scans a little)."""
 TRIM_SINGLY_MAX: Final = 64
 """So few are deleted one by one."""
-_VERSION: Final = 1
-_EXACT: Final = 1
-_RECORD: Final = Struct(">BBQQQQIQ")
 
 
 @final
@@ -69,8 +62,8 @@ class WindowQueue(Queue):
         self._prefix = entry_prefix(qno)
         self.lo = 0
         self._settled: set[int] | None = None
-        self._runs: tuple[tuple[int, int], ...] = ()
-        """Settled, or never taken: first and last position, ascending."""
+        self._runs: Runs = ()
+        """Settled, or never taken."""
         self._released: dict[int, int] | None = None
         """Packet identifiers by position."""
         self._trimmed = 0
@@ -139,7 +132,7 @@ class WindowQueue(Queue):
         else:
             self.lo = pos - 1
 
-    def _unskip(self, lo: int, runs: tuple[tuple[int, int], ...]) -> None:
+    def _unskip(self, lo: int, runs: Runs) -> None:
         self.lo = lo
         self._runs = runs
 
@@ -190,7 +183,7 @@ class WindowQueue(Queue):
         elif sent_pos > mark:
             mark = sent_pos + SENT_AHEAD
         trimmed = self._trim(work, tidy)
-        value = self._encode(mark, trimmed)
+        value = encode_record(self._record(mark, trimmed))
         work.batch.put(record_key(self.qno), value, work.handle)
         forgets = self.pending_forgets
         if forgets:
@@ -280,63 +273,27 @@ class WindowQueue(Queue):
 
     # --- the record ---------------------------------------------------------------------------
 
-    def _encode(self, mark: int, trimmed: int) -> bytes:
-        flags = _EXACT if mark == max(self.sent_pos, self._ahead) else 0
-        head = _RECORD.pack(
-            _VERSION, flags, self.next_pos, mark, self.lo, trimmed, self.count, self.size_bytes
+    def _record(self, mark: int, trimmed: int) -> WindowRecord:
+        is_exact = mark == max(self.sent_pos, self._ahead)
+        record = WindowRecord(
+            self.next_pos, mark, is_exact, self.lo, trimmed, self.count, max(self.size_bytes, 0)
         )
-        if not self._settled and not self._runs and not self._released:
-            return head + b"\0\0"
-        parts = [head]
-        runs = _merged(self._runs, self._settled or ())
-        parts.append(encode_varint(len(runs)))
-        last = self.lo
-        for first, end in runs:
-            parts += (encode_varint(first - last), encode_varint(end - first))
-            last = end
-        released = self._released or {}
-        parts.append(encode_varint(len(released)))
-        last = self.lo
-        for pos in sorted(released):
-            parts += (encode_varint(pos - last), released[pos].to_bytes(2, "big"))
-            last = pos
-        return b"".join(parts)
+        record.released = self._released
+        if self._settled or self._runs:
+            record.runs = merged(self._runs, self._settled or ())
+        return record
 
     def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
         if record is not None:
-            self._is_exact = self._decode(record)
-        self._recorded_pos = self.next_pos
+            found = decode_record(record)
+            self.next_pos = self._recorded_pos = found.next_pos
+            self._mark, self._is_exact = found.mark, found.is_exact
+            self.lo, self._trimmed = found.lo, found.trimmed
+            self.count, self.size_bytes = found.count, found.size_bytes
+            self._runs, self._released = found.runs, found.released
         if not clean:
             self._count_entries(engine)
         self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
-
-    def _decode(self, record: bytes) -> bool:
-        try:
-            version, flags, *numbers = _RECORD.unpack_from(record)
-        except StructError as error:
-            raise CorruptionError(f"the record of queue {self.qno} is cut short") from error
-        if version != _VERSION:
-            raise CorruptionError(f"the record of queue {self.qno} has version {version}")
-        self.next_pos, self._mark, self.lo, self._trimmed, self.count, self.size_bytes = numbers
-        count, at = decode_varint(record, _RECORD.size)
-        last = self.lo
-        runs: list[tuple[int, int]] = []
-        for _ in range(count):
-            gap, at = decode_varint(record, at)
-            length, at = decode_varint(record, at)
-            runs.append((last + gap, last + gap + length))
-            last += gap + length
-        self._runs = tuple(runs)
-        count, at = decode_varint(record, at)
-        last = self.lo
-        released: dict[int, int] = {}
-        for _ in range(count):
-            gap, at = decode_varint(record, at)
-            last += gap
-            released[last] = int.from_bytes(record[at : at + 2], "big")
-            at += 2
-        self._released = released or None
-        return bool(flags & _EXACT)
 
     def _count_entries(self, engine: Engine) -> None:
         """Entries that were appended after the record was written."""
@@ -417,14 +374,3 @@ class WindowQueue(Queue):
         if place == INLINE or pos > self.marked_pos:
             return b""
         return b"" if self._is_released(pos) or self._is_settled(pos) else place
-
-
-def _merged(runs: tuple[tuple[int, int], ...], singles: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs and single positions, apart from each other, as the fewest runs."""
-    found: list[tuple[int, int]] = []
-    for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
-        if found and found[-1][1] + 1 == first:
-            found[-1] = found[-1][0], last
-        else:
-            found.append((first, last))
-    return found

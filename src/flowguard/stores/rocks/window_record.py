@@ -1,0 +1,109 @@
+"""What layout `window` keeps of a queue besides its entries (design/storage.md 10.3).
+
+u8 version, u8 flags (0 the mark is exact), u64 next_pos, u64 sent mark, u64 lo, u64 trimmed,
+u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint length;
+varint count of released positions, each varint gap and u16 packet id
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.rocks.codec import decode_varint, encode_varint
+
+Runs = tuple[tuple[int, int], ...]
+"""First and last position of each, ascending, apart from each other."""
+NO_RELEASED: Final[dict[int, int]] = {}
+_VERSION: Final = 1
+_EXACT: Final = 1
+_HEAD: Final = Struct(">BBQQQQIQ")
+
+
+@final
+@dataclass(slots=True)
+class WindowRecord:
+    """As of one batch; the meaning of each is `WindowQueue`'s."""
+
+    next_pos: int
+    mark: int
+    is_exact: bool
+    lo: int
+    trimmed: int
+    count: int
+    size_bytes: int
+    runs: Runs = ()
+    released: dict[int, int] | None = None
+
+
+def encode_record(record: WindowRecord) -> bytes:
+    head = _HEAD.pack(
+        _VERSION,
+        _EXACT if record.is_exact else 0,
+        record.next_pos,
+        record.mark,
+        record.lo,
+        record.trimmed,
+        record.count,
+        record.size_bytes,
+    )
+    runs, released = record.runs, record.released
+    if not runs and not released:
+        return head + b"\0\0"
+    parts = [head, encode_varint(len(runs))]
+    last = record.lo
+    for first, end in runs:
+        parts += (encode_varint(first - last), encode_varint(end - first))
+        last = end
+    released = released or NO_RELEASED
+    parts.append(encode_varint(len(released)))
+    last = record.lo
+    for pos in sorted(released):
+        parts += (encode_varint(pos - last), released[pos].to_bytes(2, "big"))
+        last = pos
+    return b"".join(parts)
+
+
+def decode_record(data: bytes) -> WindowRecord:
+    """Raises `CorruptionError`."""
+    try:
+        version, flags, next_pos, mark, lo, trimmed, count, size_bytes = _HEAD.unpack_from(data)
+    except StructError as error:
+        raise CorruptionError("the record of a queue is cut short") from error
+    if version != _VERSION:
+        raise CorruptionError(f"there is no record of a queue of version {version}")
+    record = WindowRecord(next_pos, mark, bool(flags & _EXACT), lo, trimmed, count, size_bytes)
+    number, at = decode_varint(data, _HEAD.size)
+    last = lo
+    runs: list[tuple[int, int]] = []
+    for _ in range(number):
+        gap, at = decode_varint(data, at)
+        length, at = decode_varint(data, at)
+        runs.append((last + gap, last + gap + length))
+        last += gap + length
+    record.runs = tuple(runs)
+    number, at = decode_varint(data, at)
+    last = lo
+    released: dict[int, int] = {}
+    for _ in range(number):
+        gap, at = decode_varint(data, at)
+        last += gap
+        released[last] = int.from_bytes(data[at : at + 2], "big")
+        at += 2
+    if at != len(data):
+        raise CorruptionError("the record of a queue has another length than it says")
+    record.released = released or None
+    return record
+
+
+def merged(runs: Runs, singles: Iterable[int]) -> Runs:
+    """Runs and single positions, apart from each other, as the fewest runs."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
+        if found and found[-1][1] + 1 == first:
+            found[-1] = found[-1][0], last
+        else:
+            found.append((first, last))
+    return tuple(found)
