@@ -143,8 +143,9 @@ class Engine:
         self._settings = settings
         self._syncs = settings.durability == "fsync"
         self._cache = Cache(settings.cache_bytes)
-        self._write_options = WriteOptions()
-        self._write_options.no_slowdown = True
+        self._patient = WriteOptions()
+        self._impatient = WriteOptions()
+        self._impatient.no_slowdown = True
         self._db: Rdict | None = None
         self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
         self._open()
@@ -214,14 +215,16 @@ class Engine:
         """A new, empty batch."""
         return WriteBatch(raw_mode=True)
 
-    def write(self, batch: Batch, *, sync: bool = True) -> None:
+    def write(self, batch: Batch, *, sync: bool = True, wait: bool = False) -> None:
         """Apply the batch, and sync it where the settings say so too.
+
+        `wait`: through a stall, with the whole process; only where it serves nobody.
 
         Raises `StallError` (nothing was written), `NoSpaceError` (nothing was written, and nothing
         will be before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
         """
         with translated():
-            self._open_db().write(batch, self._write_options)  # type: ignore[arg-type]
+            self._open_db().write(batch, self._patient if wait else self._impatient)  # type: ignore[arg-type]
         if sync and self._syncs:
             self.sync()
 

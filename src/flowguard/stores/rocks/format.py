@@ -9,6 +9,7 @@ Of the same major with known features it is opened, whatever the minor; else it 
 
 import os
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -87,13 +88,15 @@ def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
 
 
 def hold(folder: Path, now_s: float) -> None:
-    """Say who has the directory open; the lock itself is RocksDB's."""
+    """Say who has the directory open; the lock itself is RocksDB's, this is a courtesy."""
     since = datetime.fromtimestamp(now_s, UTC).isoformat(" ", "seconds")
-    (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")
+    with suppress(OSError):  # The disk may be full: a store opens all the same.
+        (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")
 
 
 def let_go(folder: Path) -> None:
-    (folder / HOLDER).unlink(missing_ok=True)
+    with suppress(OSError):
+        (folder / HOLDER).unlink(missing_ok=True)
 
 
 def locked(folder: Path) -> LockedError:

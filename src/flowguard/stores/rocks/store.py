@@ -1,6 +1,7 @@
 """`RocksStore`: the store contract on RocksDB (design/storage.md part 10)."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
 
@@ -95,7 +96,7 @@ class RocksStore:
         if record is not None:
             batch.put(FORMAT_KEY, record, engine.meta.handle)
         batch.delete(CLEAN_KEY, engine.meta.handle)
-        engine.write(batch)
+        engine.write(batch, wait=True)
         identity = open_identity(engine, folder, random_node)
         node, last = int.from_bytes(identity.node, "big"), int.from_bytes(identity.hlc, "big")
         clock = UidClock(node, last, wall_s)
@@ -129,15 +130,28 @@ class RocksStore:
         self._disk.admit(ops)
         if self._must_reopen:
             self._reopen()
-        work = self._builder.work()
-        try:
+        with self._batch() as work:
             self._builder.build(work, ops)
             self._write(work, sync=work.must_sync)
-        except BaseException:
+        self._state = self._engine.state()
+
+    @contextmanager
+    def _batch(self) -> Iterator[Work]:
+        """Written in the body: all that is known follows it, or nothing does."""
+        work = self._builder.work()
+        try:
+            yield work
+        except (NoSpaceError, StallError):
             self._builder.take_back(work)
             raise
-        self._builder.apply(work)
-        self._state = self._engine.state()
+        except BaseException:
+            self._failed = True
+            raise
+        try:
+            self._builder.apply(work)
+        except BaseException:
+            self._failed = True
+            raise
 
     def _write(self, work: Work, *, sync: bool) -> None:
         if work.batch.is_empty():
@@ -150,9 +164,6 @@ class RocksStore:
             raise
         except NoSpaceError:
             self._must_reopen = True
-            raise
-        except StoreError:
-            self._failed = True
             raise
         self._disk.wrote(size_bytes)
 
@@ -169,15 +180,14 @@ class RocksStore:
 
     def maintain(self) -> bool:
         """As `Store.maintain`; where there is no room or a stall, it waits like everything else."""
-        self._look_around()
-        if self._must_reopen:
-            try:
-                self._reopen()
-            except NoSpaceError:
-                return False
-        if self._sweep.is_done and self._pending.is_empty:
+        if self._failed:
             return False
+        self._look_around()
         try:
+            if self._must_reopen:
+                self._reopen()
+            if self._sweep.is_done and self._pending.is_empty:
+                return False
             self._step(sweep=True)
         except (NoSpaceError, StallError):
             return False
@@ -185,16 +195,11 @@ class RocksStore:
 
     def _step(self, *, sweep: bool) -> None:
         """Records whose turn it is, and what else can wait; not synced."""
-        work = self._builder.work()
-        try:
+        with self._batch() as work:
             if sweep:
                 self._sweep.step(work)
             self._builder.finish(work, tidy=self._pending.quiet() if sweep else ())
             self._write(work, sync=False)
-        except BaseException:
-            self._builder.take_back(work)
-            raise
-        self._builder.apply(work)
 
     def _look_around(self) -> None:
         self._disk.look()
@@ -269,12 +274,14 @@ class RocksStore:
     def close(self) -> None:
         """Write what was put off, so that the next start need not look for it.
 
-        Where that fails it will: nothing that was promised is lost.
+        Where there is no room it will: nothing that was promised is lost.
         """
+        if not self._engine.is_open:
+            return
         try:
             if not self._failed:
                 self._write_all()
-        except (NoSpaceError, StallError):
+        except NoSpaceError:
             pass
         finally:
             format.let_go(self._folder)
@@ -288,8 +295,8 @@ class RocksStore:
             for queue in queues[start : start + CLOSE_QUEUES]:
                 queue.write_record(work, last=True)
             self._payloads.delete_forgotten(work)
-            engine.write(work.batch, sync=False)
+            engine.write(work.batch, sync=False, wait=True)
             self._payloads.forget(work)
         batch = engine.batch()
         batch.put(CLEAN_KEY, b"", engine.meta.handle)
-        engine.write(batch)
+        engine.write(batch, wait=True)

@@ -152,6 +152,9 @@ def test_a_stall_is_an_error_at_once_that_has_changed_nothing(engine: Engine) ->
         pass
     assert engine.queues.get(b"%d" % written) is None
     assert engine.queues.get(b"%d" % (written - 1)) is not None
+    batch = engine.batch()
+    batch.put(b"patient", b"", engine.queues.handle)
+    engine.write(batch, wait=True)
     while engine.state() is StoreState.STOPPED:
         threading.Event().wait(0.001)
     put(engine, {b"later": b""})

@@ -480,6 +480,7 @@ def test_a_store_that_failed_takes_nothing_more(store: RocksStore) -> None:
     for _ in range(2):
         with pytest.raises(StoreError):
             store.commit([PutSession("x", 9, None)])
+        assert not store.maintain()
     store.close()
 
 
