@@ -55,10 +55,11 @@ class _Queue:
         record.unsettled_bytes += entry.delivery.size_bytes
 
     def release(self, pos: int, packet_id: int) -> None:
+        if pos < self._record.next_pos:
+            self._record.sent_pos = max(self._record.sent_pos, pos)
         entry = self.entries.get(pos)
         if entry is not None and entry.delivery is not None:
             self._record.unsettled_bytes -= entry.delivery.size_bytes
-            self._record.sent_pos = max(self._record.sent_pos, pos)
             self.entries[pos] = QueueEntry(pos, packet_id, None)
 
     def drop(self, pos: int) -> None:

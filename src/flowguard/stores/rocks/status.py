@@ -123,11 +123,11 @@ class StatusQueue(Queue):
         work.undo.append(lambda: self._rows.__setitem__(pos, row))
 
     def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+        if pos < self.next_pos:
+            self.sent(work, pos)
         row = self._rows.get(pos)
         if row is None or row.status == RELEASED:
             return
-        self.sent(work, pos)
-        row = self._rows[pos]
         released = Row(RELEASED, row.uid, packet_id)
         work.batch.delete(self._key(row), work.handle)
         self._put(work, pos, released, b"")

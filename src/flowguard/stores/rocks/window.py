@@ -149,7 +149,10 @@ class WindowQueue(Queue):
             work.settled.append((self, pos, delivery))
 
     def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        if pos >= self.next_pos or self._is_released(pos) or self._is_settled(pos):
+        if pos >= self.next_pos:
+            return
+        self.sent(work, pos)
+        if self._is_released(pos) or self._is_settled(pos):
             return
         size_bytes, place = work.find(self, pos, delivery)
         forgets = len(place) == UID_BYTES and pos <= self.marked_pos
@@ -161,7 +164,6 @@ class WindowQueue(Queue):
             self._forget(place)
         work.undo.append(lambda: self._unrelease(pos, size_bytes, forgets))
         work.records.append(self)
-        self.sent(work, pos)
 
     def _unrelease(self, pos: int, size_bytes: int, forgets: bool) -> None:
         assert self._released is not None
