@@ -29,8 +29,8 @@ class Store(Protocol):
     """One durable home of sessions, queues and retained messages.
 
     `commit` is all or nothing: when it returns, every operation is as durable as `durability` says,
-    in order; when it raises `StoreError`, none may be acknowledged. `Sent`, `Settle` and
-    `DropInbound` alone may be lost in a crash: what they tell is then told again.
+    in order; when it raises `StoreError`, none may be acknowledged. `Sent` and `Settle` alone may
+    be lost in a crash: what they tell is then told again.
 
     Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
     ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
