@@ -1,0 +1,100 @@
+"""`python -m tests.torture`, or `make torture`: kill a broker some thousand times.
+
+Rounds of their own directory and seed, so that what is found can be repeated without the others.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import SystemRandom
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tests.torture.restart import BACKLOGS, RESTART_OBJECTIVE_S, measure
+from tests.torture.run import Torture
+from tests.torture.stores import STORES
+from tests.torture.verdict import Verdict
+
+ROUND_KILLS = 500
+FINDINGS_SHOWN = 20
+
+console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def main(
+    kills: Annotated[int, typer.Option(min=1, help="How often a broker is killed.")] = 3_000,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the first round; absent: a random one.")
+    ] = None,
+    store: Annotated[str, typer.Option(help=f"One of {', '.join(STORES)}.")] = "rocks",
+    round_kills: Annotated[int, typer.Option("--round", min=1, help="Kills of a round.")] = (
+        ROUND_KILLS
+    ),
+    restarts: Annotated[bool, typer.Option(help="Time restarts with 100,000 messages.")] = True,
+) -> None:
+    """Exit code 1: something was found, and the directory of that round is kept."""
+    if store not in STORES:
+        raise typer.BadParameter(f"no store {store!r}; one of {', '.join(STORES)}")
+    seed = SystemRandom().randrange(10_000) if seed is None else seed
+    total: Counter[str] = Counter()
+    with Progress(
+        TextColumn("{task.completed} of {task.total} kills"),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    ) as progress:
+        task = progress.add_task("", total=kills, state="")
+
+        def show(verdict: Verdict) -> None:
+            progress.update(
+                task,
+                completed=total["kills"] + verdict.kills.total(),
+                state=f"seed {verdict.seed}, {verdict.acknowledged} acknowledged, "
+                f"restart {verdict.restart_ms}",
+            )
+
+        while total["kills"] < kills:
+            count = min(round_kills, kills - total["kills"])
+            with tempfile.TemporaryDirectory(prefix="torture-") as name:
+                folder = Path(name)
+                verdict = Torture(folder, kills=count, seed=seed, store=store, on_kill=show).run()
+                console.print(str(verdict), markup=False)
+                if verdict.findings:
+                    _complain(verdict, folder, f"--seed {seed} --kills {count} --store {store}")
+            seed += 1
+            total["kills"] += verdict.kills.total()
+            total["messages"] += verdict.acknowledged
+    console.print(
+        f"{total['kills']} kills, {total['messages']} messages acknowledged: none lost, none of "
+        "QoS 2 twice, all in order"
+    )
+    if restarts:
+        _time_restarts(store)
+
+
+def _complain(verdict: Verdict, folder: Path, options: str) -> None:
+    console.print(f"{len(verdict.findings)} findings:", style="red")
+    for finding in verdict.findings[:FINDINGS_SHOWN]:
+        console.print(finding, markup=False)
+    kept = shutil.copytree(folder, tempfile.mkdtemp(prefix="torture-found-"), dirs_exist_ok=True)
+    console.print(f'again: make torture ARGS="{options}"; its directory: {kept}', markup=False)
+    raise typer.Exit(1)
+
+
+def _time_restarts(store: str) -> None:
+    for sessions, messages in BACKLOGS:
+        with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+            restart = measure(Path(folder), sessions, messages, store, cold=True)
+        met = "met" if restart.connected_s < RESTART_OBJECTIVE_S else "missed"
+        console.print(f"{restart}; objective {RESTART_OBJECTIVE_S:g} s {met}", markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

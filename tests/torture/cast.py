@@ -1,0 +1,59 @@
+"""Who takes part in a run, and the settings of its brokers."""
+
+from random import Random
+from selectors import BaseSelector
+from typing import Any
+
+from flowguard.types import MQTT_5, MQTT_311
+from tests.torture.ledger import Account, Ledger
+from tests.torture.players import Mortal, Player, Publisher, Reader, Subscriber, Visitor
+from tests.torture.wire import Line
+
+DURABILITIES = ("fsync", "os")
+"""Of one broker after the other: a killed process must not need more than the second."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    # Queues that take whatever a sleeper misses.
+    "session": {"queue_messages_max": 1_000_000, "queue_bytes_max": 2**30, "inflight_max": 100},
+    "node": {"queue_bytes_max": 2**30},
+    # Small, so that tables are written and compacted within a run.
+    "store": {"write_buffer_bytes": 2**20, "wal_bytes_max": 2**20, "disk_reserve_bytes": 2**20},
+}
+TOPICS = ["t/0", "t/1", "t/2"]
+EVERYTHING = {"t/#": 2, "w/#": 2}
+SHARED = {"$share/g/t/#": 2}
+
+
+def settings(random: Random) -> dict[str, dict[str, Any]]:
+    """Of the next broker."""
+    store = SETTINGS["store"] | {"durability": random.choice(DURABILITIES)}
+    return SETTINGS | {"store": store}
+
+
+def cast(port: int, selector: BaseSelector, ledger: Ledger, random: Random) -> list[Player]:
+    """All players; the last character of a client id is its protocol, 5.0 or 3.1.1."""
+
+    def given(client_id: str) -> tuple[Any, ...]:
+        version = MQTT_5 if client_id.endswith("5") else MQTT_311
+        return client_id, version, Line(port, selector), ledger, Random(random.random())
+
+    group = Account("group g", shared=True)
+    return [
+        Publisher(*given("p5"), topics=TOPICS),
+        Publisher(*given("p4"), topics=TOPICS),
+        Publisher(*given("keeper5"), topics=["r/0", "r/1", "r/2"], retain=True),
+        Subscriber(*given("s5"), filters=EVERYTHING),
+        Subscriber(*given("s4"), filters=EVERYTHING),
+        Subscriber(*given("one5"), filters={"t/#": 1, "w/#": 1}),
+        Subscriber(*given("lazy4"), filters=EVERYTHING, laziness=0.7),
+        Subscriber(*given("few5"), filters=EVERYTHING, laziness=0.3, receive_maximum=20),
+        Subscriber(*given("sleeper5"), filters=EVERYTHING, sleeps=True),
+        Subscriber(*given("sleeper4"), filters=EVERYTHING, sleeps=True),
+        Subscriber(*given("member5"), filters=SHARED, account=group),
+        Subscriber(*given("member4"), filters=SHARED, account=group, sleeps=True),
+        Visitor(*given("visitor5"), filter="t/0"),
+        Visitor(*given("visitor4"), filter="t/1"),
+        Mortal(*given("mortal5"), topic="w/5", qos=2),
+        Mortal(*given("mortal4"), topic="w/4", qos=1),
+        Reader(*given("reader5"), filter="r/#"),
+        Reader(*given("reader4"), filter="r/#"),
+    ]

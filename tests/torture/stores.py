@@ -1,0 +1,211 @@
+"""The stores that a broker of these tests can be started with, by name.
+
+`rocks` is the one on trial, `status` the same in its other layout. `log` is the simplest store that
+keeps the contract: it checks harness and broker without RocksDB. All others break one promise each,
+and must be found out.
+"""
+
+import os
+import pickle
+import secrets
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from flowguard.config import StoreSettings
+from flowguard.records import (
+    Append,
+    DropInbound,
+    Durability,
+    PutInbound,
+    QueueEntry,
+    Release,
+    SessionRecord,
+    StoreOp,
+)
+from flowguard.stores import MemoryStore, Store
+from flowguard.stores.base import POS_MAX, StoreLoad
+from flowguard.stores.rocks import RocksStore
+from flowguard.types import Publish
+
+LATE_BATCHES = 3
+STATUS = {"layout": "status"}
+
+
+class LogStore(MemoryStore):
+    """A memory store with a log of pickled batches, and a snapshot made at every start."""
+
+    immediate = False
+    on_disk = True
+
+    def __init__(self, folder: Path, settings: StoreSettings) -> None:
+        super().__init__()
+        folder.mkdir(exist_ok=True)
+        self._syncs = settings.durability == "fsync"
+        self.durability = Durability.FSYNC if self._syncs else Durability.OS
+        snapshot, log = folder / "snapshot", folder / "log"
+        generation = 0
+        if snapshot.exists():
+            state = pickle.loads(snapshot.read_bytes())
+            generation, self._sessions, self._queues, self._retained = state
+        if log.exists():
+            for batch in _batches(log.read_bytes(), generation):
+                super().commit(batch)
+        generation += 1
+        state = generation, self._sessions, self._queues, self._retained
+        fresh = folder / "snapshot.new"
+        fresh.write_bytes(pickle.dumps(state))
+        fresh.replace(snapshot)
+        # Of another generation until it is truncated: nobody applies it to the new snapshot.
+        self._log: BinaryIO = log.open("wb", buffering=0)
+        self._log.write(struct.pack(">Q", generation))
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        data = pickle.dumps(ops)
+        self._log.write(struct.pack(">I", len(data)) + data)
+        if self._syncs:
+            os.fdatasync(self._log.fileno())
+        super().commit(ops)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _batches(log: bytes, generation: int) -> Iterator[list[StoreOp]]:
+    """The whole batches of a log that belongs to the snapshot; the last one may be torn."""
+    if len(log) < 8 or struct.unpack_from(">Q", log)[0] != generation:
+        return
+    at = 8
+    while at + 4 <= len(log):
+        (size_bytes,) = struct.unpack_from(">I", log, at)
+        data = log[at + 4 : at + 4 + size_bytes]
+        if len(data) < size_bytes:
+            return
+        yield pickle.loads(data)
+        at += 4 + size_bytes
+
+
+class Wrapped:
+    """A store around another one, which it passes everything on to."""
+
+    immediate = False
+    on_disk = True
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self.durability = inner.durability
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        self.inner.commit(ops)
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        return self.inner.sessions()
+
+    def retained(self) -> Iterator[tuple[Publish, float]]:
+        return self.inner.retained()
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = 2**20,
+    ) -> list[QueueEntry]:
+        return self.inner.fetch(
+            client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max
+        )
+
+    def maintain(self) -> bool:
+        return self.inner.maintain()
+
+    def backup(self, folder: Path) -> None:
+        self.inner.backup(folder)
+
+    def load(self) -> StoreLoad:
+        return self.inner.load()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class LateStore(Wrapped):
+    """Says that messages are durable while the last few batches are in its memory."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._late: deque[list[StoreOp]] = deque()
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        self._late.append(list(ops))
+        self._write(LATE_BATCHES if any(isinstance(op, Append) for op in ops) else 0)
+
+    def _write(self, but: int) -> None:
+        while len(self._late) > but:
+            self.inner.commit(self._late.popleft())
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = 2**20,
+    ) -> list[QueueEntry]:
+        self._write(0)
+        return super().fetch(client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max)
+
+    def close(self) -> None:
+        self._write(0)
+        super().close()
+
+
+class ForgetfulStore(Wrapped):
+    """Never keeps operations of one kind."""
+
+    def __init__(self, inner: Store, kind: type[StoreOp]) -> None:
+        super().__init__(inner)
+        self._kind = kind
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        super().commit([op for op in ops if not isinstance(op, self._kind)])
+
+
+class DisorderlyStore(Wrapped):
+    """Keeps two messages that a client was sent in one batch in each other's place."""
+
+    def commit(self, ops: Sequence[StoreOp]) -> None:
+        before: dict[str, Append] = {}
+        kept: list[StoreOp] = []
+        for op in ops:
+            if isinstance(op, Append):
+                op = Append(op.client_id, op.pos, op.delivery)
+                other = before.pop(op.client_id, None)
+                if other is None:
+                    before[op.client_id] = op
+                else:
+                    op.delivery, other.delivery = other.delivery, op.delivery
+            kept.append(op)
+        super().commit(kept)
+
+
+def rocks(folder: Path, settings: StoreSettings) -> Store:
+    return RocksStore(folder, settings, wall_s=time.time, random_node=lambda: secrets.randbits(32))
+
+
+STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {
+    "rocks": rocks,
+    "status": lambda folder, settings: rocks(folder, settings.model_copy(update=STATUS)),
+    "log": LogStore,
+    "late": lambda *given: LateStore(LogStore(*given)),
+    "late-rocks": lambda *given: LateStore(rocks(*given)),
+    "no-inbound": lambda *given: ForgetfulStore(LogStore(*given), PutInbound),
+    "no-release": lambda *given: ForgetfulStore(LogStore(*given), Release),
+    "all-inbound": lambda *given: ForgetfulStore(LogStore(*given), DropInbound),
+    "disorderly": lambda *given: DisorderlyStore(LogStore(*given)),
+}
