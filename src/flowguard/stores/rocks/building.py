@@ -100,7 +100,7 @@ class Builder:
                     queue.settle(work, op.pos, op.delivery)
             else:
                 self._others[op.__class__](work, op)
-                work.is_promised |= not isinstance(op, DropInbound)
+                work.is_promised = True
         self._sessions.write_counter(work)
         self.finish(work)
 

@@ -180,11 +180,11 @@ class Work:
         self.hlc = 0
         """Of the clock, where the batch records it."""
         self.is_promised = False
-        """It holds more than Append, Sent, Settle and DropInbound."""
+        """It holds more than Append, Sent and Settle."""
 
     @property
     def must_sync(self) -> bool:
-        """Somebody relies on it; Sent, Settle and DropInbound may be lost."""
+        """Somebody relies on it; Sent and Settle may be lost."""
         return self.is_promised or bool(self.appended)
 
     def forget(self, places: list[bytes]) -> None:
