@@ -1,4 +1,4 @@
-"""Compile the rooms between the sockets and the store with mypyc, into a folder of their own.
+"""Compile the rooms from the sockets down to the store with mypyc, into a folder of their own.
 
     python scripts/compile.py [FOLDER]    # default: .compiled; needs a C compiler, half a minute
 
