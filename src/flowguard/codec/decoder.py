@@ -310,6 +310,24 @@ class PacketDecoder:
         self._pos = pos
         return room
 
+    def take_pubacks(self) -> list[int]:
+        """Identifiers of the PUBACKs without a reason code that come next; [] where none does.
+
+        What `next_control` would return one by one, for clients that only receive.
+        """
+        found: list[int] = []
+        data = self._data
+        pos = self._pos
+        end = len(data) - 3 if self.version else 0
+        while pos < end and data[pos] == 0x40 and data[pos + 1] == 2:
+            packet_id = data[pos + 2] << 8 | data[pos + 3]
+            if packet_id == 0:
+                break
+            found.append(packet_id)
+            pos += 4
+        self._pos = pos
+        return found
+
     def next_control(self) -> Packet | None:
         """The control lane: the next PINGREQ, PUBACK, PUBREC, PUBREL or PUBCOMP, before its turn.
 

@@ -174,6 +174,12 @@ class Inbound:
 
     def _control_lane(self, now_s: float) -> None:
         """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0)."""
+        packet_ids = self._decoder.take_pubacks()
+        self._host.counters.messages_received += len(packet_ids)
+        for packet_id in packet_ids:
+            self._outbound.on_puback(packet_id, now_s)
+        if not self._decoder.buffered_bytes:
+            return
         while (packet := self._decoder.next_control()) is not None:
             self._host.counters.messages_received += 1
             if packet.__class__ is Puback:
