@@ -79,6 +79,8 @@ class Stage:
         self.hold_commits = False
         """True: batches are taken from the journal but not committed, as by a slow store."""
         self.held: Batch | None = None
+        self.hold_fetches = False
+        """True: the store is asked for no page."""
         self._ids = 0
 
     def _next_id(self) -> str:
@@ -156,7 +158,9 @@ class Stage:
                 connection.queued = False
                 connection.run(self.now_s)
             committed = self._commit()
-            fetches, node.fetches = node.fetches, []
+            fetches = [] if self.hold_fetches else node.fetches
+            if fetches:
+                node.fetches = []
             for fetch in fetches:
                 node.fetched(fetch, fetch.entries(self.store), self.now_s)
             dirty, node.dirty = node.dirty, []
@@ -181,6 +185,11 @@ class Stage:
         self.store.commit(batch.ops)
         self.node.committed(batch, self.now_s, 0.0)
         return True
+
+    def release_fetches(self) -> None:
+        """The store gives the pages it was asked for."""
+        self.hold_fetches = False
+        self.settle()
 
     def release_commits(self) -> None:
         """The slow store has finished."""

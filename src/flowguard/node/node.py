@@ -26,27 +26,16 @@ from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
 from flowguard.node.timers import Timers, Wheel
-from flowguard.records import (
-    DropInbound,
-    DropRetained,
-    QueueEntry,
-    Release,
-    StoreOp,
-    WillRecord,
-    message_bytes,
-)
+from flowguard.records import DropInbound, DropRetained, QueueEntry, Release, Settle, StoreOp
 from flowguard.session.backlog import Fetch
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
-from flowguard.session.handshake import Answer, connack_properties, grant, will_message
+from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
-
-CONNECT_BYTES = 1_000
-"""What a waiting CONNECT counts besides what the client put into it, bytes."""
 
 
 @final
@@ -146,7 +135,7 @@ class Node:
         session = self.registry.sessions.get(packet.client_id)
         resumes = session is not None and session.durable and not packet.clean_start
         resumption = Resumption.HERE if resumes else Resumption.NEW
-        return Arrival(packet.client_id, _connect_bytes(packet), resumption)
+        return Arrival(packet.client_id, connect_bytes(packet), resumption)
 
     @property
     def _clients_count(self) -> int:
@@ -267,7 +256,7 @@ class Node:
             client_id,
             clean_start=packet.clean_start,
             expiry_s=granted.session_expiry_s,
-            will=_will_of(packet),
+            will=will_of(packet),
             now_s=now_s,
         )
         if claimed is None:
@@ -386,20 +375,16 @@ class Node:
 
         self.journal.append([release], done, now_s)
 
-    def fetch(self, session: Session) -> None:
-        fetch = session.queue.fetch(session)
-        if fetch is not None:
-            self.fetches.append(fetch)
-
     def fetched(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> None:
         """The store has answered: on with that backlog."""
-        session = fetch.session
-        session.queue.fetched(fetch, entries)
-        if session.ended:
-            return
-        session.trim(self)
-        if session.outbound is not None:
-            session.outbound.pump(now_s)
+        if not fetch.session.ended:
+            fetch.session.fetched(fetch, entries, self, now_s)
+
+    def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
+        self.journal.append([], done, now_s)
+
+    def expired(self, settle: Settle, now_s: float) -> None:
+        self.journal.note(settle)
 
     def must_wait(self, inbound: Inbound) -> bool:
         """While the disk is full, only those wait of whom something waits already."""
@@ -465,23 +450,3 @@ class Node:
         self.intake.draining = True
         while (connection := self.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-
-
-def _will_of(packet: Connect) -> WillRecord | None:
-    if packet.will is None:
-        return None
-    return WillRecord(will_message(packet.will), packet.will.properties.will_delay_interval or 0)
-
-
-def _connect_bytes(packet: Connect) -> int:
-    """What a CONNECT counts while it waits at the gate."""
-    size_bytes = CONNECT_BYTES + packet.client_id.__sizeof__()
-    if packet.username is not None:
-        size_bytes += packet.username.__sizeof__()
-    if packet.password is not None:
-        size_bytes += len(packet.password)
-    if packet.properties is not NO_PROPERTIES:
-        size_bytes += packet.properties.size_bytes
-    if packet.will is not None:
-        size_bytes += message_bytes(will_message(packet.will))
-    return size_bytes

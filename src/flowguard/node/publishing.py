@@ -231,7 +231,7 @@ class Router:
         session.next_pos = pos + 1
         outbound = session.outbound
         if outbound is None or outbound.has_more or not outbound.send(pos, delivery, now_s):
-            session.wait(pos, delivery, self._host)
+            session.wait(pos, delivery, self._host, now_s)
 
     def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""
@@ -255,7 +255,7 @@ class Router:
                         or outbound.has_more
                         or not outbound.send(pos, delivery, now_s)
                     ):
-                        session.wait(pos, delivery, host)
+                        session.wait(pos, delivery, host, now_s)
                 elif outbound is not None:
                     outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
@@ -282,7 +282,7 @@ class Router:
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
-                    self._target(targets, session, delivery)
+                    self._target(targets, session, delivery, now_s)
         targets += self._own_targets(plan.own, message, origin, now_s)
         targets += self._shared_targets(plan.shared, message, now_s)
         return targets
@@ -298,7 +298,7 @@ class Router:
                 retain = message.retain and group.retain_as_published
                 expires_at_s = _expires_at_s(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                self._target(targets, origin, delivery)
+                self._target(targets, origin, delivery, now_s)
         return targets
 
     def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
@@ -315,16 +315,18 @@ class Router:
             retain = message.retain and options.retain_as_published
             expires_at_s = _expires_at_s(message, now_s)
             delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
-            self._target(targets, session, delivery)
+            self._target(targets, session, delivery, now_s)
         return targets
 
-    def _target(self, targets: list[Target], session: Session, delivery: Delivery) -> None:
-        """A place in the queue of `session`, if there is one: what is stored has been counted."""
+    def _target(
+        self, targets: list[Target], session: Session, delivery: Delivery, now_s: float
+    ) -> None:
+        """A place in the queue of `session`, if there is one: what goes on has been counted."""
         if not delivery.qos:
             targets.append((session, 0, delivery))
             return
         if session.durable:
-            reason = session.admit(delivery.size_bytes, self._host)
+            reason = session.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
                 self._host.counters.drop(reason)
                 return

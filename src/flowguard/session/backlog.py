@@ -6,23 +6,30 @@ page by page when its turn comes. Nobody's backlog is in memory while its client
 
 A message that goes through the store is counted before it goes (`reserve`), so that what has a
 place when it is accepted still has one when its commit is done.
+
+Messages whose time has passed can be found wherever they wait: those here at once (`take_expired`),
+those away page by page (`look`). Nobody searches before the earliest of them can have expired. They
+leave gaps, which a page shows only once they are durable: until then none is asked for (`gaps`).
 """
 
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Budget, Reason
-from flowguard.records import Delivery, QueueEntry
+from flowguard.records import NEVER_S, Delivery, QueueEntry
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
     from flowguard.session.session import Session
 
-HERE_MAX: Final = 1_000
-HERE_BYTES_MAX: Final = 1024 * 1024
+# Not final: tests have smaller ones, and the compiled code should look at them.
+HERE_MAX = 1_000
+HERE_BYTES_MAX = 1024 * 1024
 """In memory of one client, where there is a disk; one message more is always possible."""
-PAGE_MAX: Final = 250
-PAGE_BYTES_MAX: Final = 512 * 1024
+PAGE_MAX = 250
+PAGE_BYTES_MAX = 512 * 1024
+"""A page ends with the message that reaches one of the two."""
+UNKNOWN_S: Final = float("-inf")
 
 Waiting = tuple[int, Delivery, int]
 """Position, message, bytes it counts."""
@@ -30,27 +37,49 @@ Waiting = tuple[int, Delivery, int]
 
 @final
 class Fetch:
-    """A page of a backlog that the store is to be asked for.
+    """A page of a backlog that the store is to be asked for."""
 
-    No dataclass: mypyc looks the types of its fields up while `Session` is still to come.
-    """
+    # No dataclass: mypyc would look for the class Session, whose module has not begun then.
+    __slots__ = (
+        "after_pos",
+        "bytes_max",
+        "client_id",
+        "count_max",
+        "looks",
+        "sent",
+        "session",
+        "until_pos",
+    )
 
-    __slots__ = ("after_pos", "client_id", "session", "until_pos")
-
-    def __init__(self, session: "Session", client_id: str, after_pos: int, until_pos: int) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        after_pos: int,
+        until_pos: int,
+        count_max: int,
+        bytes_max: int,
+        *,
+        looks: bool,
+    ) -> None:
         self.session = session
-        self.client_id = client_id
+        self.client_id = session.client_id
         self.after_pos = after_pos
         self.until_pos = until_pos
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.looks = looks
+        """The page is only looked through, and stays where it is."""
+        self.sent = {pos for pos in session.positions.values() if pos > after_pos}
+        """In flight, though the first that waits is older: retained messages."""
 
     def entries(self, store: Store) -> list[QueueEntry]:
         """Ask; blocks as the store does."""
         return store.fetch(
             self.client_id,
             self.after_pos,
-            PAGE_MAX,
+            self.count_max,
             until_pos=self.until_pos,
-            bytes_max=PAGE_BYTES_MAX,
+            bytes_max=self.bytes_max,
         )
 
 
@@ -65,16 +94,21 @@ class Backlog:
         "_after_pos",
         "_away_bytes",
         "_away_count",
+        "_away_expires_s",
         "_away_pos",
         "_budget",
         "_bytes_max",
         "_fetching",
         "_here",
         "_here_bytes",
+        "_here_expires_s",
         "_late_bytes",
         "_late_count",
+        "_look_pos",
         "_messages_max",
+        "_seen_expires_s",
         "count",
+        "gaps",
         "size_bytes",
         "spills",
     )
@@ -89,8 +123,16 @@ class Backlog:
         self.spills = spills
         self._here: deque[Waiting] | None = None
         self._here_bytes = 0
+        self._here_expires_s = NEVER_S
+        """None of those here has expired before."""
         self._away_count = 0
         self._away_bytes = 0
+        self._away_expires_s = NEVER_S
+        """None of those away has expired before."""
+        self._look_pos = 0
+        """Up to here those away have been looked through."""
+        self._seen_expires_s = NEVER_S
+        """The earliest of those that were left there, and of those put away since."""
         self._after_pos = 0
         """Before the first message that is away."""
         self._away_pos = 0
@@ -103,6 +145,8 @@ class Backlog:
         """Messages that wait, or will when their commit is done."""
         self.size_bytes = 0
         """The same, as `Delivery.size_bytes` counts."""
+        self.gaps = 0
+        """How often something left out of its turn, and is not known to be durable."""
 
     @property
     def waits(self) -> bool:
@@ -121,17 +165,35 @@ class Backlog:
 
     # --- places ------------------------------------------------------------------------------
 
-    def reserve(self, size_bytes: int, *, overshoot: int = 0) -> Reason | None:
-        """Count a message in; else why there is no room. `overshoot`: messages above the limits."""
-        if self.count >= self._messages_max + overshoot:
+    def reserve(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
+        """Count a message in; else why there is no room. `overshoot`: a page above the limits."""
+        reason = self.refusal(size_bytes, overshoot=overshoot)
+        if reason is None:
+            self.count += 1
+            self.size_bytes += size_bytes
+            if not self.spills:
+                self._budget.used_bytes += size_bytes
+        return reason
+
+    def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
+        """What `reserve` would answer."""
+        if overshoot:
+            if self.count >= self._messages_max + PAGE_MAX:
+                return Reason.QUEUE_MESSAGES
+            if self.size_bytes >= self._bytes_max + PAGE_BYTES_MAX:
+                return Reason.QUEUE_BYTES
+        elif self.count >= self._messages_max:
             return Reason.QUEUE_MESSAGES
-        if self.size_bytes + size_bytes > self._bytes_max and not overshoot:
+        elif self.size_bytes + size_bytes > self._bytes_max:
             return Reason.QUEUE_BYTES
-        if not self.spills and not self._budget.take(size_bytes):
+        budget = self._budget
+        if not self.spills and budget.used_bytes + size_bytes > budget.limit_bytes:
             return Reason.NODE_QUEUE_BYTES
-        self.count += 1
-        self.size_bytes += size_bytes
         return None
+
+    def could_hold(self, size_bytes: int) -> bool:
+        """Whether there would be room for such a message if nothing else waited."""
+        return size_bytes <= self._bytes_max
 
     def forget(self, size_bytes: int) -> None:
         """A message that was counted in does not wait after all."""
@@ -140,17 +202,18 @@ class Backlog:
         if not self.spills:
             self._budget.give_back(size_bytes)
 
-    @property
-    def is_over(self) -> bool:
-        """More than the limits allow, after an overshoot."""
-        return self.count > self._messages_max or self.size_bytes > self._bytes_max
+    def excess(self) -> Reason | None:
+        """The limit that is exceeded: after an overshoot, or a restart with lower ones."""
+        if self.count > self._messages_max:
+            return Reason.QUEUE_MESSAGES
+        return Reason.QUEUE_BYTES if self.size_bytes > self._bytes_max else None
 
     # --- messages ----------------------------------------------------------------------------
 
     def put(self, pos: int, delivery: Delivery, size_bytes: int, *, connected: bool) -> None:
         """A message that was counted in waits now, the last of all."""
         if self.spills and not (connected and self._takes(size_bytes)):
-            self._put_away(pos, 1, size_bytes)
+            self._put_away(pos, 1, size_bytes, delivery.expires_at_s)
         else:
             self._put_here((pos, delivery, size_bytes))
 
@@ -169,15 +232,23 @@ class Backlog:
             self._here = deque()
         self._here.append(waiting)
         self._here_bytes += waiting[2]
+        expires_at_s = waiting[1].expires_at_s
+        if expires_at_s < self._here_expires_s:
+            self._here_expires_s = expires_at_s
 
-    def _put_away(self, pos: int, count: int, size_bytes: int) -> None:
+    def _put_away(self, pos: int, count: int, size_bytes: int, expires_at_s: float) -> None:
         if not self._away_count:
             self._after_pos = pos - 1
-        self._away_pos = pos
+            self._away_pos = pos
+        else:
+            self._after_pos = min(self._after_pos, pos - 1)
+            self._away_pos = max(self._away_pos, pos)
         self._away_count += count
         self._away_bytes += size_bytes
         self._late_count += count
         self._late_bytes += size_bytes
+        self._away_expires_s = min(self._away_expires_s, expires_at_s)
+        self._seen_expires_s = min(self._seen_expires_s, expires_at_s)
 
     def peek(self) -> Waiting | None:
         """The oldest message, if it is here; left in place."""
@@ -189,23 +260,70 @@ class Backlog:
         if here is None:
             return None
         waiting = here.popleft()
-        size_bytes = waiting[2]
-        self._here_bytes -= size_bytes
         if not here:
             self._here = None
+            self._here_expires_s = NEVER_S
+        self._taken(waiting[2])
+        return waiting
+
+    def take_expired(self, now_s: float) -> list[Waiting]:
+        """Those here whose time has passed, a page at most; they wait no longer.
+
+        O(messages here), and only if one of them may have expired.
+        """
+        expired: list[Waiting] = []
+        if self._here is None or self._here_expires_s > now_s:
+            return expired
+        rest: deque[Waiting] = deque()
+        self._here_expires_s = NEVER_S
+        for waiting in self._here:
+            expires_at_s = waiting[1].expires_at_s
+            if expires_at_s <= now_s and len(expired) < PAGE_MAX:
+                expired.append(waiting)
+                self._taken(waiting[2])
+            else:
+                rest.append(waiting)
+                self._here_expires_s = min(self._here_expires_s, expires_at_s)
+        self._here = rest or None
+        return expired
+
+    def _taken(self, size_bytes: int) -> None:
+        """A message is here no longer."""
+        self._here_bytes -= size_bytes
         if self.spills:
             self._budget.give_back(size_bytes)
         self.forget(size_bytes)
-        return waiting
 
     # --- pages -------------------------------------------------------------------------------
 
     def fetch(self, session: "Session") -> Fetch | None:
-        """The next page to ask the store for; None: none is missing, or one is on its way."""
-        if self._fetching is not None or not self._away_count:
+        """The next page to ask the store for; None: none is missing, or one is on its way.
+
+        While the client is not connected it is no longer than what is above the limits.
+        """
+        count_max, bytes_max = PAGE_MAX, PAGE_BYTES_MAX
+        if session.outbound is None and self.spills:
+            excess = self.excess()
+            if excess is Reason.QUEUE_MESSAGES:
+                count_max = min(count_max, self.count - self._messages_max)
+            elif excess is Reason.QUEUE_BYTES:
+                bytes_max = min(bytes_max, self.size_bytes - self._bytes_max)
+        return self._ask(session, self._after_pos, count_max, bytes_max, looks=False)
+
+    def look(self, session: "Session", now_s: float) -> Fetch | None:
+        """The next page in which a message may have expired; None: none, or one is on its way."""
+        if self._away_expires_s > now_s:
+            return None
+        after_pos = max(self._look_pos, self._after_pos)
+        return self._ask(session, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
+
+    def _ask(
+        self, session: "Session", after_pos: int, count_max: int, bytes_max: int, *, looks: bool
+    ) -> Fetch | None:
+        if self._fetching is not None or self.gaps or not self._away_count:
             return None
         self._late_count = self._late_bytes = 0
-        fetch = Fetch(session, session.client_id, self._after_pos, self._away_pos)
+        fetch = Fetch(session, after_pos, self._away_pos, count_max, bytes_max, looks=looks)
         self._fetching = fetch
         return fetch
 
@@ -215,30 +333,77 @@ class Backlog:
             return  # The client left meanwhile, and the order of things is another.
         self._fetching = None
         for entry in entries:
+            if entry.pos in fetch.sent:
+                self._after_pos = entry.pos
+                continue
             delivery = entry.delivery
             assert delivery is not None
             size_bytes = delivery.size_bytes
-            if self._here is not None and not self._budget.take(size_bytes):
+            if self._here is None or not self.spills:
+                # One message per client always has room; so has what a store in memory remembers.
+                self._budget.used_bytes += size_bytes
+            elif not self._budget.take(size_bytes):
                 return  # The rest is asked for again.
-            if self._here is None:
-                self._budget.used_bytes += size_bytes  # One message per client always has room.
             self._after_pos = entry.pos
-            self._away_count -= 1
-            self._away_bytes -= size_bytes
+            self._not_away(size_bytes)
             self._put_here((entry.pos, delivery, size_bytes))
         if not entries:
-            # What was counted and is not there: the store lost it, and said so.
-            self.count -= self._away_count - self._late_count
-            self.size_bytes -= self._away_bytes - self._late_bytes
-            self._away_count, self._away_bytes = self._late_count, self._late_bytes
-            self._after_pos = fetch.until_pos
+            self._lost(fetch)
+
+    def looked(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> list[Waiting]:
+        """Those of a page whose time has passed; they wait no longer. The others stay away."""
+        expired: list[Waiting] = []
+        if fetch is not self._fetching:
+            return expired
+        self._fetching = None
+        for entry in entries:
+            self._look_pos = entry.pos
+            if entry.pos in fetch.sent:
+                continue
+            delivery = entry.delivery
+            assert delivery is not None
+            if delivery.expires_at_s > now_s:
+                self._seen_expires_s = min(self._seen_expires_s, delivery.expires_at_s)
+                continue
+            size_bytes = delivery.size_bytes
+            expired.append((entry.pos, delivery, size_bytes))
+            self._not_away(size_bytes)
+            self.forget(size_bytes)
+        if not entries and fetch.after_pos == self._after_pos:
+            self._lost(fetch)
+        elif not entries or self._look_pos >= fetch.until_pos:
+            # All of them have been seen: the next look is from the start.
+            self._away_expires_s, self._seen_expires_s = self._seen_expires_s, NEVER_S
+            self._look_pos = 0
+        return expired
+
+    def _not_away(self, size_bytes: int) -> None:
+        """A message is away no longer."""
+        self._away_count -= 1
+        self._away_bytes -= size_bytes
+        if not self._away_count:
+            self._nothing_away()
+
+    def _nothing_away(self) -> None:
+        self._away_expires_s = self._seen_expires_s = NEVER_S
+        self._look_pos = 0
+
+    def _lost(self, fetch: Fetch) -> None:
+        """What was counted and is not there: the store lost it, and said so."""
+        self.count -= self._away_count - self._late_count
+        self.size_bytes -= self._away_bytes - self._late_bytes
+        self._away_count, self._away_bytes = self._late_count, self._late_bytes
+        self._after_pos = fetch.until_pos
+        if not self._away_count:
+            self._nothing_away()
 
     def restore(self, after_pos: int, last_pos: int, count: int, size_bytes: int) -> None:
         """The store remembers so many messages that wait: promised, whatever limits are now."""
         if count:
             self.count += count
             self.size_bytes += size_bytes
-            self._put_away(last_pos, count, size_bytes)
+            self._put_away(last_pos, count, size_bytes, UNKNOWN_S)
+            self._seen_expires_s = NEVER_S
             self._after_pos = after_pos
 
     def leave(self) -> None:
@@ -246,14 +411,20 @@ class Backlog:
         here = self._here
         if here is None or not self.spills:
             return
-        self._after_pos = here[0][0] - 1
-        self._away_pos = max(self._away_pos, here[-1][0])
+        # A retained message may have overtaken one that was waiting for its commit.
+        positions = [pos for pos, _, _ in here]
+        self._after_pos = min(positions) - 1
+        self._away_pos = max(self._away_pos, *positions)
         self._away_count += len(here)
         self._away_bytes += self._here_bytes
+        self._away_expires_s = min(self._away_expires_s, self._here_expires_s)
+        self._seen_expires_s = min(self._seen_expires_s, self._here_expires_s)
         self._budget.give_back(self._here_bytes)
         self._here = None
         self._here_bytes = 0
-        self._fetching = None
+        self._here_expires_s = NEVER_S
+        if self._fetching is not None and not self._fetching.looks:
+            self._fetching = None
 
     def clear(self) -> None:
         """The session is over: nothing waits any more."""
@@ -261,4 +432,6 @@ class Backlog:
         self._here = None
         self._fetching = None
         self._here_bytes = self._away_count = self._away_bytes = 0
+        self._here_expires_s = NEVER_S
+        self._nothing_away()
         self.count = self.size_bytes = 0

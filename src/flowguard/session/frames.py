@@ -1,8 +1,13 @@
 """Deliveries to the wire: what is encoded once for all who get it."""
 
+from typing import TYPE_CHECKING
+
 from flowguard.codec.encoder import publish_frame
 from flowguard.records import NEVER_S, Delivery
-from flowguard.types import MQTT_311, NO_PROPERTIES, Properties
+from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties
+
+if TYPE_CHECKING:
+    from flowguard.session.aliases import TopicAliases
 
 
 def frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
@@ -11,6 +16,22 @@ def frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
     if not delivery.qos:
         frame = (frame[0] + frame[1], b"")
     delivery.frame_v4 = frame
+    return frame
+
+
+def frame_v5(
+    delivery: Delivery, aliases: "TopicAliases | None", now_s: float
+) -> tuple[bytes, bytes]:
+    """(head, tail) for 5.0, remembered unless it depends on time or on a connection's aliases."""
+    properties = forwarded(delivery, now_s)
+    if aliases is not None and delivery.qos < 2:
+        # MQTT.js 5.16 forgets the topic with QoS 2.
+        return aliases.frame(delivery, properties)
+    frame = publish_frame(delivery.message, MQTT_5, delivery.qos, delivery.retain, properties)
+    if not delivery.qos:
+        frame = (frame[0] + frame[1], b"")
+    if delivery.expires_at_s == NEVER_S:
+        delivery.frame_v5 = frame
     return frame
 
 

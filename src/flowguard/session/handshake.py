@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import SessionSettings
+from flowguard.records import WillRecord, message_bytes
 from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Properties, Publish, ReasonCode
 
 CLIENT_ID_MAX_V31 = 23
@@ -11,6 +12,9 @@ CLIENT_ID_MAX_V31 = 23
 
 RECEIVE_MAXIMUM_FLOOR = 10
 """It stays as long as the connection does: a bad second must not throttle a client for weeks."""
+
+CONNECT_BYTES = 1_000
+"""What a waiting CONNECT counts besides what the client put into it, bytes."""
 
 
 @dataclass(slots=True)
@@ -98,3 +102,24 @@ def will_message(will: Will) -> Publish:
             user_properties=properties.user_properties,
         )
     return Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
+
+
+def will_of(packet: Connect) -> WillRecord | None:
+    """The will that a CONNECT brings."""
+    if packet.will is None:
+        return None
+    return WillRecord(will_message(packet.will), packet.will.properties.will_delay_interval or 0)
+
+
+def connect_bytes(packet: Connect) -> int:
+    """What a CONNECT counts while it waits at the gate."""
+    size_bytes = CONNECT_BYTES + packet.client_id.__sizeof__()
+    if packet.username is not None:
+        size_bytes += packet.username.__sizeof__()
+    if packet.password is not None:
+        size_bytes += len(packet.password)
+    if packet.properties is not NO_PROPERTIES:
+        size_bytes += packet.properties.size_bytes
+    if packet.will is not None:
+        size_bytes += message_bytes(will_message(packet.will))
+    return size_bytes

@@ -1,16 +1,18 @@
 """What a conversation asks of the node it runs on: the session room's only door upwards."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.flow import Budget, NodeWindow
-from flowguard.records import Release, StoreOp
+from flowguard.records import Release, Settle, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inflight import Inflight
 from flowguard.types import Publish
 
 if TYPE_CHECKING:
+    from flowguard.session.backlog import Fetch
     from flowguard.session.connection import ServerConnection
     from flowguard.session.inbound import Inbound
     from flowguard.session.session import Session
@@ -35,6 +37,8 @@ class Host(Protocol):
     """The disk is full: new durable work is refused where its client can be told."""
     drops_oldest: bool
     """Who makes room in a full queue: its oldest message, or else the new one."""
+    fetches: list["Fetch"]
+    """Pages that the store is to be asked for; `Session.fetched` follows."""
     sent: dict[str, int]
     """Highest position sent, by client id of a durable session; for the store, when it is time."""
     paused_count: int
@@ -68,8 +72,11 @@ class Host(Protocol):
     def received(self, session: "Session", release: Release, now_s: float) -> None:
         """PUBREC for a stored message; `Outbound.release` follows."""
 
-    def fetch(self, session: "Session") -> None:
-        """Messages are wanted that only the store has; `Outbound.pump` follows."""
+    def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
+        """Call `done(now_s)` once all that was noted so far is durable."""
+
+    def expired(self, settle: Settle, now_s: float) -> None:
+        """A message of a durable session expired before it was sent; it is settled like this."""
 
     def expire_after(self, session: "Session", expiry_interval_s: int) -> None:
         """DISCONNECT changed how long the session outlives its connection."""

@@ -13,14 +13,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.codec.encoder import encode, publish_frame, pubrel_frame
+from flowguard.codec.encoder import encode, pubrel_frame
 from flowguard.codec.packets import Packet, Pubrel
 from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import NEVER_S, QOS_1_IDS, Append, Delivery, Release, Settle, packet_id_of
+from flowguard.records import QOS_1_IDS, Delivery, Release, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
-from flowguard.session.frames import forwarded, frame_v4
+from flowguard.session.backlog import PAGE_MAX
+from flowguard.session.frames import frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
@@ -160,7 +161,7 @@ class Outbound:
     def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
         """Send a QoS 0 message, or drop it with a counted reason: it never waits in a queue."""
         if self.version == MQTT_5:
-            head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
+            head, tail = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         if not self.send_frame(head + tail, len(delivery.message.payload)):
@@ -236,7 +237,7 @@ class Outbound:
         ):
             return False
         if self.version == MQTT_5:
-            head, tail = delivery.frame_v5 or self._frame_v5(delivery, now_s)
+            head, tail = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         size_bytes = len(head) + len(tail) + 2
@@ -299,21 +300,27 @@ class Outbound:
 
     def _pump_queue(self, session: "Session", now_s: float) -> None:
         queue = session.queue
+        expired_count = 0
         while self._open(session):
             head = queue.peek()
             if head is None:
                 if queue.is_away:
-                    self._host.fetch(session)
+                    session.fetch(self._host)
                 return
             pos, delivery, _ = head
             if not session.may_send(pos, self._host):
                 return
             if delivery.expires_at_s <= now_s:
-                # [MQTT-3.3.2-5]
-                session.drop(pos, delivery, Reason.MESSAGE_EXPIRED, self._host)
-            elif not self.send(pos, delivery, now_s, charged=True):
+                queue.take()
+                session.expire(pos, delivery, self._host, now_s)
+                expired_count += 1
+                if expired_count == PAGE_MAX:
+                    self._host.dirty.append(self.connection)
+                    return
+            elif self.send(pos, delivery, now_s, charged=True):
+                queue.take()
+            else:
                 return
-            queue.take()
 
     def replay(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
         """Send these (retained) messages at the pace of the client, after what is queued."""
@@ -339,27 +346,12 @@ class Outbound:
                 self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
             elif delivery.qos == 0:
                 self.send_qos_0(delivery, now_s)
-            elif not self._send_replayed(session, delivery, now_s):
+            elif not session.offer_retained(delivery, self._host, now_s):
                 return
         if replay.is_done:
             self._replay = None
         elif replay.is_tired:
             self._host.dirty.append(self.connection)
-
-    def _send_replayed(self, session: "Session", delivery: Delivery, now_s: float) -> bool:
-        """False: there is no room to send more."""
-        reason = session.admit(delivery.size_bytes, self._host)
-        if reason is not None:
-            self._drop(delivery, reason)
-            return True
-        pos = session.reserve()
-        if session.durable:
-            self._host.note(Append(session.client_id, pos, delivery))
-        if self.send(pos, delivery, now_s, charged=not session.queue.spills):
-            session.queue.forget(delivery.size_bytes)
-            return True
-        session.enqueue(pos, delivery)
-        return False
 
     # --- acknowledgements --------------------------------------------------------------------
 
@@ -466,7 +458,9 @@ class Outbound:
         self, session: "Session", packet_id: int, delivery: Delivery, now_s: float
     ) -> None:
         head, tail = (
-            self._frame_v5(delivery, now_s) if self.version == MQTT_5 else frame_v4(delivery)
+            frame_v5(delivery, self._aliases, now_s)
+            if self.version == MQTT_5
+            else frame_v4(delivery)
         )
         if len(head) + len(tail) + 2 > self._packet_size_max:
             self._settle(session, packet_id, delivery)
@@ -478,22 +472,6 @@ class Outbound:
         # [MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again.
         first = bytes((head[0] | _DUP,))
         self.write(first + head[1:] + packet_id.to_bytes(2, "big") + tail)
-
-    # --- encoding ----------------------------------------------------------------------------
-
-    def _frame_v5(self, delivery: Delivery, now_s: float) -> tuple[bytes, bytes]:
-        """Encode for 5.0; shared by all subscribers unless it depends on time or on an alias."""
-        message = delivery.message
-        properties = forwarded(delivery, now_s)
-        if self._aliases is not None and delivery.qos < 2:
-            # MQTT.js 5.16 forgets the topic with QoS 2.
-            return self._aliases.frame(delivery, properties)
-        frame = publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
-        if not delivery.qos:
-            frame = (frame[0] + frame[1], b"")
-        if delivery.expires_at_s == NEVER_S:
-            delivery.frame_v5 = frame
-        return frame
 
     # --- end ---------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Budget, Reason
-from flowguard.records import Delivery, Settle, WillRecord
-from flowguard.session.backlog import PAGE_MAX, Backlog
+from flowguard.records import Append, Delivery, QueueEntry, Settle, WillRecord
+from flowguard.session.backlog import Backlog, Fetch, Waiting
 from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 if TYPE_CHECKING:
@@ -115,32 +115,93 @@ class Session:
         """
         return pos >= self.backlog_end or len(self.inflight) < host.window.limit
 
-    def admit(self, size_bytes: int, host: "Host") -> Reason | None:
+    # --- room --------------------------------------------------------------------------------
+
+    def admit(self, size_bytes: int, host: "Host", now_s: float) -> Reason | None:
         """Keep a place for a message that has to be durable first; else why there is none.
 
-        With `drop-oldest` room is made. Where the oldest messages are on disk it is made when they
-        have been fetched, and until then the queue is a page above its limits, no more.
+        Room is made of what has expired, then, with `drop-oldest`, of the oldest. Where those are
+        on disk, or on their way to it, it is made when they have been fetched, or have arrived, and
+        until then the queue is a page above its limits, no more.
         """
         queue = self.queue
         reason = queue.reserve(size_bytes)
-        if reason is None or not host.drops_oldest or reason is Reason.NODE_QUEUE_BYTES:
+        if reason is None or not queue.could_hold(size_bytes):
             return reason
-        while (oldest := queue.take()) is not None:
+        self.expire_some(host, now_s)
+        reason = queue.reserve(size_bytes)
+        if not host.drops_oldest:
+            return reason
+        while reason is not None and reason is not Reason.NODE_QUEUE_BYTES:
+            oldest = queue.take()
+            if oldest is None:
+                reason = queue.reserve(size_bytes, overshoot=True)
+                if queue.is_away:
+                    self.fetch(host)
+                return reason
             self.drop(oldest[0], oldest[1], reason, host)
-            if queue.reserve(size_bytes) is None:
-                return None
-        if queue.is_away and queue.reserve(size_bytes, overshoot=PAGE_MAX) is None:
-            host.fetch(self)
-            return None
+            reason = queue.reserve(size_bytes)
         return reason
 
-    def trim(self, host: "Host") -> None:
-        """Drop the oldest of a queue that is above its limits."""
+    def expire_some(self, host: "Host", now_s: float) -> None:
+        """Give up what has expired while it waits, a page at most.
+
+        What is on disk is looked through page by page, unless it has to make room anyway.
+        """
         queue = self.queue
-        while queue.is_over and (oldest := queue.take()) is not None:
-            self.drop(oldest[0], oldest[1], Reason.QUEUE_MESSAGES, host)
-        if queue.is_over and queue.is_away:
-            host.fetch(self)
+        self._expire(queue.take_expired(now_s), host, now_s)
+        fetch = None if host.drops_oldest else queue.look(self, now_s)
+        if fetch is not None:
+            host.fetches.append(fetch)
+
+    def fetch(self, host: "Host") -> None:
+        """Ask for the next page, unless one is on its way."""
+        fetch = self.queue.fetch(self)
+        if fetch is not None:
+            host.fetches.append(fetch)
+
+    def fetched(self, fetch: Fetch, entries: list[QueueEntry], host: "Host", now_s: float) -> None:
+        """A page of the backlog is there: on with it."""
+        queue = self.queue
+        if fetch.looks:
+            self._expire(queue.looked(fetch, entries, now_s), host, now_s)
+        else:
+            queue.fetched(fetch, entries)
+        self._go_on(host, now_s)
+
+    def left_gaps(self, host: "Host", now_s: float) -> None:
+        """Positions changed out of their order: no page until that is durable."""
+
+        def done(now_s: float) -> None:
+            self.queue.gaps -= 1
+            if not self.ended:
+                self._go_on(host, now_s)
+
+        self.queue.gaps += 1
+        host.when_durable(done, now_s)
+
+    def _go_on(self, host: "Host", now_s: float) -> None:
+        self.trim(host, now_s)
+        if self.outbound is None:
+            self.queue.leave()
+        else:
+            self.outbound.pump(now_s)
+
+    def trim(self, host: "Host", now_s: float) -> None:
+        """With `drop-oldest`: bring a queue that is above its limits back to them."""
+        queue = self.queue
+        if not host.drops_oldest or queue.excess() is None:
+            return
+        self.expire_some(host, now_s)
+        while (reason := queue.excess()) is not None:
+            oldest = queue.take()
+            if oldest is None:
+                if queue.is_away:
+                    self.fetch(host)
+                return
+            self.drop(oldest[0], oldest[1], reason, host)
+
+    # --- messages ----------------------------------------------------------------------------
 
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
@@ -159,24 +220,44 @@ class Session:
             if self.durable:
                 self.queue.forget(delivery.size_bytes)
         elif self.durable:
-            self.enqueue(pos, delivery)
+            self.enqueue(pos, delivery, host, now_s)
         else:
-            self.wait(pos, delivery, host)
+            self.wait(pos, delivery, host, now_s)
 
-    def enqueue(self, pos: int, delivery: Delivery) -> None:
+    def offer_retained(self, delivery: Delivery, host: "Host", now_s: float) -> bool:
+        """Take a retained message; False: it waits in the queue, and others should not follow."""
+        outbound = self.outbound
+        assert outbound is not None
+        reason = self.admit(delivery.size_bytes, host, now_s)
+        if reason is not None:
+            host.counters.drop(reason)
+            return True
+        pos = self.reserve()
+        if self.durable:
+            host.note(Append(self.client_id, pos, delivery))
+        if outbound.send(pos, delivery, now_s, charged=not self.queue.spills):
+            self.queue.forget(delivery.size_bytes)
+            return True
+        self.enqueue(pos, delivery, host, now_s)
+        if self.queue.spills:
+            self.left_gaps(host, now_s)  # The store does not know it yet.
+        return False
+
+    def enqueue(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """An admitted message waits."""
         outbound = self.outbound
         self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
         if outbound is not None:
             outbound.has_more = True
+        self.trim(host, now_s)
 
-    def wait(self, pos: int, delivery: Delivery, host: "Host") -> None:
+    def wait(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a place in the queue, or be dropped with a counted reason."""
         if self.ended:
             return
-        reason = self.admit(delivery.size_bytes, host)
+        reason = self.admit(delivery.size_bytes, host, now_s)
         if reason is None:
-            self.enqueue(pos, delivery)
+            self.enqueue(pos, delivery, host, now_s)
         else:
             self.drop(pos, delivery, reason, host)
 
@@ -185,3 +266,16 @@ class Session:
         host.counters.drop(reason)
         if self.durable:
             host.note(Settle(self.client_id, pos, delivery))
+
+    def expire(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+        """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
+        host.counters.drop(Reason.MESSAGE_EXPIRED)
+        if self.durable:
+            host.expired(Settle(self.client_id, pos, delivery), now_s)
+
+    def _expire(self, expired: list[Waiting], host: "Host", now_s: float) -> None:
+        """The same for messages that need not have been the first of the queue."""
+        for pos, delivery, _ in expired:
+            self.expire(pos, delivery, host, now_s)
+        if expired and self.queue.spills:
+            self.left_gaps(host, now_s)

@@ -1,6 +1,7 @@
 """Ledger: every message of a run, who is owed it, and who got it how often; and every byte.
 
-`check_budgets` adds up what a node holds, object by object, and compares with what its budgets say.
+`check_budgets` adds up what a node holds, object by object, and compares with what its budgets say;
+`check_store` compares it with what the store holds.
 """
 
 from collections import defaultdict
@@ -19,6 +20,7 @@ from flowguard.session.state import (
     subscription_bytes,
     will_bytes,
 )
+from flowguard.stores import Store
 from flowguard.types import Publish
 from tests.support.peer import Peer
 
@@ -153,6 +155,21 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
     assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes
     assert node.input_budget.used_bytes <= node.input_budget.limit_bytes
+
+
+def check_store(node: Node, store: Store) -> None:
+    """When nothing is on its way: the store holds what the node counts, to the message and byte."""
+    assert node.journal.is_empty
+    for record in store.sessions():
+        session = node.registry.sessions[record.client_id]
+        queue = session.queue
+        entries = store.fetch(record.client_id, 0, 1_000_000, bytes_max=1 << 40)
+        assert len(entries) == queue.count + len(session.inflight)
+        sent = {session.positions[packet_id] for packet_id in session.inflight}
+        waiting = [each.delivery for each in entries if each.pos not in sent]
+        assert sum(delivery.size_bytes for delivery in waiting if delivery) == queue.size_bytes
+        if queue.spills and session.outbound is None:
+            assert queue.charged_bytes == 0, "nobody's backlog is in memory while he is away"
 
 
 def end_all_sessions(node: Node, now_s: float) -> None:
