@@ -5,7 +5,7 @@ Unknown keys are errors. Nothing here means "unlimited" by being zero: what may 
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -154,6 +154,8 @@ class SessionSettings(_Settings):
     """The same, bytes."""
     queue_policy: Literal["drop-new", "drop-oldest"] = "drop-new"
     """What gives way when a client's queue is full; what was sent never does, name."""
+    dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
+    """Messages that expire in a durable session go to this topic + "/" + their own, topic."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
@@ -166,6 +168,13 @@ class SessionSettings(_Settings):
     """Whether retained messages are kept at all."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
     """Levels of a topic or filter, levels."""
+
+    @field_validator("dead_letter_topic")
+    @classmethod
+    def _topic_name(cls, topic: str | None) -> str | None:
+        if topic is not None and (set(topic) & set("+#\0") or topic.split("/")[0] == "$SYS"):
+            raise ValueError("a topic to publish to has no wildcards and is not below $SYS")
+        return topic
 
 
 class NodeSettings(_Settings):

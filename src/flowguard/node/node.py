@@ -19,6 +19,7 @@ from flowguard.errors import ProtocolViolation
 from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
+from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.protection import Protection
@@ -90,6 +91,7 @@ class Node:
         self.router = Router(self, self.journal, self.hooks)
         # The hot one of the host's calls goes to the router without a hop.
         self.publish = self.router.publish
+        self._dead_letters = DeadLetters(self, self.router, self.journal)
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
         self.connect_service = Histogram()
@@ -384,7 +386,7 @@ class Node:
         self.journal.append([], done, now_s)
 
     def expired(self, settle: Settle, now_s: float) -> None:
-        self.journal.note(settle)
+        self._dead_letters.expired(settle, now_s)
 
     def must_wait(self, inbound: Inbound) -> bool:
         """While the disk is full, only those wait of whom something waits already."""

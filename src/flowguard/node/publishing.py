@@ -21,6 +21,7 @@ from flowguard.records import (
     DropRetained,
     PutInbound,
     PutRetained,
+    Settle,
     StoreOp,
 )
 from flowguard.routing import RetainedMessages, RetainOutcome, parse_shared
@@ -166,15 +167,18 @@ class Router:
             return ReasonCode.NOT_AUTHORIZED
         return self.plans.find(topic).refused
 
-    def publish_own(self, message: Publish, now_s: float) -> None:
-        """A message of the node itself: a will, or `$SYS`."""
+    def publish_own(self, message: Publish, now_s: float, settle: Settle | None = None) -> None:
+        """A message of the node itself: a will, `$SYS`, or instead of the one that is settled."""
         if message.retain:
             self._retain(message, now_s)
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         targets = self._targets(plan, message, None, now_s)
         pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS)
-        self._journal.append(_appends(targets), pending.committed, now_s)
+        ops = _appends(targets)
+        if settle is not None:
+            ops.append(settle)
+        self._journal.append(ops, pending.committed, now_s)
 
     def _retain(self, message: Publish, now_s: float) -> bool:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].

@@ -188,6 +188,11 @@ def _traffic(status: Status) -> Iterator[Metric]:
         ("sent_bytes", "Bytes sent to clients.", traffic["sent_bytes"]),
         ("takeovers", "Connections ended by a newer one of the same client.", traffic["takeovers"]),
         ("sessions_expired", "Sessions that expired.", traffic["clients_expired"]),
+        (
+            "dead_letters",
+            "Messages that expired in a session and were published again as dead letters.",
+            traffic["dead_letters"],
+        ),
         ("wills_published", "Wills published.", traffic["wills_published"]),
         ("protocol_errors", "Connections ended for their bytes.", traffic["protocol_errors"]),
     ):

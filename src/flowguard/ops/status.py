@@ -111,6 +111,7 @@ class TrafficStatus(TypedDict):
     sent_bytes: int
     takeovers: int
     clients_expired: int
+    dead_letters: int
     wills_published: int
     protocol_errors: int
 
@@ -322,6 +323,7 @@ def _traffic(node: Node) -> TrafficStatus:
         sent_bytes=counters.bytes_sent,
         takeovers=counters.takeovers,
         clients_expired=counters.clients_expired,
+        dead_letters=counters.dead_letters,
         wills_published=counters.wills_published,
         protocol_errors=counters.malformed,
     )

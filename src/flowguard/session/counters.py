@@ -18,6 +18,7 @@ class Counters:
         "connections_closed",
         "connects_accepted",
         "connects_refused",
+        "dead_letters",
         "dropped",
         "malformed",
         "messages_received",
@@ -41,6 +42,8 @@ class Counters:
         """Sockets closed at once, because the load was too high even to refuse them."""
         self.connects_accepted = 0
         self.connects_refused = 0
+        self.dead_letters = 0
+        """Messages that expired in a session and were published again as dead letters."""
         self.dropped: dict[Reason, int] = {}
         """Messages not delivered to a subscriber, by reason."""
         self.malformed = 0
