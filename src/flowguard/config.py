@@ -152,8 +152,10 @@ class SessionSettings(_Settings):
     """QoS 1 and 2 messages waiting for a client, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
     """The same, bytes."""
-    queue_policy: Literal["drop-new", "drop-oldest"] = "drop-new"
-    """What gives way when a client's queue is full; what was sent never does, name."""
+    queue_policy: Literal["drop-new", "drop-oldest", "block"] = "drop-new"
+    """What gives way in a full queue, never what was sent; `block`: the publisher waits, name."""
+    block_s: float = Field(30.0, gt=0)
+    """With `block`, a PUBLISH waits so long at most; then it is dropped as a new one, seconds."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
     """Messages that expire in a durable session go to this topic + "/" + their own, topic."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)

@@ -20,6 +20,7 @@ from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobo
 from flowguard.flow.histogram import Histogram
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
 from flowguard.node.dead_letters import DeadLetters
+from flowguard.node.full_queues import FullQueues
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.protection import Protection
@@ -82,6 +83,7 @@ class Node:
         self.read_only = False
         """The disk is full: what would have to be durable is refused."""
         self.drops_oldest = settings.session.queue_policy == "drop-oldest"
+        self.blocks = settings.session.queue_policy == "block"
         self.fetches: list[Fetch] = []
         """Pages that the store is to be asked for; `fetched` follows."""
         self.runnable: list[ServerConnection] = []
@@ -91,6 +93,9 @@ class Node:
         self.router = Router(self, self.journal, self.hooks)
         # The hot one of the host's calls goes to the router without a hop.
         self.publish = self.router.publish
+        self.full_queues = FullQueues(self, self.router)
+        if self.blocks:
+            self.publish = self.full_queues.publish
         self._dead_letters = DeadLetters(self, self.router, self.journal)
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
@@ -338,6 +343,7 @@ class Node:
         self._exchanges.pop(connection, None)
         session = connection.session
         assert session is not None
+        self.full_queues.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
@@ -357,9 +363,11 @@ class Node:
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> None:
         self.subscriber.subscribe(inbound, packet, now_s)
+        self.full_queues.routes_changed(inbound.session)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
         self.subscriber.unsubscribe(inbound, packet, now_s)
+        self.full_queues.routes_changed(inbound.session)
 
     def release(self, inbound: Inbound, packet_id: int, now_s: float, *, known: bool) -> None:
         session = inbound.session
@@ -402,6 +410,7 @@ class Node:
 
     def turn(self, now_s: float) -> None:
         """Once per turn: whoever waited and may go on."""
+        self.full_queues.turn(now_s)
         self.intake.turn(now_s)
 
     def next_batch(self, now_s: float) -> Batch | None:
@@ -426,6 +435,7 @@ class Node:
         """Every 100 ms: deadlines and the window."""
         self.intake.tick(now_s)
         self.timers.fire(now_s)
+        self.full_queues.tick(now_s)
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)
         expired = self.router.retained.expire(now_s, 1_000)
@@ -438,7 +448,7 @@ class Node:
         if state is State.OPENED or (state is State.CONNECTING and connection in self._exchanges):
             connection.end(None, now_s)
         elif state is State.CONNECTED and connection.keep_alive_s:
-            if not connection.wants_read:
+            if connection.blocked or not connection.wants_read:
                 # We do not read: its silence is ours (overload.md, hard rule).
                 connection.last_received_s = now_s
             due_s = connection.last_received_s + connection.keep_alive_s

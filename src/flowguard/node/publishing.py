@@ -133,8 +133,7 @@ class Router:
 
     def _admit(self, session: Session, message: Publish, now_s: float) -> ReasonCode | None:
         """What is asked of few messages: permission, and a place among the retained."""
-        authorizer = self._hooks.authorizer
-        if authorizer is not None and not authorizer.may_publish(session.client_id, message.topic):
+        if not self.may_publish(session, message.topic):
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
@@ -151,6 +150,11 @@ class Router:
         outbound = session.outbound
         told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
+
+    def may_publish(self, session: Session, topic: str) -> bool:
+        """Whether the authorizer, if there is one, lets the client publish to `topic`."""
+        authorizer = self._hooks.authorizer
+        return authorizer is None or authorizer.may_publish(session.client_id, topic)
 
     def wake(self, session: Session) -> None:
         """The client of `session` is back: its shared groups may choose it again."""
@@ -329,7 +333,7 @@ class Router:
         if not delivery.qos:
             targets.append((session, 0, delivery))
             return
-        if session.durable:
+        if session.durable or self._host.blocks:
             reason = session.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
                 self._host.counters.drop(reason)
@@ -360,6 +364,8 @@ def _expires_at_s(message: Publish, now_s: float) -> float:
 
 def _rank(session: Session) -> int:
     """How well a member of a shared group can take a QoS 1 or 2 message."""
+    if session.queue.is_full:
+        return 3
     if session.outbound is None:
         return 2
     return 1 if session.queue.waits else 0

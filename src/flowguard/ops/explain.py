@@ -20,7 +20,7 @@ class Pause(TypedDict):
     """One thing that keeps the broker from working on what a client sends."""
 
     reason: str
-    """draining, journal, socket, window, turn or credits."""
+    """draining, journal, socket, queue, window, turn or credits."""
     text: str
     """The same for people, with the numbers."""
 
@@ -76,7 +76,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         now_s=now_s,
         connected=None if connection is None else _connected(node, connection, now_s),
         session_ends_s=session.ends_at_s,
-        paused=[] if connection is None else _pauses(node, connection),
+        paused=[] if connection is None else _pauses(node, connection, now_s),
         dropped=_drops(node, session),
         queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
         queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
@@ -102,7 +102,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
     )
 
 
-def _pauses(node: Node, connection: ServerConnection) -> list[Pause]:
+def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
     """Why what it sent, or would send, has to wait."""
     pauses = []
     outbox_bytes = connection.outbound.outbox_bytes
@@ -112,9 +112,33 @@ def _pauses(node: Node, connection: ServerConnection) -> list[Pause]:
             f"it does not take its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
         )
         pauses.append(Pause(reason="socket", text=text))
-    if not connection.drained:
+    if connection.blocked:
+        pauses += _before_full_queue(node, connection, now_s)
+    elif not connection.drained:
         pauses += _without_room(node, connection)
     return pauses
+
+
+def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
+    """A PUBLISH of it waits for a subscriber; for which one?"""
+    assert connection.session is not None
+    wait = node.full_queues.wait_of(connection.session)
+    assert wait is not None
+    queue = wait.queue
+    waits = f"for {now_s - wait.since_s:.1f} s now, {node.settings.session.block_s:g} s at most"
+    if isinstance(queue, Session):
+        limits = node.settings.session
+        text = (
+            f"its next message waits for room in the queue of {queue.client_id}, {waits}: "
+            f"{queue.queue.count:,} of {limits.queue_messages_max:,} messages, "
+            f"{queue.queue.size_bytes:,} of {limits.queue_bytes_max:,} bytes are in it"
+        )
+    else:
+        text = (
+            f"its next message waits for room in any queue of $share/{queue.name}/{queue.filter}, "
+            f"{waits}"
+        )
+    return [Pause(reason="queue", text=text)]
 
 
 def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:

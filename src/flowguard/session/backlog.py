@@ -208,6 +208,11 @@ class Backlog:
             return Reason.QUEUE_MESSAGES
         return Reason.QUEUE_BYTES if self.size_bytes > self._bytes_max else None
 
+    @property
+    def is_full(self) -> bool:
+        """No message at all would find room."""
+        return self.count >= self._messages_max or self.size_bytes >= self._bytes_max
+
     # --- messages ----------------------------------------------------------------------------
 
     def put(self, pos: int, delivery: Delivery, size_bytes: int, *, connected: bool) -> None:

@@ -133,7 +133,12 @@ class ServerConnection:
         """True while complete packets may wait in the buffer for a window, a turn or a CONNACK."""
         if self.queued or self.state is CONNECTING:
             return True
-        return self.inbound is not None and not self.drained and not self.inbound.window.room()
+        return self.inbound is not None and not self.drained and not self.inbound.room()
+
+    @property
+    def blocked(self) -> bool:
+        """True while a PUBLISH of the client waits for room in a subscriber's queue."""
+        return self.inbound is not None and self.inbound.blocked
 
     # --- bytes in ----------------------------------------------------------------------------
 
@@ -191,7 +196,7 @@ class ServerConnection:
         if self._input_bytes:
             self._weigh(now_s)
         if self._eof and not self._may_go_on():
-            self.end(None, now_s)
+            self._hang_up(now_s)
 
     def _weigh(self, now_s: float) -> None:
         """Charge what is buffered beyond the ordinary to the node's input budget.
@@ -221,7 +226,7 @@ class ServerConnection:
 
     def _wait_for_room(self, inbound: Inbound, now_s: float) -> None:
         """Packets are left: for the next turn if the window has room, else for its opening."""
-        if inbound.window.room():
+        if inbound.room():
             if self.waits:
                 self._wait_no_more()
             self.schedule()
@@ -229,7 +234,8 @@ class ServerConnection:
             if not self.waits:
                 self.waits = True
                 self._host.paused_count += 1
-            self._host.paused(self, now_s)
+            if not inbound.blocked:
+                self._host.paused(self, now_s)
 
     def _wait_no_more(self) -> None:
         self.waits = False
@@ -237,10 +243,21 @@ class ServerConnection:
 
     def _may_go_on(self) -> bool:
         """After the end of input: whether buffered packets may still be worked off later."""
-        if self.state is ENDED or not self.held:
+        if self.state is ENDED or not self.held or self.blocked:
             return False
         inbound = self.inbound
         return (self._decoder.buffered_bytes if inbound is None else inbound.waiting_bytes) > 0
+
+    def _hang_up(self, now_s: float) -> None:
+        """The client has left; a PUBLISH that still waited never happened."""
+        try:
+            packet = self.inbound.last_word() if self.inbound and self.blocked else None
+            if packet is not None:
+                self.client_disconnects(packet, now_s)
+            else:
+                self.end(None, now_s)
+        except Exception as error:
+            self._failed(error, now_s)
 
     def schedule(self) -> None:
         """Be run again in the next turn."""

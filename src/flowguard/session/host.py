@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 IN_PROCESS: Final = -1
 """The answer comes later, when the work is durable; until then the packet counts."""
+WAITS: Final = -2
+"""A subscriber's queue is full: nothing was done, and the packet has to wait."""
 
 
 class Host(Protocol):
@@ -37,6 +39,8 @@ class Host(Protocol):
     """The disk is full: new durable work is refused where its client can be told."""
     drops_oldest: bool
     """Who makes room in a full queue: its oldest message, or else the new one."""
+    blocks: bool
+    """Publishers wait for room in a full queue."""
     fetches: list["Fetch"]
     """Pages that the store is to be asked for; `Session.fetched` follows."""
     sent: dict[str, int]
@@ -58,7 +62,10 @@ class Host(Protocol):
         """An AUTH packet arrived on a connection that named an authentication method."""
 
     def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
-        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows."""
+        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
+
+        Or WAITS: `inbound.blocked` is set, and `Inbound.go_on` follows.
+        """
 
     def release(self, inbound: "Inbound", packet_id: int, now_s: float, *, known: bool) -> None:
         """PUBREL, perhaps of an unknown identifier; `Inbound.released` follows, maybe at once."""

@@ -6,6 +6,8 @@ control lane goes on (PINGREQ and acknowledgements), so that a paused client is 
 silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
 those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
 most a window of packets, which bounds the slice of the reactor that one client gets.
+
+A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
 """
 
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
-from flowguard.session.host import IN_PROCESS
+from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
+LAST_PACKETS_MAX: Final = 100
+"""Looked through at once."""
 
 
 @final
@@ -56,6 +60,7 @@ class Inbound:
         "_held",
         "_host",
         "_outbound",
+        "blocked",
         "extra",
         "session",
         "unacknowledged",
@@ -77,6 +82,8 @@ class Inbound:
         self.session = session
         self.window = InflightWindow(host.window)
         self._held: list[Packet] | None = None
+        self.blocked = False
+        """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
         self.extra = 0
         """What packets handled at once weighed above one since the start of the batch."""
         self.unacknowledged = 0
@@ -88,21 +95,31 @@ class Inbound:
         packet = self._decoder.at_sight(data)
         if packet is None or not (isinstance(packet, int) or self.window.room()):
             return False
-        self._host.counters.messages_received += 1
         if isinstance(packet, int):
             self._outbound.on_puback(packet, now_s)
-        else:
-            self._publish(packet, now_s)
+        elif self._publish(packet, now_s):
             self.extra = 0
             if self._host.window.credits is not None:
                 self.window.spend(1)
+        else:
+            return False
+        self._host.counters.messages_received += 1
         return True
+
+    def room(self) -> int:
+        """How many packets may be handled now."""
+        return 0 if self.blocked else self.window.room()
+
+    def go_on(self) -> None:
+        """There may be room in the queue: the PUBLISH is routed anew, in the next turn."""
+        self.blocked = False
+        self._connection.schedule()
 
     def run(self, now_s: float) -> bool:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window
         decoder = self._decoder
-        room = window.room()
+        room = self.room()
         while room > 0:
             packets = self._held
             held = packets is not None
@@ -119,7 +136,7 @@ class Inbound:
                 return True
             if self._connection.ended:
                 return True
-        if window.room():
+        if self.room():
             waits = self.waiting_bytes > 0
         else:
             self._control_lane(now_s)
@@ -137,7 +154,10 @@ class Inbound:
                 if not packet.qos and packet.properties is NO_PROPERTIES:
                     publish(self, packet, now_s)
                     continue
-                self._publish(packet, now_s)
+                if not self._publish(packet, now_s):
+                    self._hold([packet], waiting, now_s)
+                    room = 0
+                    break
             elif packet.__class__ is Puback:
                 self._outbound.on_puback(packet.packet_id, now_s)
                 continue
@@ -149,7 +169,7 @@ class Inbound:
                 # Room that appeared meanwhile is for another batch: this one was cut to its own.
                 room = min(room, window.room())
                 if room <= 0:
-                    self._hold(waiting, now_s)
+                    self._hold([], waiting, now_s)
         if self.extra:
             room -= self.extra
             self.extra = 0
@@ -160,9 +180,8 @@ class Inbound:
         """What was read and not handled; packets held count one each."""
         return self._decoder.buffered_bytes + len(self._held or ())
 
-    def _hold(self, waiting: Iterator[Packet], now_s: float) -> None:
-        """The window is spent before its batch: what follows waits, but for the control lane's."""
-        held: list[Packet] = []
+    def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
+        """The batch stops here: what is left of it waits, but for the control lane's."""
         for packet in waiting:
             if packet.__class__ is Puback:
                 self._outbound.on_puback(packet.packet_id, now_s)
@@ -215,19 +234,20 @@ class Inbound:
 
     # --- PUBLISH -----------------------------------------------------------------------------
 
-    def _publish(self, packet: Publish, now_s: float) -> None:
+    def _publish(self, packet: Publish, now_s: float) -> bool:
+        """False: it has to wait for room in a queue, and was not handled."""
         if packet.properties is not NO_PROPERTIES and packet.properties.topic_alias is not None:
             packet = self._resolve_alias(packet)
         qos = packet.qos
         if qos == 0:
             self._host.publish(self, packet, now_s)
-            return
+            return True
         limits = self._host.settings.session
         if qos > limits.maximum_qos:
             # [MQTT-3.2.2-11]
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
         if qos == 2 and self._is_repeated(packet.packet_id):
-            return
+            return True
         # CONNACK may have told less, but who comes back repeats all that it was allowed before.
         if self.unacknowledged >= limits.receive_maximum and self._outbound.version == MQTT_5:
             # [MQTT-3.3.4-7]
@@ -242,11 +262,18 @@ class Inbound:
         if qos == 1 and not reason_code:
             self._outbound.write(puback_frame(packet.packet_id))
         elif reason_code == IN_PROCESS:
-            self.unacknowledged += 1
-            if qos == 2:
-                self._remember(packet.packet_id, durable=False)
+            self._count(packet)
+        elif reason_code == WAITS:
+            return False
         else:
             self._acknowledge(packet, reason_code)
+        return True
+
+    def _count(self, packet: Publish) -> None:
+        """It is acknowledged later."""
+        self.unacknowledged += 1
+        if packet.qos == 2:
+            self._remember(packet.packet_id, durable=False)
 
     def _publish_once(self, packet: Publish, now_s: float) -> int:
         """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
@@ -261,7 +288,7 @@ class Inbound:
         try:
             reason_code = self._host.publish(self, packet, now_s)
         finally:
-            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+            if reason_code >= ReasonCode.UNSPECIFIED_ERROR or reason_code == WAITS:
                 session.charge_state(-INBOUND_ID_BYTES, self._host)
         return reason_code
 
@@ -342,6 +369,16 @@ class Inbound:
             raise ProtocolViolation("no room for this topic alias", ReasonCode.QUOTA_EXCEEDED)
         aliases[alias] = topic
 
+    def last_word(self) -> Disconnect | None:
+        """DISCONNECT behind a PUBLISH that is not handled any more: its client has left."""
+        packets = self._held or self._decoder.next_batch(LAST_PACKETS_MAX)
+        while packets:
+            for packet in packets:
+                if isinstance(packet, Disconnect):
+                    return packet
+            packets = self._decoder.next_batch(LAST_PACKETS_MAX)
+        return None
+
     def detach(self) -> None:
         """The connection is over, and with it its turn, its aliases and what was not handled.
 
@@ -384,7 +421,7 @@ class Inbound:
     def settle(self, cost: int, size_bytes: int) -> None:
         """One packet is done; a paused conversation goes on in the next turn."""
         self.window.settle(cost, size_bytes)
-        if self.waiting_bytes:
+        if self.waiting_bytes and not self.blocked:
             self._connection.schedule()
 
 

@@ -143,6 +143,14 @@ class Session:
             reason = queue.reserve(size_bytes)
         return reason
 
+    def lacks_room(self, size_bytes: int, host: "Host", now_s: float) -> bool:
+        """Whether a message would not find room now, and may later."""
+        queue = self.queue
+        if self.ended or queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+            return False
+        self.expire_some(host, now_s)
+        return queue.refusal(size_bytes) is not None
+
     def expire_some(self, host: "Host", now_s: float) -> None:
         """Give up what has expired while it waits, a page at most.
 
@@ -206,20 +214,22 @@ class Session:
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
 
-        One that needs no store is admitted only here.
+        One that needs no store is admitted only here, unless publishers wait for room: then all are
+        when they are routed.
         """
         if self.ended:
             return
         outbound = self.outbound
-        charged = self.durable and not self.queue.spills
+        admitted = self.durable or host.blocks
+        charged = admitted and not self.queue.spills
         if (
             outbound is not None
             and not outbound.has_more
             and outbound.send(pos, delivery, now_s, charged)
         ):
-            if self.durable:
+            if admitted:
                 self.queue.forget(delivery.size_bytes)
-        elif self.durable:
+        elif admitted:
             self.enqueue(pos, delivery, host, now_s)
         else:
             self.wait(pos, delivery, host, now_s)

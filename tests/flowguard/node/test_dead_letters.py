@@ -263,7 +263,7 @@ def test_a_node_that_is_killed_beside_that_commit_publishes_it_once(
 
 
 def test_dead_letters_for_a_full_queue_are_dropped_and_counted() -> None:
-    stage = stage_with_dead_letters(queue_messages_max=1)
+    stage = stage_with_dead_letters(queue_messages_max=1, queue_policy="block")
     undertaker(stage).close()
     stage.node.router.publish_own(Publish("dead/full", b"x", 1), stage.now_s)
     absent(stage)

@@ -26,6 +26,8 @@ And once everybody is back and reads and answers, under whatever window there is
 11. Once all sessions are over, no budget holds anything.
 """
 
+from typing import Any, ClassVar
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,6 +52,9 @@ ROUNDS_MAX = 2_000
 
 class Sessions(RuleBasedStateMachine):
     """See the module."""
+
+    queues: ClassVar[dict[str, Any]] = {}
+    """Settings of them."""
 
     @initialize(
         versions=st.lists(st.sampled_from([MQTT_5, MQTT_5, MQTT_311]), min_size=3, max_size=3),
@@ -85,6 +90,7 @@ class Sessions(RuleBasedStateMachine):
                     "receive_maximum": server_receive_maximum,
                     "inflight_max": inflight_max,
                     "outbox_bytes_max": 16 * 1024,
+                    **self.queues,
                 },
             },
             store=self.new_store(),
@@ -303,6 +309,7 @@ class Sessions(RuleBasedStateMachine):
         node, store = self.stage.node, self.stage.store
         assert node.journal.is_empty
         assert (node.gate.in_process, node.gate.buffered) == (0, 0)
+        assert node.paused_count == 0
         used = used_bytes(node)
         assert used.pop("state")
         assert used == dict.fromkeys(used, 0)
@@ -358,9 +365,26 @@ class SessionsOnDisk(Sessions):
             self.patch.undo()
 
 
+class FullQueues(Sessions):
+    """The same where publishers have to wait for room in the smallest of queues."""
+
+    queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 1, "block_s": 1e9}
+
+
+class FullQueuesOnDisk(SessionsOnDisk):
+    """The same on disk."""
+
+    queues: ClassVar = {"queue_policy": "block", "queue_messages_max": 3, "block_s": 1e9}
+
+
 TestSessions = Sessions.TestCase
 TestSessionsOnDisk = SessionsOnDisk.TestCase
+TestFullQueues = FullQueues.TestCase
+TestFullQueuesOnDisk = FullQueuesOnDisk.TestCase
 # The likeliest place for what nobody has thought of, and cheap: it gets more examples than others.
 TestSessions.settings = TestSessionsOnDisk.settings = settings(
     stateful_step_count=100, max_examples=5 * settings.default.max_examples
+)
+TestFullQueues.settings = TestFullQueuesOnDisk.settings = settings(
+    stateful_step_count=100, max_examples=3 * settings.default.max_examples
 )

@@ -121,3 +121,31 @@ def test_unacknowledged_messages_are_counted() -> None:
     client.subscribe("t", qos=1)
     stage.connect("p").publish("t", b"x", qos=1)
     assert explained(stage, "c")["inflight"]["used"] == 1
+
+
+def full_queue(filter: str) -> tuple[Stage, Client]:
+    """A subscriber that has in flight and in its queue what it may have: one message each."""
+    session = {"queue_policy": "block", "queue_messages_max": 1}
+    stage = Stage({"session": session})
+    subscriber = stage.connect_durable("s", receive_maximum=1)
+    subscriber.subscribe(filter, qos=1)
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("t", b"x", qos=1)
+    return stage, subscriber
+
+
+def test_a_full_queue_is_named_with_how_long_it_is_waited_for() -> None:
+    stage, subscriber = full_queue("t")
+    stage.advance(2)
+    (pause,) = explained(stage, "p")["paused"]
+    assert pause["reason"] == "queue"
+    assert "the queue of s, for 2.0 s now, 30 s at most: 1 of 1 messages" in pause["text"]
+    subscriber.publishes()
+    assert reasons(stage, "p") == []
+
+
+def test_a_shared_subscription_without_room_is_named() -> None:
+    stage, _ = full_queue("$share/g/t")
+    (pause,) = explained(stage, "p")["paused"]
+    assert "any queue of $share/g/t" in pause["text"]

@@ -1,0 +1,161 @@
+"""Full queues, where `session.queue_policy` is `block`: publishers wait until there is room.
+
+A PUBLISH of QoS 1 or 2 for which one of its subscribers has no room is routed to nobody, and its
+connection handles nothing that follows. Publishers that wait for the same queue stand in line, so
+that none of them is overtaken for ever: who comes later stands behind, though there be room just
+now, and in each turn the first of every line may try again if it would find room. Whoever tries may
+have to wait for another queue next, at the end of that line.
+
+Nobody waits longer than `session.block_s`: the queue may be its own, or of a client that never
+comes back. Then the message is routed to all who have room, and dropped for the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from flowguard.node.plans import Plan, Shared
+from flowguard.node.publishing import Router
+from flowguard.records import message_bytes
+from flowguard.session.host import WAITS
+from flowguard.session.inbound import Inbound
+from flowguard.session.session import Session
+from flowguard.types import Publish
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+
+Queue = Session | Shared
+"""Of a client, or the queues of all members of a shared subscription: one with room is enough."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A publisher in a line; `called`: it may try again, and keeps its place until it did."""
+
+    inbound: Inbound
+    queue: Queue
+    size_bytes: int
+    since_s: float
+    until_s: float
+    called: bool = False
+
+
+@final
+class FullQueues:
+    """The lines of one node; a session publishes one message at a time, so it is in one of them."""
+
+    __slots__ = ("_block_s", "_host", "_lines", "_router", "_waits")
+
+    def __init__(self, host: "Host", router: Router) -> None:
+        self._host = host
+        self._router = router
+        self._block_s = host.settings.session.block_s
+        self._waits: dict[Session, Wait] = {}
+        """By publisher."""
+        self._lines: dict[Queue, dict[Session, Wait]] = {}
+
+    def wait_of(self, publisher: Session) -> Wait | None:
+        """What a publisher waits for; None: for no queue."""
+        return self._waits.get(publisher)
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        """`Router.publish`, once there is room for the message; see `Host.publish`."""
+        if message.qos:
+            publisher = inbound.session
+            wait = self._waits.get(publisher)
+            if wait is None or now_s < wait.until_s:
+                size_bytes = message_bytes(message)
+                for queue in _queues(self._router.plans.find(message.topic), publisher):
+                    if self._is_full(queue, publisher, size_bytes, now_s):
+                        if not self._router.may_publish(publisher, message.topic):
+                            break  # `publish` will say so.
+                        self._stand(inbound, queue, size_bytes, now_s)
+                        return WAITS
+            if wait is not None:
+                self.left(publisher)
+        return self._router.publish(inbound, message, now_s)
+
+    def _is_full(self, queue: Queue, publisher: Session, size_bytes: int, now_s: float) -> bool:
+        """Whether `publisher` finds no room, or others are before it."""
+        line = self._lines.get(queue)
+        if line is not None and publisher not in line:
+            return True
+        return self._lacks_room(queue, size_bytes, now_s)
+
+    def _lacks_room(self, queue: Queue, size_bytes: int, now_s: float) -> bool:
+        if isinstance(queue, Session):
+            return queue.lacks_room(size_bytes, self._host, now_s)
+        members = queue.members()
+        for session, options in members:
+            if not options.qos or not session.lacks_room(size_bytes, self._host, now_s):
+                return False
+        return bool(members)
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def _stand(self, inbound: Inbound, queue: Queue, size_bytes: int, now_s: float) -> None:
+        """Wait in the line of `queue`; who stands there keeps its place."""
+        inbound.blocked = True
+        publisher = inbound.session
+        wait = self._waits.get(publisher)
+        since_s = now_s
+        if wait is not None:
+            if wait.queue is queue:
+                wait.called = False
+                return
+            since_s = wait.since_s
+            self.left(publisher)
+        wait = Wait(inbound, queue, size_bytes, since_s, since_s + self._block_s)
+        self._waits[publisher] = wait
+        self._lines.setdefault(queue, {})[publisher] = wait
+
+    def left(self, publisher: Session) -> None:
+        """It waits no longer: its message is routed, or its connection is over."""
+        wait = self._waits.pop(publisher, None)
+        if wait is None:
+            return
+        line = self._lines[wait.queue]
+        del line[publisher]
+        if not line:
+            del self._lines[wait.queue]
+
+    def turn(self, now_s: float) -> None:
+        """Once per turn: there may be room again."""
+        if not self._lines:
+            return
+        for queue, line in list(self._lines.items()):
+            first = next(iter(line.values()))
+            if not first.called and not self._lacks_room(queue, first.size_bytes, now_s):
+                _call(first)
+
+    def tick(self, now_s: float) -> None:
+        """Call who has waited long enough."""
+        for wait in self._waits.values():
+            if wait.until_s <= now_s:
+                _call(wait)
+
+    def routes_changed(self, subscriber: Session) -> None:
+        """It has subscribed or unsubscribed: messages need not be for it any more."""
+        for wait in self._lines.get(subscriber, {}).values():
+            _call(wait)
+
+
+def _call(wait: Wait) -> None:
+    if not wait.called:
+        wait.called = True
+        wait.inbound.go_on()
+
+
+def _queues(plan: Plan, publisher: Session) -> Iterator[Queue]:
+    """Those that a message of `publisher` enters."""
+    for group in plan.groups:
+        if group.qos:
+            for session in group.sessions:
+                if session is not publisher or not group.no_local:
+                    yield session
+    for group in plan.own:
+        if group.qos and publisher in group.sessions:
+            yield publisher
+    yield from plan.shared
