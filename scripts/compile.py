@@ -5,10 +5,13 @@
 The result is the whole package `flowguard`, the sans-IO rooms beside their sources as extension
 modules: with the folder first on PYTHONPATH the same program runs faster. Nothing depends on it.
 
-One thing is changed on the way: `slots=True` goes. It makes `dataclass` build a second class, which
-mypyc does not compile; mypyc's own classes have slots anyway.
+Two things are changed on the way. `slots=True` goes: it makes `dataclass` build a second class,
+which mypyc does not compile; mypyc's own classes have slots anyway. And the `__init__` that
+`dataclass` would make at run time, in Python, is written out, so that it is compiled, too: 568k ->
+735k QoS 1 messages per CPU second.
 """
 
+import ast
 import os
 import re
 import shutil
@@ -28,6 +31,45 @@ OPTIMISATION = {"MYPYC_OPT_LEVEL": "1", "CFLAGS": "-g0"}
 SLOTS = re.compile(r"slots=True(, )?")
 
 
+def with_constructors(source: str) -> str:
+    """Write out the `__init__` of each plain dataclass: no base, no factory, no keyword of `field`
+    but `default`."""
+    lines = source.splitlines()
+    classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    for node in sorted(classes, key=lambda node: node.lineno, reverse=True):
+        decorator = next((d for d in node.decorator_list if _is_call_of(d, "dataclass")), None)
+        methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        fields = [_field(item) for item in node.body if isinstance(item, ast.AnnAssign)]
+        if decorator is None or node.bases or methods & {"__init__", "__post_init__"}:
+            continue
+        if not fields or None in fields or "frozen=True" in ast.unparse(decorator):
+            continue
+        names = [ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)]
+        init = [f"    def __init__(self, {', '.join(map(str, fields))}) -> None:"]
+        init += [f"        self.{name} = {name}" for name in names]
+        assert node.end_lineno is not None
+        lines[node.end_lineno : node.end_lineno] = ["", *init]
+        at = decorator.lineno - 1
+        lines[at] = lines[at].replace("@dataclass(", "@dataclass(init=False, ")
+    return "\n".join(lines) + "\n"
+
+
+def _is_call_of(node: ast.AST | None, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+
+
+def _field(item: ast.AnnAssign) -> str | None:
+    """A field as a parameter; None: it cannot be one."""
+    parameter = f"{ast.unparse(item.target)}: {ast.unparse(item.annotation)}"
+    default = item.value
+    if _is_call_of(default, "field"):
+        assert isinstance(default, ast.Call)
+        if [keyword.arg for keyword in default.keywords] != ["default"]:
+            return None
+        default = default.keywords[0].value
+    return parameter if default is None else f"{parameter} = {ast.unparse(default)}"
+
+
 def compile_into(folder: Path) -> None:
     """Replace `folder` by a freshly compiled package; leaves it alone when that fails."""
     if shutil.which("cc") is None:
@@ -43,7 +85,7 @@ def compile_into(folder: Path) -> None:
     for room in ROOMS:
         sources += [path for path in sorted((package / room).glob("*.py")) if path not in plain]
     for source in sources:
-        source.write_text(SLOTS.sub("", source.read_text()))
+        source.write_text(SLOTS.sub("", with_constructors(source.read_text())))
     (work / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\nmypy_path = .\n")
     command = [sys.executable, "-m", "mypyc", *(str(path.relative_to(work)) for path in sources)]
     environment = OPTIMISATION | os.environ
