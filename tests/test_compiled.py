@@ -26,7 +26,9 @@ def test_the_tests_of_the_compiled_rooms_pass_on_the_compiled_rooms(tmp_path: Pa
     )
     assert shown.strip().endswith(".so")
     tests = [f"tests/flowguard/{room}" for room in ROOMS]
-    run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], environment)
+    # Without src on pytest's own path: it would come before the compiled folder.
+    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=."]
+    run([sys.executable, "-m", "pytest", *options, *tests], environment)
 
 
 def run(command: list[str], environment: dict[str, str]) -> str:
