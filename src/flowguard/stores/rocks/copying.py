@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from flowguard.errors import StoreError
-from flowguard.stores.rocks.identity import mark_as_copy
+from flowguard.stores.rocks.identity import COPY, mark_as_copy
 
 IMMUTABLE: Final = frozenset({".sst", ".blob"})
 """Files that RocksDB never changes after they are written: a copy can share them."""
-LEFT_OUT: Final = ("LOCK", "LOG", "holder")
-"""Beginnings of names that are about a process, not about data."""
+LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY)
+"""Beginnings of names that are about this folder, not about data."""
 
 
 @contextmanager
@@ -26,7 +26,10 @@ def published(folder: Path) -> Iterator[Path]:
         raise StoreError(f"{folder} exists; it must be a new folder")
     room = folder.with_name(f"{folder.name}.unfinished")
     unfinished = room / folder.name
-    room.mkdir(mode=0o700)
+    try:
+        room.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise StoreError(f"{room} exists: remove what is left of an earlier attempt") from error
     try:
         yield unfinished
         unfinished.chmod(0o700)

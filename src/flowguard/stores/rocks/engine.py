@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
+    BottommostLevelCompaction,
     Cache,
     Checkpoint,
     ColumnFamily,
+    CompactOptions,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -127,25 +130,50 @@ class Family:
                     break
         return found
 
+    @property
+    def rows_estimate(self) -> int:
+        """About as many rows as there are."""
+        with translated():
+            return self._open_rows().property_int_value("rocksdb.estimate-num-keys") or 0
+
     def flush(self) -> None:
         """Write what is in memory as a table."""
         with translated():
             self._open_rows().flush(True)
+
+    def compact(self) -> None:
+        """Rewrite all tables, without what was deleted; takes long."""
+        options = CompactOptions()
+        options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
+        with translated():
+            self._open_rows().compact_range(None, None, options)
+
+
+_open_here: Final[set[Path]] = set()
 
 
 @final
 class Engine:
     """One open database directory."""
 
-    def __init__(self, folder: Path, settings: StoreSettings) -> None:
-        """Open it, and make it where there is none. Raises `StoreError`."""
+    def __init__(
+        self, folder: Path, settings: StoreSettings, *, read_only: bool = False, bulk: bool = False
+    ) -> None:
+        """Open it, and make it where there is none. Raises `StoreError`.
+
+        `read_only`: nothing in it is changed, nobody is kept from opening it; `bulk`: writes wait
+        for RocksDB, and are on the disk after `flush` only.
+        """
         self._folder = folder
+        self._read_only = read_only
         self._settings = settings
         self._syncs = settings.durability == "fsync"
         self._cache = Cache(settings.cache_bytes)
         self._patient = WriteOptions()
         self._impatient = WriteOptions()
-        self._impatient.no_slowdown = True
+        self._impatient.no_slowdown = not bulk
+        for options in (self._patient, self._impatient):
+            options.disable_wal = bulk  # type: ignore[method-assign,assignment]
         self._db: Rdict | None = None
         self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
         self._open()
@@ -156,15 +184,18 @@ class Engine:
 
     def _open(self) -> None:
         options = self._options()
-        options.create_if_missing(True)
-        options.create_missing_column_families(True)
+        access = AccessType.read_only() if self._read_only else AccessType.read_write()
+        options.create_if_missing(not self._read_only)
+        options.create_missing_column_families(not self._read_only)
         families = {name: self._options(name) for name in FAMILIES[1:]}
         with translated():
-            db = Rdict(str(self._folder), options, column_families=families)
+            db = Rdict(str(self._folder), options, column_families=families, access_type=access)
             for family in self._families:
                 rows = db if family is self.meta else db.get_column_family(family.name)
                 family.attach(rows, db.get_column_family_handle(family.name))
         self._db = db
+        if not self._read_only:
+            _open_here.add(self._folder.resolve())
 
     def _options(self, family: str = "default") -> Options:
         settings = self._settings
@@ -258,6 +289,11 @@ class Engine:
         for family in self._families:
             family.flush()
 
+    def compact(self) -> None:
+        """Rewrite all tables, without what was deleted; takes long."""
+        for family in self._families:
+            family.compact()
+
     def reopen(self) -> None:
         """Leave an error behind that RocksDB would repeat for ever. Raises `StoreError`."""
         self.close()
@@ -272,6 +308,13 @@ class Engine:
         for family in self._families:
             family.detach()
         self._db = None
+        if not self._read_only:
+            _open_here.discard(self._folder.resolve())
+
+
+def is_open_here(folder: Path) -> bool:
+    """Whether this process writes to it: the lock of a file is no answer to its owner."""
+    return folder.resolve() in _open_here
 
 
 def families_in(folder: Path) -> list[str]:

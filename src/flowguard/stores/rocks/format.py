@@ -10,6 +10,7 @@ Of the same major with known features it is opened, whatever the minor; else it 
 import os
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -55,6 +56,24 @@ def check_folder(folder: Path) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The fields of the record."""
+
+    version: str
+    layout: str
+    creator: str
+    """The version of flowguard that made the directory."""
+
+
+def read_record(engine: Engine, folder: Path) -> Format:
+    """Raises `FormatError` where this version cannot read the directory."""
+    record = engine.meta.get(FORMAT_KEY)
+    if record is None:
+        raise FormatError(f"{folder} has no format record: it is no store, or was never finished")
+    return _parsed(record, folder)
+
+
 def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
     """Raises `FormatError`; what is to be written where the directory is new, else None."""
     record = engine.meta.get(FORMAT_KEY)
@@ -64,10 +83,20 @@ def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
         return (
             f"{NAME} {MAJOR}.{MINOR} {layout} {__version__} {','.join(sorted(FEATURES))}".encode()
         )
+    found = _parsed(record, folder)
+    if found.layout != layout:
+        raise FormatError(
+            f"{folder} has layout {found.layout!r}, the setting store.layout says {layout!r}; "
+            f"set it to {found.layout!r}, or start in a new folder"
+        )
+    return None
+
+
+def _parsed(record: bytes, folder: Path) -> Format:
     fields = record.decode(errors="replace").split(" ")
     if len(fields) != 5 or fields[0] != NAME:
         raise FormatError(f"{folder} was written by something else: {record[:80]!r}")
-    _, version, written_layout, creator, features = fields
+    _, version, layout, creator, features = fields
     if version.partition(".")[0] != str(MAJOR):
         raise FormatError(
             f"{folder} has format {version}, written by flowguard {creator}; this is flowguard "
@@ -79,12 +108,7 @@ def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
             f"{folder} uses {', '.join(unknown)}, which flowguard {__version__} does not know; "
             f"run flowguard {creator} or later"
         )
-    if written_layout != layout:
-        raise FormatError(
-            f"{folder} has layout {written_layout!r}, the setting store.layout says {layout!r}; "
-            f"set it to {written_layout!r}, or start in a new folder"
-        )
-    return None
+    return Format(version, layout, creator)
 
 
 def hold(folder: Path, now_s: float) -> None:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.engine import Batch, Engine
@@ -43,6 +43,19 @@ class Identity:
     def seen(self) -> dict[bytes, bytes]:
         """Highest clock value received, by node."""
         return {**self.former, self.node: self.hlc}
+
+
+@final
+class Received:
+    """What a directory has received: `uid in received`."""
+
+    __slots__ = ("_hlc_of",)
+
+    def __init__(self, seen: Mapping[bytes, bytes]) -> None:
+        self._hlc_of = dict(seen)
+
+    def __contains__(self, uid: bytes) -> bool:
+        return uid[:_CLOCK_BYTES] <= self._hlc_of.get(uid[_CLOCK_BYTES:], b"")
 
 
 def read_identity(engine: Engine, folder: Path) -> Identity | None:

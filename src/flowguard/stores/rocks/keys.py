@@ -16,6 +16,10 @@ QNO_KEY: Final = b"\x01qno"
 CLEAN_KEY: Final = b"\x01clean"
 SWEEP: Final = b"\x20"
 SWEEP_END: Final = b"\x21"
+SCRATCH_BY_UID: Final = b"\x30"
+SCRATCH_BY_POS: Final = b"\x31"
+SCRATCH_END: Final = b"\x32"
+"""Of a merge under way; nothing of it stays."""
 
 # family s
 SESSION: Final = b"\x01"

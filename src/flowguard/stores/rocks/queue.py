@@ -180,11 +180,11 @@ class Work:
         self.hlc = 0
         """Of the clock, where the batch records it."""
         self.is_promised = False
-        """It holds more than Append, Sent and Settle."""
+        """It holds more than Append and Settle, and Sent below the mark."""
 
     @property
     def must_sync(self) -> bool:
-        """Somebody relies on it; Sent and Settle may be lost."""
+        """Somebody relies on it; Settle may be lost, and Sent where the mark is ahead of it."""
         return self.is_promised or bool(self.appended)
 
     def forget(self, places: list[bytes]) -> None:

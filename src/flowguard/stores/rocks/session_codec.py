@@ -26,6 +26,7 @@ from flowguard.types import Publish, SubscriptionOptions
 
 _VERSION: Final = 1
 _SESSION: Final = Struct(">BQIBQId")
+_QNO_AT: Final = 14
 _SUBSCRIPTION: Final = Struct(">BQIB")
 _INBOUND: Final = Struct(">BQI")
 _WILL: Final = Struct(">BI")
@@ -53,6 +54,11 @@ def decode_session(value: bytes) -> tuple[int, int, float | None]:
     """qno, expiry interval in seconds, when it ends."""
     _, _, _, flags, qno, expiry_interval_s, ends_at_s = _unpack(_SESSION, value)
     return qno, expiry_interval_s, ends_at_s if flags & _ENDS else None
+
+
+def with_qno(row: bytes, qno: int) -> bytes:
+    """The row of a session, under another number."""
+    return row[:_QNO_AT] + qno.to_bytes(8, "big") + row[_QNO_AT + 8 :]
 
 
 def encode_subscription(options: SubscriptionOptions, hlc: int, node: int) -> bytes:

@@ -100,6 +100,7 @@ class StatusQueue(Queue):
         idle, before = self._idle, self.sent_pos
         work.undo.append(lambda: setattr(self, "sent_pos", before))
         work.records.append(self)
+        work.is_promised = True
         self.sent_pos = pos
         while idle and idle[0] <= pos:
             moved = idle.popleft()

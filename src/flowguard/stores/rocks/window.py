@@ -6,6 +6,7 @@ a little older than the entries: what was settled since comes again, nothing els
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, final
 
@@ -55,6 +56,7 @@ class WindowQueue(Queue):
         "_settled",
         "_trimmed",
         "lo",
+        "unordered",
     )
 
     def __init__(self, qno: int) -> None:
@@ -78,6 +80,39 @@ class WindowQueue(Queue):
         """What a batch under way says was sent, where that is beyond the mark."""
         self._forgets: list[bytes] | None = None
         """Shared payloads that entries settled since the last record referred to."""
+        self.unordered = False
+        """A merge has moved entries: positions are not in the order of uids."""
+
+    @classmethod
+    def assembled(
+        cls,
+        qno: int,
+        next_pos: int,
+        sent_pos: int,
+        gaps: Sequence[tuple[int, int]],
+        released: Mapping[int, int],
+        *,
+        count: int,
+        size_bytes: int,
+        unordered: bool,
+    ) -> "WindowQueue":
+        """A queue whose rows are there; `gaps` are the positions without one, ascending."""
+        queue = cls(qno)
+        queue.next_pos = next_pos
+        queue.sent_pos = queue._mark = sent_pos
+        queue.count = count
+        if not count:
+            queue.lo = next_pos - 1
+        elif gaps and gaps[0][0] == 1:
+            queue.lo = gaps[0][1]
+            queue._runs = tuple(gaps[1:])
+        else:
+            queue._runs = tuple(gaps)
+        queue.size_bytes = size_bytes
+        queue._trimmed = queue.lo
+        queue._released = dict(released) or None
+        queue.unordered = unordered and count > 0
+        return queue
 
     @property
     def pending_forgets(self) -> list[bytes]:
@@ -96,7 +131,8 @@ class WindowQueue(Queue):
             return True
         return self.waiting or self._recorded_pos != self.next_pos
 
-    def _is_settled(self, pos: int) -> bool:
+    def is_settled(self, pos: int) -> bool:
+        """Or never taken; of positions below `next_pos`."""
         if pos <= self.lo or (self._settled and pos in self._settled):
             return True
         runs = self._runs
@@ -108,6 +144,16 @@ class WindowQueue(Queue):
     def _is_released(self, pos: int) -> bool:
         released = self._released
         return released is not None and pos in released
+
+    @property
+    def released(self) -> Mapping[int, int]:
+        """Packet identifiers by position, of entries that only PUBREL is owed for."""
+        return self._released or {}
+
+    @property
+    def trimmed(self) -> int:
+        """No rows are left up to here."""
+        return self._trimmed
 
     # --- while a batch is built ---------------------------------------------------------------
 
@@ -143,6 +189,7 @@ class WindowQueue(Queue):
                 work.undo.append(partial(setattr, self, "_ahead", self._ahead))
                 self._ahead = pos
             work.records.append(self)
+            work.is_promised = True
 
     def settle(self, work: Work, pos: int, delivery: Delivery | None) -> None:
         if pos < self.next_pos:
@@ -152,7 +199,7 @@ class WindowQueue(Queue):
         if pos >= self.next_pos:
             return
         self.sent(work, pos)
-        if self._is_released(pos) or self._is_settled(pos):
+        if self._is_released(pos) or self.is_settled(pos):
             return
         size_bytes, place = work.find(self, pos, delivery)
         forgets = len(place) == UID_BYTES and pos <= self.marked_pos
@@ -185,7 +232,7 @@ class WindowQueue(Queue):
         elif sent_pos > mark:
             mark = sent_pos + SENT_AHEAD
         trimmed = self._trim(work, tidy)
-        value = encode_record(self._record(mark, trimmed))
+        value = self.encode(mark, trimmed)
         work.batch.put(record_key(self.qno), value, work.handle)
         forgets = self.pending_forgets
         if forgets:
@@ -226,7 +273,7 @@ class WindowQueue(Queue):
             self.lo = pos
             if self._settled or self._runs:
                 self._advance()
-        elif self._is_settled(pos):
+        elif self.is_settled(pos):
             return True
         else:
             if self._settled is None:
@@ -249,6 +296,7 @@ class WindowQueue(Queue):
             self.size_bytes = 0
             self._settled = self._released = None
             self._runs = ()
+            self.unordered = False
         return is_known
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
@@ -275,12 +323,17 @@ class WindowQueue(Queue):
 
     # --- the record ---------------------------------------------------------------------------
 
+    def encode(self, mark: int, trimmed: int) -> bytes:
+        """With `mark` as the durable bound of `sent_pos`."""
+        return encode_record(self._record(mark, trimmed))
+
     def _record(self, mark: int, trimmed: int) -> WindowRecord:
         is_exact = mark == max(self.sent_pos, self._ahead)
         record = WindowRecord(
             self.next_pos, mark, is_exact, self.lo, trimmed, self.count, max(self.size_bytes, 0)
         )
         record.released = self._released
+        record.unordered = self.unordered
         if self._settled or self._runs:
             record.runs = merged(self._runs, self._settled or ())
         return record
@@ -293,6 +346,7 @@ class WindowQueue(Queue):
             self.lo, self._trimmed = found.lo, found.trimmed
             self.count, self.size_bytes = found.count, found.size_bytes
             self._runs, self._released = found.runs, found.released
+            self.unordered = found.unordered
         if not clean:
             self._count_entries(engine)
         self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
@@ -334,7 +388,7 @@ class WindowQueue(Queue):
                 pos = pos_of(key)
                 if size_bytes >= bytes_max:
                     break
-                if not self._is_settled(pos):
+                if not self.is_settled(pos):
                     wanted.append((pos, value))
                     if not self._is_released(pos):
                         size_bytes += entry_size_bytes(value)
@@ -363,7 +417,7 @@ class WindowQueue(Queue):
         for key, value in taken:
             pos = pos_of(key)
             place = entry_place(value)
-            if place != INLINE and not self._is_released(pos) and not self._is_settled(pos):
+            if place != INLINE and not self._is_released(pos) and not self.is_settled(pos):
                 found.append(place)
         self.marked_pos = pos_of(taken[-1][0]) if taken else POS_ALL
         return found
@@ -375,4 +429,4 @@ class WindowQueue(Queue):
         place = entry_place(value)
         if place == INLINE or pos > self.marked_pos:
             return b""
-        return b"" if self._is_released(pos) or self._is_settled(pos) else place
+        return b"" if self._is_released(pos) or self.is_settled(pos) else place

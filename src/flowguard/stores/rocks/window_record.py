@@ -1,8 +1,8 @@
 """What layout `window` keeps of a queue besides its entries (design/storage.md 10.3).
 
-u8 version, u8 flags (0 the mark is exact), u64 next_pos, u64 sent mark, u64 lo, u64 trimmed,
-u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint length;
-varint count of released positions, each varint gap and u16 packet id
+u8 version, u8 flags (0 the mark is exact, 1 unordered), u64 next_pos, u64 sent mark, u64 lo,
+u64 trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint
+length; varint count of released positions, each varint gap and u16 packet id
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,7 @@ Runs = tuple[tuple[int, int], ...]
 NO_RELEASED: Final[dict[int, int]] = {}
 _VERSION: Final = 1
 _EXACT: Final = 1
+_UNORDERED: Final = 2
 _HEAD: Final = Struct(">BBQQQQIQ")
 
 
@@ -36,12 +37,13 @@ class WindowRecord:
     size_bytes: int
     runs: Runs = ()
     released: dict[int, int] | None = None
+    unordered: bool = False
 
 
 def encode_record(record: WindowRecord) -> bytes:
     head = _HEAD.pack(
         _VERSION,
-        _EXACT if record.is_exact else 0,
+        (_EXACT if record.is_exact else 0) | (_UNORDERED if record.unordered else 0),
         record.next_pos,
         record.mark,
         record.lo,
@@ -95,6 +97,7 @@ def decode_record(data: bytes) -> WindowRecord:
     if at != len(data):
         raise CorruptionError("the record of a queue has another length than it says")
     record.released = released or None
+    record.unordered = bool(flags & _UNORDERED)
     return record
 
 

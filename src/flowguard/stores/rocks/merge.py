@@ -1,0 +1,274 @@
+"""Two replicas of a store become one: directories that were one once, and lived on separately.
+
+One rule for all rows (`flowguard.stores.rocks.identity`): what only one replica has stays, unless
+the other has received it and so must have deleted it. Of what both have the later one stays. So
+nothing is lost, nothing comes back, and the order of the two does not matter:
+
+    queues         `flowguard.stores.rocks.merge_queue`
+    sessions       the later PutSession has expiry, end and will; one that ended elsewhere stays
+                   only if there is something new in it
+    subscriptions  the later one of a filter
+    inbound ids    both
+    retained       the later one of a topic
+
+Three replicas of which two have put the same subscription or retained message, and the third has
+deleted one of the two, are the exception to "in any order": only the later put is remembered.
+
+The new directory begins as a copy of the one that was written to later, by hard links, and takes
+what is new from the other. Everything is read once, in order; in memory is a batch, no more.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from flowguard.errors import FormatError, StoreError
+from flowguard.stores.rocks.codec import UID_BYTES
+from flowguard.stores.rocks.copying import copy_files, published
+from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.identity import Received, new_identity, put_identity
+from flowguard.stores.rocks.keys import (
+    OWN_KIND_AT,
+    QNO_KEY,
+    SCRATCH_BY_UID,
+    SCRATCH_END,
+    WILL,
+    own_prefix,
+    session_key,
+    sweep_key,
+)
+from flowguard.stores.rocks.merge_queue import Output, QueueMerge, Replica, Tally, copier
+from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
+from flowguard.stores.rocks.window import WindowQueue
+
+T = TypeVar("T")
+Row = tuple[bytes, bytes]
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """What the new store was made of."""
+
+    sessions: int = 0
+    ended: int = 0
+    """Sessions that one replica has ended."""
+    retained: int = 0
+    payloads: int = 0
+    """Shared messages that were copied."""
+    entries: Tally = field(default_factory=Tally)
+
+
+def merge(
+    first: Path,
+    second: Path,
+    out: Path,
+    *,
+    random_node: Callable[[], int],
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> MergeReport:
+    """Make `out` of the two, which stay as they are.
+
+    `progress` is told how many rows were read, and about how many there are. Raises `StoreError`;
+    then there is no `out`.
+    """
+    with StoreReader(first) as one, StoreReader(second) as other:
+        _check(one, other)
+        b, a = sorted((one, other), key=lambda each: (each.identity.hlc, each.identity.node))
+        try:
+            with published(out) as unfinished:
+                copy_files(a.folder, unfinished)
+                engine = Engine(unfinished, SETTINGS, bulk=True)
+                try:
+                    report = _Merge(a, b, Output(engine), progress).run()
+                    _finish(a, b, engine, unfinished, random_node)
+                finally:
+                    engine.close()
+        except OSError as error:
+            raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
+    return report
+
+
+def _check(a: StoreReader, b: StoreReader) -> None:
+    for reader in (a, b):
+        if reader.format.layout != "window":
+            raise FormatError(
+                f"{reader.folder} has layout {reader.format.layout!r}: only 'window' can be merged"
+            )
+    same = a.identity.node == b.identity.node
+    if same and not a.identity.is_copy and not b.identity.is_copy:
+        raise StoreError(
+            f"{a.folder} and {b.folder} have both gone on as node {a.identity.node.hex()}: "
+            "nobody can tell their entries apart"
+        )
+
+
+def _finish(
+    a: StoreReader, b: StoreReader, engine: Engine, folder: Path, random_node: Callable[[], int]
+) -> None:
+    """Who the new store is; all of it on the disk."""
+    seen = a.identity.seen
+    for node, hlc in b.identity.seen.items():
+        seen[node] = max(hlc, seen.get(node, b""))
+    batch = engine.batch()
+    put_identity(engine, batch, new_identity(seen, max(seen.values()), random_node), folder)
+    batch.delete_range(SCRATCH_BY_UID, SCRATCH_END, engine.meta.handle)
+    engine.write(batch)
+    engine.flush()
+
+
+@final
+class _Merge:
+    """`a` is where the output comes from, and wins what is even; `b` is added."""
+
+    def __init__(
+        self, a: StoreReader, b: StoreReader, output: Output, progress: Callable[[int, int], None]
+    ) -> None:
+        self._a = a
+        self._b = b
+        self._received_a = Received(a.identity.seen)
+        self._received_b = Received(b.identity.seen)
+        self._output = output
+        self._tell = progress
+        self._rows = 0
+        self._rows_estimate = a.engine.queues.rows_estimate + b.engine.queues.rows_estimate
+        self._next_qno = a.next_qno
+        self._adopt = copier(output, b.engine, self._received_a)
+        self.report = MergeReport()
+
+    def run(self) -> MergeReport:
+        self._merge_payloads()
+        self._merge_retained()
+        for a, b in joined(self._a.sessions(), self._b.sessions(), lambda each: each.client_id):
+            self._merge_session(a, b)
+        meta = self._output.engine.meta
+        self._output.put(meta.handle, QNO_KEY, self._next_qno.to_bytes(8, "big"))
+        self._output.flush()
+        return self.report
+
+    def _progress(self, rows: int) -> None:
+        self._rows += rows
+        self._tell(self._rows, max(self._rows, self._rows_estimate))
+
+    def _merge_payloads(self) -> None:
+        """What `a` has received it has, or nothing refers to it there (else: `copier`)."""
+        payloads = self._output.engine.payloads
+        for place, message in rows_of(self._b.engine.payloads):
+            if len(place) == UID_BYTES and place not in self._received_a:
+                self._output.put(payloads.handle, place, message)
+                self.report.payloads += 1
+
+    def _merge_retained(self) -> None:
+        of_a, of_b = rows_of(self._a.engine.retained), rows_of(self._b.engine.retained)
+        family = self._output.engine.retained.handle
+        for a, b in joined(of_a, of_b, key_of):
+            stays = self._stays(a, b)
+            if stays is not None:
+                self.report.retained += 1
+            self._replace(family, b"", a, stays)
+
+    def _stays(self, a: Row | None, b: Row | None) -> Row | None:
+        """The rule."""
+        if a is None:
+            assert b is not None
+            return None if row_uid(b[1]) in self._received_a else b
+        if b is None:
+            return None if row_uid(a[1]) in self._received_b else a
+        return b if row_uid(b[1]) > row_uid(a[1]) else a
+
+    def _replace(self, family: Any, prefix: bytes, there: Row | None, stays: Row | None) -> None:
+        if stays is None:
+            if there is not None:
+                self._output.delete(family, prefix + there[0])
+        elif stays is not there:
+            self._output.put(family, prefix + stays[0], stays[1])
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    def _merge_session(self, a: StoredSession | None, b: StoredSession | None) -> None:
+        winner = a
+        if a is None or (b is not None and row_uid(b.row) > row_uid(a.row)):
+            winner = b
+        assert winner is not None
+        in_place = winner is a
+        qno = decode_session(winner.row)[0]
+        if not in_place:
+            qno = self._next_qno
+            self._next_qno += 1
+        of_a = Replica(self._a.engine, self._received_a, _queue_of(a), None, self._progress)
+        of_b = Replica(self._b.engine, self._received_b, _queue_of(b), self._adopt, self._progress)
+        first, second = (of_a, of_b) if in_place else (of_b, of_a)
+        merge = QueueMerge(self._output, first, second, qno, in_place=in_place)
+        merge.run()
+        self.report.entries.add(merge.tally)
+        own = self._output.engine.own
+        key = session_key(winner.client_id)
+        if a is not None and not in_place:
+            self._forget(decode_session(a.row)[0])
+        is_known = row_uid(winner.row) in second.received
+        if (a is None or b is None) and is_known and not merge.count:
+            self.report.ended += 1
+            self._forget(qno)
+            if in_place:
+                self._output.delete(own.handle, key)
+            return
+        self.report.sessions += 1
+        self._output.put(own.handle, key, with_qno(winner.row, qno))
+        self._merge_own(a, b, winner, qno)
+
+    def _forget(self, qno: int) -> None:
+        """The store sweeps all that hangs on the number, when it is open."""
+        self._output.put(self._output.engine.meta.handle, sweep_key(qno), b"")
+
+    def _merge_own(
+        self, a: StoredSession | None, b: StoredSession | None, winner: StoredSession, qno: int
+    ) -> None:
+        """Subscriptions, inbound ids, the will."""
+        family = self._output.engine.own.handle
+        for of_a, of_b in joined(_own_of(self._a, a), _own_of(self._b, b), key_of):
+            found = of_a or of_b
+            assert found is not None
+            if found[0][0] == WILL:
+                stays = of_a if winner is a else of_b
+            else:
+                stays = self._stays(of_a, of_b)
+            there = of_a if winner is a else None
+            self._replace(family, own_prefix(qno), there, stays)
+
+
+def _queue_of(session: StoredSession | None) -> WindowQueue | None:
+    if session is None:
+        return None
+    assert isinstance(session.queue, WindowQueue)
+    return session.queue
+
+
+def _own_of(reader: StoreReader, session: StoredSession | None) -> Iterator[Row]:
+    """Its rows, with what follows the number as their key."""
+    if session is None:
+        return
+    qno = decode_session(session.row)[0]
+    for key, row in rows_of(reader.engine.own, own_prefix(qno), own_prefix(qno + 1)):
+        yield key[OWN_KIND_AT:], row
+
+
+def key_of(row: Row) -> bytes:
+    return row[0]
+
+
+def joined(
+    first: Iterator[T], second: Iterator[T], key_of: Callable[[T], Any]
+) -> Iterator[tuple[T | None, T | None]]:
+    """Pairs of equal key, and those that have no other; both ascending."""
+    a, b = next(first, None), next(second, None)
+    while a is not None or b is not None:
+        if b is None or (a is not None and key_of(a) < key_of(b)):
+            yield a, None
+            a = next(first, None)
+        elif a is None or key_of(b) < key_of(a):
+            yield None, b
+            b = next(second, None)
+        else:
+            yield a, b
+            a, b = next(first, None), next(second, None)

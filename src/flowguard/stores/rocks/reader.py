@@ -1,0 +1,176 @@
+"""A store read as it lies there: nothing of it is changed, and nobody opens it meanwhile.
+
+Sessions come one by one, so that a large store takes no more memory than its largest session.
+"""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, final
+
+from flowguard.config import MIB, StoreSettings
+from flowguard.errors import CorruptionError, FormatError
+from flowguard.records import QueueEntry, SessionRecord
+from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from flowguard.stores.rocks import format
+from flowguard.stores.rocks.copying import LEFT_OUT
+from flowguard.stores.rocks.engine import SCAN_ROWS, Engine, Family, is_open_here
+from flowguard.stores.rocks.identity import Identity, read_identity
+from flowguard.stores.rocks.keys import (
+    CLEAN_KEY,
+    SWEEP,
+    SWEEP_END,
+    client_id_of,
+    qno_of_sweep,
+    record_key,
+)
+from flowguard.stores.rocks.queue import Queue
+from flowguard.stores.rocks.session_codec import decode_session
+from flowguard.stores.rocks.sessions import Sessions
+from flowguard.stores.rocks.store import LAYOUTS
+
+SETTINGS: Final = StoreSettings(
+    cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
+)
+"""For programs that look at everything once."""
+KEYS_END: Final = b"\xff" * 16
+CONFIGURATION: Final = "rocksdict-config.json"
+
+
+@dataclass(slots=True)
+class StoredSession:
+    """A session's own row, and its queue as it was."""
+
+    client_id: str
+    row: bytes
+    queue: Queue
+
+
+@final
+class StoreReader:
+    """One directory, open to be read; use it in a `with` statement.
+
+    Raises `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stack = ExitStack()
+        try:
+            self._open(folder)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _open(self, folder: Path) -> None:
+        if not (folder / "CURRENT").exists():
+            raise FormatError(f"{folder} is no store")
+        self._stack.enter_context(_nobody_else(folder))
+        self.engine = Engine(self._stack.enter_context(_view(folder)), SETTINGS, read_only=True)
+        self._stack.callback(self.engine.close)
+        self.format = format.read_record(self.engine, folder)
+        if self.format.layout not in LAYOUTS:
+            raise FormatError(f"{folder} has layout {self.format.layout!r}, which is not known")
+        identity = read_identity(self.engine, folder)
+        if identity is None:
+            raise CorruptionError(f"{folder} does not say who it is")
+        self.identity: Identity = identity
+        self.is_clean = self.engine.meta.get(CLEAN_KEY) is not None
+        """It was closed in good order: its counters need no second look."""
+        self._new_queue = LAYOUTS[self.format.layout]
+        self._sessions = Sessions(self.engine, self._new_queue)
+
+    @property
+    def next_qno(self) -> int:
+        return self._sessions.next_qno
+
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Client ids and rows of sessions, in the order of ids."""
+        for rows in self._sessions.rows():
+            for key, row in rows:
+                yield client_id_of(key), row
+
+    def session(self, client_id: str, row: bytes) -> StoredSession:
+        """One of `rows`. Raises `CorruptionError`."""
+        qno, _, ends_at_s = decode_session(row)
+        queue = self._new_queue(qno)
+        queue.connected = ends_at_s is None
+        record = self.engine.queues.get(record_key(qno))
+        queue.restore(self.engine, record, clean=self.is_clean)
+        return StoredSession(client_id, row, queue)
+
+    def sessions(self) -> Iterator[StoredSession]:
+        """All of them, in the order of ids. Raises `CorruptionError`."""
+        for client_id, row in self.rows():
+            yield self.session(client_id, row)
+
+    def dropped(self) -> list[int]:
+        """Numbers of sessions that are over, and whose rows are still to be deleted."""
+        return [qno_of_sweep(key) for key, _ in self.engine.meta.scan(SWEEP, SWEEP_END, 2**40)]
+
+    def entries(self, session: StoredSession) -> Iterator[QueueEntry]:
+        """What is unsettled, in order. Raises `CorruptionError`."""
+        after = 0
+        while page := session.queue.fetch(self.engine, after, SCAN_ROWS, POS_MAX - 1, FETCH_BYTES):
+            yield from page
+            after = page[-1].pos
+
+    def record(self, session: StoredSession) -> SessionRecord:
+        """With subscriptions, inbound ids and will."""
+        return self._sessions.record(session.client_id, session.queue, session.row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def rows_of(
+    family: Family, start: bytes = b"", end: bytes = KEYS_END
+) -> Iterator[tuple[bytes, bytes]]:
+    """All rows, some at a time."""
+    while rows := family.scan(start, end):
+        yield from rows
+        start = rows[-1][0] + b"\0"
+
+
+@contextmanager
+def _nobody_else(folder: Path) -> Iterator[None]:
+    """Nobody has the database open, and nobody opens it; raises `LockedError`.
+
+    RocksDB's lock is the process's: it would give it up by closing the file.
+    """
+    if is_open_here(folder):
+        raise format.locked(folder)
+    try:
+        descriptor = os.open(folder / "LOCK", os.O_RDONLY)
+    except FileNotFoundError:
+        yield  # A copy that nobody has opened yet.
+        return
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            raise format.locked(folder) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _view(folder: Path) -> Iterator[Path]:
+    """A folder that looks like this one: rocksdict writes its configuration even to read."""
+    with tempfile.TemporaryDirectory(prefix="flowguard-") as name:
+        view = Path(name)
+        for path in folder.resolve().iterdir():
+            if path.name != CONFIGURATION and not path.name.startswith(LEFT_OUT):
+                (view / path.name).symlink_to(path)
+        yield view
