@@ -1,12 +1,14 @@
 """Committer: what the node wants of a store that blocks, in a thread, one thing at a time."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, final
 
 import trio
 
 from flowguard.broker.reactor import Reactor
-from flowguard.errors import NoSpaceError, StallError
+from flowguard.errors import NoSpaceError, StallError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.records import QueueEntry
@@ -15,6 +17,18 @@ from flowguard.stores import Store
 
 RETRY_S: Final = 0.05
 """Between two tries of a batch that the store did not take: nothing of it was changed."""
+
+
+@final
+class _Backup:
+    """A copy that somebody waits for."""
+
+    __slots__ = ("done", "error", "folder")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.done = trio.Event()
+        self.error: StoreError | None = None
 
 
 @final
@@ -29,6 +43,7 @@ class Committer:
         self._refused: Batch | None = None
         """What the store has not taken yet; nothing overtakes it."""
         self._ticked = False
+        self._backups: deque[_Backup] = deque()
 
     def notify(self) -> None:
         """Somebody waits for a commit, or for a page of a backlog."""
@@ -39,13 +54,28 @@ class Committer:
         self._ticked = True
         self._work.set()
 
+    async def backup(self, folder: Path) -> None:
+        """A copy of the store, made between two commits; raises `StoreError`: there is none.
+
+        Who waits no longer leaves the copy to itself.
+        """
+        backup = _Backup(folder)
+        self._backups.append(backup)
+        self._work.set()
+        await backup.done.wait()
+        if backup.error is not None:
+            raise backup.error
+
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self._has_work:
-                await self._work_once(reactor)
+            while self._has_work or self._backups:
+                if self._backups:
+                    await self._back_up(self._backups.popleft())
+                if self._has_work:
+                    await self._work_once(reactor)
                 if self._refused is not None:
                     await trio.sleep(RETRY_S)
             if self._ticked:
@@ -57,6 +87,15 @@ class Committer:
         journal = self._node.journal
         wanted = journal.is_urgent or (self._ticked and not journal.is_empty)
         return wanted or bool(self._node.fetches) or self._refused is not None
+
+    async def _back_up(self, backup: _Backup) -> None:
+        try:
+            await trio.to_thread.run_sync(self._store.backup, backup.folder)
+        except SyncError:
+            raise  # Nobody knows what is on the disk: that is not about the copy.
+        except StoreError as error:
+            backup.error = error
+        backup.done.set()
 
     async def _work_once(self, reactor: Reactor) -> None:
         node = self._node

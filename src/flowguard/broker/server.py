@@ -3,8 +3,9 @@
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 import trio
@@ -60,6 +61,8 @@ class Running:
     address: tuple[str, int]
     stop: trio.Event
     """Set it to drain and end."""
+    backup: Callable[[Path], Awaitable[None]]
+    """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
 
 
 async def serve(
@@ -96,7 +99,7 @@ async def serve(
         )
         reactor.listen(listener)
         host, port = listener.getsockname()[:2]
-        running = Running(node, (host, port), trio.Event())
+        running = Running(node, (host, port), trio.Event(), committer.backup)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(keep_house, node, store, committer, reactor, clock)

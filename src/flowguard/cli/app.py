@@ -9,6 +9,7 @@ from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
+from flowguard.cli.store import store
 from flowguard.cli.storm import storm
 from flowguard.cli.top import top
 
@@ -25,6 +26,7 @@ app.command()(explain)
 app.command()(demo)
 app.command()(storm)
 app.command()(settings)
+app.add_typer(store, name="store")
 
 
 def _show_version(wanted: bool) -> None:

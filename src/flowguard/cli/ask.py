@@ -18,14 +18,19 @@ class NoAnswer(Exception):
     """Nobody answered, or nobody we understand; the text says who and why."""
 
 
-def ask(url: str, path: str) -> tuple[int, Any]:
-    """The status code and the JSON of `GET url/path`; raises NoAnswer."""
+def ask(
+    url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
+) -> tuple[int, Any]:
+    """Status code and JSON of `GET url/path`, or of a POST with `body`; raises NoAnswer."""
     if "://" not in url:
         url = f"http://{url}"
+    data = None if body is None else json.dumps(body).encode()
+    headers = {} if data is None else {"Content-Type": "application/json"}
     # The broker is asked directly: a proxy of the environment would look for it elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{url.rstrip('/')}{path}", timeout=PATIENCE_S) as answer:
+        request = urllib.request.Request(f"{url.rstrip('/')}{path}", data, headers)
+        with opener.open(request, timeout=patience_s) as answer:
             return answer.status, json.loads(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         with error:

@@ -187,7 +187,7 @@ async def _main(
         if http_listener is not None:
             from flowguard.ops.http import serve_http
 
-            start = partial(serve_http, running.node, unix_clock(), http_listener)
+            start = partial(serve_http, running.node, unix_clock(), http_listener, running.backup)
             _announce("http", await nursery.start(start))
 
 

@@ -3,5 +3,6 @@
 - `status`   the node at this instant, JSON-ready; the source of everything else here
 - `explain`  one client: why it is paused, what is dropped for it, what the node decided lately
 - `metrics`  the same for Prometheus, read when somebody scrapes
+- `backup`   a copy of the store, for who asks from this machine
 - `http`     the endpoint that serves all of it
 """

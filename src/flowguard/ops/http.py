@@ -4,6 +4,7 @@
     GET /status                the node at this instant, JSON
     GET /explain/{client_id}   one client, JSON; 404 when there is no session of that name
     GET /health                200 while the node serves, 503 while it drains
+    POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
 
 A Starlette application on hypercorn's trio worker. The worker is used connection by connection
 instead of through `hypercorn.trio.serve`, which accepts without a bound, lets an error in one
@@ -33,6 +34,7 @@ from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
 from flowguard.broker.server import listen as listen_broker
 from flowguard.node.node import Node
+from flowguard.ops.backup import Backup, back_up
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import MemoryStatus, View
@@ -56,7 +58,7 @@ def listen(host: str, port: int) -> socket:
     return sock
 
 
-def application(view: View, on_error: Callable[[Exception], None]) -> Starlette:
+def application(view: View, backup: Backup, on_error: Callable[[Exception], None]) -> Starlette:
     """The endpoints. They run on the event loop: the node is read between two of its turns."""
     registry = registry_of(view)
 
@@ -79,6 +81,9 @@ def application(view: View, on_error: Callable[[Exception], None]) -> Starlette:
             return PlainTextResponse("draining\n", 503)
         return PlainTextResponse("serving\n")
 
+    async def backup_store(request: Request) -> Response:
+        return await back_up(request, backup)
+
     async def failed(_: Request, error: Exception) -> Response:
         on_error(error)
         return JSONResponse({"error": "the broker's log says more"}, 500)
@@ -89,6 +94,7 @@ def application(view: View, on_error: Callable[[Exception], None]) -> Starlette:
             Route("/status", status),
             Route("/explain/{client_id:path}", explain_client),  # A client id may hold a slash.
             Route("/health", health),
+            Route("/backup", backup_store, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _refused, Exception: failed},
     )
@@ -97,7 +103,7 @@ def application(view: View, on_error: Callable[[Exception], None]) -> Starlette:
 async def _refused(_: Request, error: Exception) -> Response:
     """Another path, another method."""
     assert isinstance(error, HTTPException)
-    body = {"error": "GET /metrics, /status, /explain/CLIENT_ID or /health"}
+    body = {"error": "GET /metrics, /status, /explain/CLIENT_ID or /health; POST /backup"}
     return JSONResponse(body, error.status_code, error.headers)
 
 
@@ -105,6 +111,7 @@ async def serve_http(
     node: Node,
     clock: Callable[[], float],
     listener: socket,
+    backup: Backup,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -120,7 +127,7 @@ async def serve_http(
             lambda: MemoryStatus(resident_bytes=resident_bytes(), limit_bytes=limit_bytes),
         )
         errors = ErrorLog("http request failed")
-        door = _Door(application(view, errors), errors)
+        door = _Door(application(view, backup, errors), errors)
         listener.setblocking(False)
         accepting = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:

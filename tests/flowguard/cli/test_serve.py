@@ -4,6 +4,7 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,13 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple
 class Caller:
     """A client that is only bytes."""
 
-    def __init__(self, broker: Broker, version: int = MQTT_5, client_id: str = "") -> None:
+    def __init__(
+        self, broker: Broker, version: int = MQTT_5, client_id: str = "", **options: Any
+    ) -> None:
         self.version = version
         self._sock = socket.create_connection((broker.host, broker.port), PATIENCE_S)
         self._decoder = PacketDecoder(1_000_000, version, "client")
-        self.send(Connect(client_id or f"caller-{version}", version))
+        self.send(Connect(client_id or f"caller-{version}", version, **options))
 
     def send(self, *packets: Packet) -> None:
         self._sock.sendall(b"".join(encode(packet, self.version) for packet in packets))

@@ -3,17 +3,24 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families as parse
+from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from flowguard.broker.server import Running, unix_clock
+from flowguard.codec.packets import Puback
+from flowguard.config import StoreSettings
 from flowguard.ops import http
+from flowguard.ops.backup import is_from_here
 from flowguard.ops.http import CONNECTIONS_MAX, listen, serve_http
+from flowguard.stores.rocks import RocksStore
+from flowguard.stores.rocks.reader import StoreReader
 from tests.support.real import (
     SlowStore,
     broker,
@@ -33,7 +40,7 @@ async def watched(
     """A broker and its HTTP port."""
     async with broker(settings, **options) as running, trio.open_nursery() as nursery:
         address: Address = await nursery.start(
-            serve_http, running.node, unix_clock(), listen("127.0.0.1", 0)
+            serve_http, running.node, unix_clock(), listen("127.0.0.1", 0), running.backup
         )
         yield running, address
         nursery.cancel_scope.cancel()
@@ -134,6 +141,127 @@ async def test_a_pause_is_explained() -> None:
         await publisher.close()
     (pause,) = json.loads(body)["paused"]
     assert pause["reason"] == "window"
+
+
+# --- backup ------------------------------------------------------------------------------------
+
+JSON = "Content-Type: application/json"
+
+
+async def post_backup(address: Address, body: object, *headers: str) -> tuple[int, dict[str, str]]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = ["POST /backup HTTP/1.1", "Host: test", f"Content-Length: {len(data)}", *headers]
+    answer = await read_all(await send(address, "\r\n".join([*lines, "", ""]).encode() + data))
+    head, _, content = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(content)
+
+
+def open_store(folder: Path) -> RocksStore:
+    settings = StoreSettings(durability="os", disk_reserve_bytes=0)
+    return RocksStore(folder, settings, wall_s=lambda: 1.7e9, random_node=lambda: 7)
+
+
+async def test_a_backup_of_a_running_broker_has_all_that_it_acknowledged(tmp_path: Path) -> None:
+    async with watched(store=open_store(tmp_path / "store")) as (running, address):
+        await offline_subscriber(running, "t")
+        publisher = await connect(running, "p")
+        await publisher.send(*publishes("t", 3))
+        for _ in range(3):
+            await publisher.expect(Puback)
+        asked = {"folder": str(tmp_path / "copy")}
+        assert await post_backup(address, asked, JSON) == (200, asked)
+        await publisher.send(*publishes("t", 1))
+        await publisher.expect(Puback)
+        await publisher.close()
+    with StoreReader(tmp_path / "copy") as reader:
+        assert reader.identity.is_copy
+        assert [session.queue.count for session in reader.sessions()] == [3]
+
+
+async def test_backups_go_on_while_publishers_do(tmp_path: Path) -> None:
+    async with watched(store=open_store(tmp_path / "store")) as (running, address):
+        await offline_subscriber(running, "t")
+        publisher = await connect(running, "p")
+        made: list[int] = []
+
+        async def back_up() -> None:
+            for number in range(3):
+                code, _ = await post_backup(address, {"folder": f"{tmp_path}/{number}"}, JSON)
+                made.append(code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(back_up)
+            while len(made) < 3:
+                await publisher.send(*publishes("t", 1))
+                await publisher.expect(Puback)
+        await publisher.close()
+    assert made == [200] * 3
+    counts = []
+    for number in range(3):
+        with StoreReader(tmp_path / str(number)) as reader:
+            counts += [session.queue.count for session in reader.sessions()]
+    assert counts == sorted(counts)
+
+
+async def test_a_backup_that_cannot_be_made_says_why_and_the_broker_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with watched(store=open_store(tmp_path / "store")) as (running, address):
+        for folder, why in ((tmp_path, "exists"), (tmp_path / "no" / "folder", "No such file")):
+            code, answer = await post_backup(address, {"folder": str(folder)}, JSON)
+            assert code == 409
+            assert why in answer["error"]
+        client = await connect(running, "c", durable=True)
+        await client.close()
+    async with watched() as (_, address):
+        code, answer = await post_backup(address, {"folder": str(tmp_path / "copy")}, JSON)
+    assert code == 409
+    assert "memory" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        ({"folder": "relative"}, JSON),
+        ({"folder": 5}, JSON),
+        ({"folder": "/a\0b"}, JSON),
+        ([], JSON),
+        (b"no json", JSON),
+        (b"x" * 20_000, JSON),
+        ({"folder": "/somewhere"}, "Content-Type: text/plain"),
+    ],
+)
+async def test_what_names_no_folder_is_400(body: object, header: str) -> None:
+    async with watched() as (_, address):
+        code, answer = await post_backup(address, body, header)
+    assert code == 400
+    assert "absolute" in answer["error"]
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1"])
+async def test_a_backup_is_not_for_other_machines(header: str, tmp_path: Path) -> None:
+    """Not through a proxy on this one, either."""
+    async with watched(store=open_store(tmp_path / "store")) as (_, address):
+        asked = {"folder": str(tmp_path / "copy")}
+        assert (await post_backup(address, asked, JSON, header))[0] == 403
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("192.0.2.1", False),
+        ("2001:db8::1", False),
+        ("::ffff:192.0.2.1", False),
+    ],
+)
+def test_who_is_on_this_machine(host: str, here: bool) -> None:
+    scope = {"type": "http", "client": (host, 1), "headers": []}
+    assert is_from_here(Request(scope)) is here
 
 
 # --- bounds ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self, final
 
 from flowguard.config import MIB, StoreSettings
-from flowguard.errors import CorruptionError, FormatError
+from flowguard.errors import CorruptionError, FormatError, StoreError
 from flowguard.records import QueueEntry, SessionRecord
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format
@@ -59,18 +59,20 @@ class StoreReader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._view = folder
         self._stack = ExitStack()
         try:
             self._open(folder)
-        except BaseException:
-            self._stack.close()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
 
     def _open(self, folder: Path) -> None:
         if not (folder / "CURRENT").exists():
             raise FormatError(f"{folder} is no store")
         self._stack.enter_context(_nobody_else(folder))
-        self.engine = Engine(self._stack.enter_context(_view(folder)), SETTINGS, read_only=True)
+        self._view = self._stack.enter_context(_view(folder))
+        self.engine = Engine(self._view, SETTINGS, read_only=True)
         self._stack.callback(self.engine.close)
         self.format = format.read_record(self.engine, folder)
         if self.format.layout not in LAYOUTS:
@@ -126,8 +128,16 @@ class StoreReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
         self.close()
+        if isinstance(error, StoreError) and str(self._view) in str(error):
+            raise error.__class__(self.told(error)) from error
+
+    def told(self, error: Exception) -> str:
+        """What is wrong, in which of our files."""
+        return str(error).replace(str(self._view), str(self.folder))
 
     def close(self) -> None:
         self._stack.close()

@@ -170,6 +170,18 @@ def test_where_the_winner_has_nothing_new_the_other_side_keeps_its_places_too(
     assert (report.entries.new, report.entries.late) == (2, 0)
 
 
+def test_what_either_side_has_sent_was_sent(world: World, pair: tuple[Site, Site]) -> None:
+    """In flight is more than waiting: it may come to the client again, so it must say so."""
+    first, _ = pair
+    for _ in range(3):
+        first.publish(["a"])
+    second = first.fork(by_hand=True)
+    first.send("a", 2)
+    second.connect("a")
+    second.publish(["a"])
+    assert look(merged(world, *closed(first, second))).sent["a"] == 4
+
+
 def test_a_position_that_the_winner_has_used_is_not_used_again(
     world: World, pair: tuple[Site, Site]
 ) -> None:

@@ -1,0 +1,237 @@
+"""`flowguard store ...`: look at a store, check it, copy it, merge it, while no broker runs on it.
+
+What it costs to load the engine is paid by these commands only: each imports it when it runs.
+"""
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
+from flowguard.errors import LockedError, StoreError
+
+EXIT_BAD: Final = 1
+EXIT_USAGE: Final = 2
+PROBLEMS_SHOWN: Final = 50
+BACKUP_PATIENCE_S: Final = 60.0
+Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the store lies.")]
+DEFAULT: Final = Path("flowguard-data")
+
+store = typer.Typer(
+    help="Look at a store, check it, copy it, merge two; docs/durability.md says when.",
+    no_args_is_help=True,
+)
+
+
+@store.command()
+def info(
+    directory: Folder = DEFAULT,
+    top: Annotated[int, typer.Option(min=0, help="So many of the largest queues.")] = 10,
+) -> None:
+    """Show what is in a store: format, node, sessions, queued messages, size."""
+    from flowguard.cli.store_info import show
+    from flowguard.stores.rocks.reader import StoreReader
+
+    with _complaints("info"), StoreReader(_existing(directory, "info")) as reader:
+        show(reader, top, Console(markup=False, highlight=False, emoji=False))
+
+
+@store.command()
+def verify(directory: Folder = DEFAULT) -> None:
+    """Read everything and check that it fits together; exit code 1 if it does not."""
+    from flowguard.stores.rocks import verification
+    from flowguard.stores.rocks.reader import StoreReader
+
+    with _complaints("verify"):
+        folder = _existing(directory, "verify")
+        with StoreReader(folder) as reader, _progress("reading") as progress:
+            found = verification.verify(reader, progress)
+        out = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+        out.print(
+            f"{found.sessions:,} sessions, {found.entries:,} queued messages, "
+            f"{found.payloads:,} shared messages, {found.retained:,} retained, "
+            f"{found.orphans:,} that nobody refers to."
+        )
+        for problem in found.problems[:PROBLEMS_SHOWN]:
+            out.print(problem, style="red")
+        if found.problems_count:
+            shown = min(PROBLEMS_SHOWN, len(found.problems))
+            more = found.problems_count - shown
+            raise StoreError(
+                f"{directory} is damaged: {found.problems_count:,} problems"
+                + (f", {more:,} not shown" if more else "")
+            )
+        out.print("Everything fits together.", style="green")
+
+
+@store.command()
+def export(
+    directory: Folder = DEFAULT,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Instead of the terminal.")
+    ] = None,
+) -> None:
+    """Write everything as JSON Lines: one record per line, payloads in base64."""
+    from flowguard.cli.store_export import export_lines
+    from flowguard.stores.rocks.reader import StoreReader
+
+    with _complaints("export"), StoreReader(_existing(directory, "export")) as reader:
+        if out is None:
+            with _progress("exporting") as progress:
+                _to_stdout(export_lines(reader, progress))
+            return
+        if out.exists():
+            raise _wrong("export", f"{out} exists; name a new file")
+        with out.open("w", encoding="ascii") as file, _progress("exporting") as progress:
+            file.writelines(export_lines(reader, progress))
+
+
+@store.command()
+def merge(
+    first: Annotated[Path, typer.Argument(metavar="A", help="One replica; it stays as it is.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The other one; as well.")],
+    out: Annotated[Path, typer.Option("--out", metavar="C", help="The new directory.")],
+) -> None:
+    """Make one store of two that were one once, and lived on separately."""
+    from flowguard.stores.rocks import merge as merging
+
+    for folder in (first, second):
+        _existing(folder, "merge")
+    if first.samefile(second):
+        raise _wrong("merge", f"{first} and {second} are the same directory")
+    if out.exists():
+        raise _wrong("merge", f"{out} exists; name a new directory")
+    node = partial(secrets.randbits, 32)
+    with _complaints("merge"), _progress("merging") as progress:
+        report = merging.merge(first, second, out, random_node=node, progress=progress)
+    entries = report.entries
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console.print(
+        f"{out}: {report.sessions:,} sessions, {entries.both + entries.new:,} queued messages, "
+        f"{report.retained:,} retained messages."
+    )
+    console.print(
+        f"Of the messages {entries.both:,} were in both, {entries.new:,} were new to one; "
+        f"{entries.late:,} of these have a new place and are sent again.\n"
+        f"{entries.settled:,} had been settled by the other side, and {report.ended:,} sessions "
+        f"had ended there.",
+        style="dim",
+    )
+
+
+@store.command()
+def compact(directory: Folder = DEFAULT) -> None:
+    """Rewrite the tables without what was deleted."""
+    from flowguard.cli.store_info import size_text
+    from flowguard.stores.rocks import compaction
+
+    _existing(directory, "compact")
+    waiting = Console(stderr=True)
+    with _complaints("compact"), waiting.status("compacting"):
+        before_bytes, after_bytes = compaction.compact(directory, time.time())
+    console = Console(markup=False, highlight=False, emoji=False)
+    console.print(f"{directory}: {size_text(before_bytes)} before, {size_text(after_bytes)} now.")
+
+
+@store.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The copy; it must be new.")],
+    data: Annotated[
+        Path, typer.Option(help="The store. Where a broker has it open, that broker is asked.")
+    ] = DEFAULT,
+    url: Annotated[
+        str | None, typer.Option(help=f"Ask this broker.  [default: {DEFAULT_URL}]")
+    ] = None,
+) -> None:
+    """Copy a store: of a running broker through its HTTP port, else directly.
+
+    To restore is to start on the copy: `flowguard serve --data DIR`.
+    """
+    if folder.exists():
+        raise _wrong("backup", f"{folder} exists; name a new directory")
+    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    with _complaints("backup"):
+        if url is None:
+            from flowguard.stores.rocks.copying import back_up_files
+            from flowguard.stores.rocks.reader import StoreReader
+
+            try:
+                with StoreReader(_existing(data, "backup")):
+                    back_up_files(data, folder.absolute())
+                console.print(f"{folder} is a copy of {data}, on which no broker runs.")
+                return
+            except LockedError as error:
+                console.print(f"{error}: asking the broker at {DEFAULT_URL}", style="dim")
+        _ask_for_backup(url or DEFAULT_URL, folder.absolute())
+        console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
+
+
+def _ask_for_backup(url: str, folder: Path) -> None:
+    try:
+        asked = {"folder": str(folder)}
+        code, answer = ask(url, "/backup", asked, BACKUP_PATIENCE_S)
+    except NoAnswer as error:
+        raise StoreError(
+            f"no answer from {error}. A copy under way is finished all the same: look for {folder}"
+        ) from error
+    if code != 200:
+        why = answer.get("error") if isinstance(answer, dict) else None
+        raise StoreError(f"the broker at {url} made no copy: {why or f'status {code}'}")
+
+
+def _existing(directory: Path, command: str) -> Path:
+    if not directory.is_dir():
+        raise _wrong(command, f"there is no directory {directory}")
+    return directory
+
+
+def _wrong(command: str, what: str) -> typer.Exit:
+    return _said(command, what, EXIT_USAGE)
+
+
+def _said(command: str, what: str, code: int) -> typer.Exit:
+    """One line; it may hold brackets, which are no markup."""
+    errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+    errors.print(f"flowguard store {command}: {what}", style="red")
+    return typer.Exit(code)
+
+
+@contextmanager
+def _complaints(command: str) -> Iterator[None]:
+    """What is wrong with a store is one line, and exit code 1."""
+    try:
+        yield
+    except StoreError as error:
+        raise _said(command, str(error), EXIT_BAD) from error
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        raise _said(command, what, EXIT_BAD) from error
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Shown where somebody sees it: on a terminal, beside the output."""
+    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _to_stdout(lines: Iterator[str]) -> None:
+    try:
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough; what is left must not complain at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,105 @@
+"""What `flowguard store info` shows."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import nlargest
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from flowguard.stores.rocks.disk import used_bytes_of
+from flowguard.stores.rocks.reader import StoreReader, rows_of
+from flowguard.stores.rocks.session_codec import decode_session
+from flowguard.types import SESSION_NEVER_EXPIRES
+
+UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class QueueSize:
+    """A row of the table; the largest has the most messages."""
+
+    messages: int
+    size_bytes: int
+    client_id: str
+    state: str
+
+
+@dataclass(slots=True)
+class Contents:
+    """What all sessions hold together."""
+
+    sessions: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+
+
+def size_text(size_bytes: float) -> str:
+    """`1.5 MiB`."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:,.0f} {UNITS[unit]}" if not unit else f"{size_bytes:,.1f} {UNITS[unit]}"
+
+
+def show(reader: StoreReader, top: int, console: Console) -> None:
+    """Everything is counted, nothing is guessed."""
+    contents = Contents()
+    largest = nlargest(top, queue_sizes(reader, contents))
+    found, identity = reader.format, reader.identity
+    node = identity.node.hex()
+    if identity.former:
+        node += f", and what {len(identity.former):,} others wrote"
+    if identity.is_copy:
+        node += "; a copy that has not been opened yet"
+    retained = sum(1 for _ in rows_of(reader.engine.retained))
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(overflow="fold")
+    for name, text in (
+        ("directory", str(reader.folder.absolute())),
+        ("format", f"{found.version}, layout {found.layout}, made by flowguard {found.creator}"),
+        ("node", node),
+        ("closed", "in good order" if reader.is_clean else "not at all: the process died"),
+        ("sessions", f"{contents.sessions:,}"),
+        ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),
+        ("retained", f"{retained:,} messages"),
+        ("on disk", size_text(used_bytes_of(reader.folder))),
+    ):
+        table.add_row(name, text)
+    console.print(table)
+    if largest:
+        console.print(_queues(largest))
+
+
+def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
+    """Of queues that are not empty; all sessions are counted on the way."""
+    for session in reader.sessions():
+        queue = session.queue
+        contents.sessions += 1
+        contents.messages += queue.count
+        contents.size_bytes += queue.size_bytes
+        if queue.count:
+            state = _state(*decode_session(session.row)[1:])
+            yield QueueSize(queue.count, queue.size_bytes, session.client_id, state)
+
+
+def _state(expiry_interval_s: int, ends_at_s: float | None) -> str:
+    if ends_at_s is not None:
+        return f"ends {datetime.fromtimestamp(ends_at_s):%Y-%m-%d %H:%M:%S}"
+    return "does not end" if expiry_interval_s == SESSION_NEVER_EXPIRES else "was connected"
+
+
+def _queues(largest: list[QueueSize]) -> Table:
+    table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
+    table.add_column("client", overflow="fold")
+    table.add_column("messages", justify="right")
+    table.add_column("size", justify="right")
+    table.add_column("session")
+    for each in largest:
+        table.add_row(each.client_id, f"{each.messages:,}", size_text(each.size_bytes), each.state)
+    return table

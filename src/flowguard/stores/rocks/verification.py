@@ -1,0 +1,136 @@
+"""Is a store what it says it is? Everything is read, nothing is changed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.rocks.codec import UID_BYTES, decode_message
+from flowguard.stores.rocks.keys import queue_prefix
+from flowguard.stores.rocks.reader import KEYS_END, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.session_codec import decode_retained
+
+PROGRESS_ROWS: Final = 1_000
+PROBLEMS_MAX: Final = 1_000
+"""More are counted, not told."""
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was read, and what is wrong with it."""
+
+    sessions: int = 0
+    entries: int = 0
+    payloads: int = 0
+    """Messages that queues share."""
+    retained: int = 0
+    orphans: int = 0
+    """Shared messages and queues that nobody refers to: the store deletes the former itself."""
+    problems: list[str] = field(default_factory=list)
+    problems_count: int = 0
+
+
+def verify(reader: StoreReader, progress: Callable[[int, int], None]) -> Verification:
+    """`progress` is told how many rows were read, and about how many there are."""
+    return _Reading(reader, progress).run()
+
+
+@final
+class _Reading:
+    def __init__(self, reader: StoreReader, progress: Callable[[int, int], None]) -> None:
+        self._reader = reader
+        self._tell = progress
+        engine = reader.engine
+        families = (engine.queues, engine.payloads, engine.retained)
+        self._rows_estimate = sum(family.rows_estimate for family in families)
+        self._rows = 0
+        self._places: set[bytes] = set()
+        """Shared messages that somebody refers to."""
+        self._numbers = set(reader.dropped())
+        self._found = Verification()
+
+    def run(self) -> Verification:
+        with self._told("sessions"):
+            for client_id, row in self._reader.rows():
+                self._found.sessions += 1
+                with self._told(f"session {client_id!r}"):
+                    self._read_session(self._reader.session(client_id, row))
+        with self._told("queues"):
+            self._find_lost_queues()
+        with self._told("shared messages"):
+            self._read_payloads()
+        with self._told("retained messages"):
+            self._read_retained()
+        return self._found
+
+    @contextmanager
+    def _told(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except CorruptionError as error:
+            self._wrong(f"{where}: {self._reader.told(error)}")
+        except UnicodeDecodeError as error:
+            self._wrong(f"{where}: a name is damaged: {error}")
+
+    def _wrong(self, problem: str) -> None:
+        self._found.problems_count += 1
+        if len(self._found.problems) < PROBLEMS_MAX:
+            self._found.problems.append(problem)
+
+    def _read(self) -> None:
+        self._rows += 1
+        if self._rows % PROGRESS_ROWS == 0:
+            self._tell(self._rows, max(self._rows, self._rows_estimate))
+
+    def _read_session(self, session: StoredSession) -> None:
+        client_id, queue = session.client_id, session.queue
+        self._numbers.add(queue.qno)
+        with self._told(f"session {client_id!r}"):
+            self._reader.record(session)
+        count = size_bytes = last = 0
+        try:
+            for entry in self._reader.entries(session):
+                self._read()
+                last = entry.pos
+                count += 1
+                if entry.delivery is not None:
+                    size_bytes += entry.delivery.size_bytes
+                    if len(entry.delivery.place) == UID_BYTES:
+                        self._places.add(entry.delivery.place)
+        except CorruptionError as error:
+            where = f"session {client_id!r}, soon after position {last} of its queue"
+            self._wrong(f"{where}: {self._reader.told(error)}")
+        else:
+            if (count, size_bytes) != (queue.count, queue.size_bytes):
+                self._wrong(
+                    f"session {client_id!r}: {count} entries with {size_bytes} bytes are there, "
+                    f"its record counts {queue.count} with {queue.size_bytes}"
+                )
+        self._found.entries += count
+
+    def _find_lost_queues(self) -> None:
+        start = b""
+        while rows := self._reader.engine.queues.scan(start, KEYS_END, 1):
+            qno = int.from_bytes(rows[0][0][:8], "big")
+            if qno not in self._numbers:
+                self._found.orphans += 1
+            start = queue_prefix(qno + 1)
+
+    def _read_payloads(self) -> None:
+        for place, row in rows_of(self._reader.engine.payloads):
+            self._read()
+            self._found.payloads += 1
+            if place not in self._places:
+                self._found.orphans += 1
+            with self._told(f"shared message {place.hex()}"):
+                decode_message(row, 0)
+
+    def _read_retained(self) -> None:
+        for key, row in rows_of(self._reader.engine.retained):
+            self._read()
+            self._found.retained += 1
+            with self._told(f"retained message {key.decode(errors='replace')!r}"):
+                message, _ = decode_retained(row)
+                if message.topic.encode() != key:
+                    self._wrong(f"retained message of {message.topic!r} is kept as {key!r}")
