@@ -171,9 +171,10 @@ class Engine:
         self._cache = Cache(settings.cache_bytes)
         self._patient = WriteOptions()
         self._impatient = WriteOptions()
-        self._impatient.no_slowdown = not bulk
-        for options in (self._patient, self._impatient):
-            options.disable_wal = bulk  # type: ignore[method-assign,assignment]
+        self._impatient.no_slowdown = True
+        if bulk:
+            self._patient.disable_wal = True  # type: ignore[method-assign,assignment]
+            self._impatient = self._patient
         self._db: Rdict | None = None
         self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
         self._open()

@@ -22,6 +22,7 @@ from flowguard.stores.rocks.identity import Received
 from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL
 from flowguard.stores.rocks.window import SENT_AHEAD, TRIM_SINGLY_MAX, WindowQueue
+from flowguard.stores.rocks.window_record import WindowRecord, encode_record
 
 ROWS: Final = 4_096
 """Of one scan: they come in long sequences."""
@@ -228,27 +229,28 @@ class QueueMerge:
         self.count = 0
         self.tally = Tally()
 
-    def run(self) -> WindowQueue:
-        """Write entries and record; the queue as it is now."""
+    def run(self) -> None:
+        """Write entries and record."""
         first_new = self._merge_winners()
         next_pos = self._merge_losers(first_new)
         self._skip_to(next_pos)
         self._limit_sent()
         for pos, packet_id, value in self._homeless:
             self._settle_or_place(pos, packet_id, value, next_pos)
-        queue = WindowQueue.assembled(
-            self._qno,
-            next_pos,
-            self._sent_pos,
-            self._gaps,
-            self._released,
-            count=self.count,
-            size_bytes=self._size_bytes,
-            unordered=self._unordered,
-        )
-        record = queue.encode(queue.sent_pos, queue.trimmed)
-        self._output.put(self._queues.handle, record_key(self._qno), record)
-        return queue
+        value = encode_record(self._record(next_pos))
+        self._output.put(self._queues.handle, record_key(self._qno), value)
+
+    def _record(self, next_pos: int) -> WindowRecord:
+        runs = tuple(self._gaps)
+        lo = 0
+        if not self.count:
+            lo, runs = next_pos - 1, ()
+        elif runs and runs[0][0] == 1:
+            lo, runs = runs[0][1], runs[1:]
+        record = WindowRecord(next_pos, self._sent_pos, True, lo, lo, self.count, self._size_bytes)
+        record.runs, record.released = runs, self._released
+        record.unordered = self._unordered and self.count > 0
+        return record
 
     def _merge_winners(self) -> int:
         """Returns where the loser's new entries begin."""

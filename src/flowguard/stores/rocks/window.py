@@ -6,7 +6,7 @@ a little older than the entries: what was settled since comes again, nothing els
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, final
 
@@ -22,6 +22,7 @@ from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
 from flowguard.stores.rocks.keys import entry_prefix, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
 from flowguard.stores.rocks.window_record import (
+    NO_RELEASED,
     Runs,
     WindowRecord,
     decode_record,
@@ -83,37 +84,6 @@ class WindowQueue(Queue):
         self.unordered = False
         """A merge has moved entries: positions are not in the order of uids."""
 
-    @classmethod
-    def assembled(
-        cls,
-        qno: int,
-        next_pos: int,
-        sent_pos: int,
-        gaps: Sequence[tuple[int, int]],
-        released: Mapping[int, int],
-        *,
-        count: int,
-        size_bytes: int,
-        unordered: bool,
-    ) -> "WindowQueue":
-        """A queue whose rows are there; `gaps` are the positions without one, ascending."""
-        queue = cls(qno)
-        queue.next_pos = next_pos
-        queue.sent_pos = queue._mark = sent_pos
-        queue.count = count
-        if not count:
-            queue.lo = next_pos - 1
-        elif gaps and gaps[0][0] == 1:
-            queue.lo = gaps[0][1]
-            queue._runs = tuple(gaps[1:])
-        else:
-            queue._runs = tuple(gaps)
-        queue.size_bytes = size_bytes
-        queue._trimmed = queue.lo
-        queue._released = dict(released) or None
-        queue.unordered = unordered and count > 0
-        return queue
-
     @property
     def pending_forgets(self) -> list[bytes]:
         return self._forgets or []
@@ -148,7 +118,7 @@ class WindowQueue(Queue):
     @property
     def released(self) -> Mapping[int, int]:
         """Packet identifiers by position, of entries that only PUBREL is owed for."""
-        return self._released or {}
+        return self._released or NO_RELEASED
 
     @property
     def trimmed(self) -> int:
@@ -232,7 +202,7 @@ class WindowQueue(Queue):
         elif sent_pos > mark:
             mark = sent_pos + SENT_AHEAD
         trimmed = self._trim(work, tidy)
-        value = self.encode(mark, trimmed)
+        value = encode_record(self._record(mark, trimmed))
         work.batch.put(record_key(self.qno), value, work.handle)
         forgets = self.pending_forgets
         if forgets:
@@ -322,10 +292,6 @@ class WindowQueue(Queue):
         self._runs = runs
 
     # --- the record ---------------------------------------------------------------------------
-
-    def encode(self, mark: int, trimmed: int) -> bytes:
-        """With `mark` as the durable bound of `sent_pos`."""
-        return encode_record(self._record(mark, trimmed))
 
     def _record(self, mark: int, trimmed: int) -> WindowRecord:
         is_exact = mark == max(self.sent_pos, self._ahead)

@@ -41,9 +41,10 @@ class WindowRecord:
 
 
 def encode_record(record: WindowRecord) -> bytes:
+    flags = (_EXACT if record.is_exact else 0) | (_UNORDERED if record.unordered else 0)
     head = _HEAD.pack(
         _VERSION,
-        (_EXACT if record.is_exact else 0) | (_UNORDERED if record.unordered else 0),
+        flags,
         record.next_pos,
         record.mark,
         record.lo,
@@ -77,6 +78,7 @@ def decode_record(data: bytes) -> WindowRecord:
     if version != _VERSION:
         raise CorruptionError(f"there is no record of a queue of version {version}")
     record = WindowRecord(next_pos, mark, bool(flags & _EXACT), lo, trimmed, count, size_bytes)
+    record.unordered = bool(flags & _UNORDERED)
     number, at = decode_varint(data, _HEAD.size)
     last = lo
     runs: list[tuple[int, int]] = []
@@ -97,7 +99,6 @@ def decode_record(data: bytes) -> WindowRecord:
     if at != len(data):
         raise CorruptionError("the record of a queue has another length than it says")
     record.released = released or None
-    record.unordered = bool(flags & _UNORDERED)
     return record
 
 
