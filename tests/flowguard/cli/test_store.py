@@ -152,7 +152,7 @@ def test_verify_lists_what_is_wrong(folder: Path) -> None:
     damage(folder)
     code, shown, complaint = run_here("store", "verify", str(folder))
     assert code == 1
-    assert "session 'big': the record of queue 1 is cut short" in shown
+    assert "session 'big': the record of a queue is cut short" in shown
     assert complaint == f"flowguard store verify: {folder} is damaged: 1 problems\n"
 
 
@@ -222,7 +222,7 @@ def test_an_export_that_was_cut_short_has_no_last_line(folder: Path) -> None:
     code, shown, complaint = run_here("store", "export", str(folder))
     assert code == 1
     assert '"end"' not in shown
-    assert complaint.startswith("flowguard store export: the record of queue 1 is cut short")
+    assert complaint.startswith("flowguard store export: the record of a queue is cut short")
 
 
 # --- merge, compact -------------------------------------------------------------------------------
