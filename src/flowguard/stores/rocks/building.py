@@ -113,7 +113,7 @@ class Builder:
         if work.forgotten:
             self._payloads.delete_forgotten(work)
         clock = self._clock
-        if clock.hlc != clock.written:
+        if clock.is_due:
             work.batch.put(HLC_KEY, clock.hlc.to_bytes(8, "big"), self._engine.meta.handle)
             work.hlc = clock.hlc
 

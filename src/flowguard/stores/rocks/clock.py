@@ -17,7 +17,7 @@ COUNTER_BITS: Final = 16
 class UidClock:
     """`hlc` was given out last; who takes an id adds 1. Its node number goes with it."""
 
-    __slots__ = ("_wall_s", "hlc", "node", "written")
+    __slots__ = ("_begun", "_wall_s", "hlc", "node", "written")
 
     def __init__(self, node: int, last: int, wall_s: Callable[[], float]) -> None:
         """`last` is what the directory has recorded."""
@@ -33,3 +33,9 @@ class UidClock:
         wall = int((self._wall_s() - EPOCH_S) * 1_000) << COUNTER_BITS
         if self.hlc < wall:
             self.hlc = wall
+        self._begun = self.hlc
+
+    @property
+    def is_due(self) -> bool:
+        """Ids were given out since, and the last one is not recorded."""
+        return self.hlc != self._begun and self.hlc != self.written
