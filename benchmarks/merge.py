@@ -33,7 +33,7 @@ from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.merge import MergeReport, merge
 from flowguard.types import Publish
 
-MARKERS = ("<!-- merge: begin, written by make -->", "<!-- merge: end -->")
+MARKERS = ("<!-- merge: begin, written by python -m benchmarks.merge -->", "<!-- merge: end -->")
 COMMIT_ENTRIES = 1_000
 GOAL_ENTRIES, GOAL_S = 1_000_000, 20.0
 """Of each replica, and together (design/storage.md part 15)."""

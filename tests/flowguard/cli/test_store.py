@@ -222,7 +222,9 @@ def test_an_export_that_was_cut_short_has_no_last_line(folder: Path) -> None:
     code, shown, complaint = run_here("store", "export", str(folder))
     assert code == 1
     assert '"end"' not in shown
-    assert complaint.startswith("flowguard store export: the record of a queue is cut short")
+    assert complaint == (
+        "flowguard store export: session 'big': the record of a queue is cut short\n"
+    )
 
 
 # --- merge, compact -------------------------------------------------------------------------------

@@ -98,11 +98,12 @@ class StoreReader:
 
     def session(self, client_id: str, row: bytes) -> StoredSession:
         """One of `rows`. Raises `CorruptionError`."""
-        qno, _, ends_at_s = decode_session(row)
-        queue = self._new_queue(qno)
-        queue.connected = ends_at_s is None
-        record = self.engine.queues.get(record_key(qno))
-        queue.restore(self.engine, record, clean=self.is_clean)
+        with _naming(client_id):
+            qno, _, ends_at_s = decode_session(row)
+            queue = self._new_queue(qno)
+            queue.connected = ends_at_s is None
+            record = self.engine.queues.get(record_key(qno))
+            queue.restore(self.engine, record, clean=self.is_clean)
         return StoredSession(client_id, row, queue)
 
     def sessions(self) -> Iterator[StoredSession]:
@@ -116,14 +117,19 @@ class StoreReader:
 
     def entries(self, session: StoredSession) -> Iterator[QueueEntry]:
         """What is unsettled, in order. Raises `CorruptionError`."""
-        after = 0
-        while page := session.queue.fetch(self.engine, after, SCAN_ROWS, POS_MAX - 1, FETCH_BYTES):
+        queue, after = session.queue, 0
+        while True:
+            with _naming(session.client_id, f", soon after position {after} of its queue"):
+                page = queue.fetch(self.engine, after, SCAN_ROWS, POS_MAX - 1, FETCH_BYTES)
+            if not page:
+                return
             yield from page
             after = page[-1].pos
 
     def record(self, session: StoredSession) -> SessionRecord:
-        """With subscriptions, inbound ids and will."""
-        return self._sessions.record(session.client_id, session.queue, session.row)
+        """With subscriptions, inbound ids and will. Raises `CorruptionError`."""
+        with _naming(session.client_id):
+            return self._sessions.record(session.client_id, session.queue, session.row)
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +147,15 @@ class StoreReader:
 
     def close(self) -> None:
         self._stack.close()
+
+
+@contextmanager
+def _naming(client_id: str, where: str = "") -> Iterator[None]:
+    """Whose rows are damaged."""
+    try:
+        yield
+    except CorruptionError as error:
+        raise CorruptionError(f"session {client_id!r}{where}: {error}") from error
 
 
 def rows_of(

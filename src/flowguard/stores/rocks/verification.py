@@ -51,27 +51,27 @@ class _Reading:
         self._found = Verification()
 
     def run(self) -> Verification:
-        with self._told("sessions"):
+        with self._told("sessions: "):
             for client_id, row in self._reader.rows():
                 self._found.sessions += 1
-                with self._told(f"session {client_id!r}"):
+                with self._told():
                     self._read_session(self._reader.session(client_id, row))
-        with self._told("queues"):
+        with self._told("queues: "):
             self._find_lost_queues()
-        with self._told("shared messages"):
+        with self._told("shared messages: "):
             self._read_payloads()
-        with self._told("retained messages"):
+        with self._told("retained messages: "):
             self._read_retained()
         return self._found
 
     @contextmanager
-    def _told(self, where: str) -> Iterator[None]:
+    def _told(self, where: str = "") -> Iterator[None]:
         try:
             yield
         except CorruptionError as error:
-            self._wrong(f"{where}: {self._reader.told(error)}")
+            self._wrong(f"{where}{self._reader.told(error)}")
         except UnicodeDecodeError as error:
-            self._wrong(f"{where}: a name is damaged: {error}")
+            self._wrong(f"{where}a name is damaged: {error}")
 
     def _wrong(self, problem: str) -> None:
         self._found.problems_count += 1
@@ -86,27 +86,24 @@ class _Reading:
     def _read_session(self, session: StoredSession) -> None:
         client_id, queue = session.client_id, session.queue
         self._numbers.add(queue.qno)
-        with self._told(f"session {client_id!r}"):
+        with self._told():
             self._reader.record(session)
-        count = size_bytes = last = 0
-        try:
+        count = size_bytes = 0
+        is_whole = False
+        with self._told():
             for entry in self._reader.entries(session):
                 self._read()
-                last = entry.pos
                 count += 1
                 if entry.delivery is not None:
                     size_bytes += entry.delivery.size_bytes
                     if len(entry.delivery.place) == UID_BYTES:
                         self._places.add(entry.delivery.place)
-        except CorruptionError as error:
-            where = f"session {client_id!r}, soon after position {last} of its queue"
-            self._wrong(f"{where}: {self._reader.told(error)}")
-        else:
-            if (count, size_bytes) != (queue.count, queue.size_bytes):
-                self._wrong(
-                    f"session {client_id!r}: {count} entries with {size_bytes} bytes are there, "
-                    f"its record counts {queue.count} with {queue.size_bytes}"
-                )
+            is_whole = True
+        if is_whole and (count, size_bytes) != (queue.count, queue.size_bytes):
+            self._wrong(
+                f"session {client_id!r}: {count} entries with {size_bytes} bytes are there, "
+                f"its record counts {queue.count} with {queue.size_bytes}"
+            )
         self._found.entries += count
 
     def _find_lost_queues(self) -> None:
@@ -123,14 +120,14 @@ class _Reading:
             self._found.payloads += 1
             if place not in self._places:
                 self._found.orphans += 1
-            with self._told(f"shared message {place.hex()}"):
+            with self._told(f"shared message {place.hex()}: "):
                 decode_message(row, 0)
 
     def _read_retained(self) -> None:
         for key, row in rows_of(self._reader.engine.retained):
             self._read()
             self._found.retained += 1
-            with self._told(f"retained message {key.decode(errors='replace')!r}"):
+            with self._told(f"retained message {key.decode(errors='replace')!r}: "):
                 message, _ = decode_retained(row)
                 if message.topic.encode() != key:
                     self._wrong(f"retained message of {message.topic!r} is kept as {key!r}")
