@@ -27,6 +27,8 @@ OP_BYTES: Final = 100
 """What an operation counts besides its message, bytes."""
 BATCH_MIN: Final = 256
 """Operations that are always worth one commit together."""
+BATCH_BYTES: Final = 2 * 1024 * 1024
+"""Of which a batch takes no more work: an engine that writes it keeps the interpreter to itself."""
 
 
 @dataclass(slots=True)
@@ -119,7 +121,8 @@ class Journal:
         """Make `ops` durable together, then call `done`."""
         batch = self._growing
         size = len(batch.ops)
-        if size >= self._batch_min and 2 * size >= self._ops_count:
+        is_large = size >= self._batch_min and 2 * size >= self._ops_count
+        if is_large or batch.size_bytes >= BATCH_BYTES:
             self._sealed.append(batch)
             batch = self._growing = Batch([], [], 0, now_s, now_s)
         elif not batch.continuations:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.node.journal import OP_BYTES, Batch, Journal
+from flowguard.node.journal import BATCH_BYTES, OP_BYTES, Batch, Journal
 from flowguard.records import NEVER_S, Append, Delivery, PutInbound, PutRetained, StoreOp
 from flowguard.types import Publish
 
@@ -144,6 +144,22 @@ def test_a_large_batch_is_half_of_what_is_in_process() -> None:
         for _ in batch.ops:  # Who is answered comes again: a hundred are always in process.
             journal.append([op(number)], nothing, 0.0)
     assert set(sizes[10:]) <= set(range(30, 71))
+
+
+def test_a_batch_takes_no_more_work_once_it_is_large_in_bytes() -> None:
+    """Or the engine would write it in one go, and nobody else would run meanwhile."""
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE)
+    size_bytes = BATCH_BYTES // 4
+    large = Append("c", 1, Delivery(Publish("t", bytes(size_bytes)), 1, False, (), NEVER_S))
+    for _ in range(12):
+        journal.append([large], nothing, 0.0)
+    sizes = []
+    while (batch := journal.take(0.0)) is not None:
+        sizes.append(len(batch.ops))
+        assert batch.size_bytes < BATCH_BYTES + 2 * size_bytes
+        journal.complete(batch, 0.0)
+    assert sum(sizes) == 12
+    assert len(sizes) == 3
 
 
 def test_the_next_batch_grows_while_one_is_in_commit() -> None:
