@@ -28,8 +28,8 @@ from .conditions import Conditions
 KEY: Final = "drift"
 SECONDS: Final = 10.0
 WARMUP_S: Final = 1.5
-PAYLOAD_BYTES: Final = 1024
-PAIRS: Final = (100, 1_000)
+LOADS: Final = ((100, 1024), (1_000, 1024), (100, 65_536))
+"""Pairs, and bytes of a payload."""
 STORES: Final = ("memory", "rocks")
 WRITE_BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Less than by default: tables are written, and compacted, all the time."""
@@ -71,6 +71,7 @@ class Drift:
 
     store: str
     pairs: int
+    payload_bytes: int
     late_ms: tuple[float, ...]
     denied_ms: float
     """Of the latest: how long the kernel gave the loop's core to others."""
@@ -90,21 +91,22 @@ class Drifts:
 
     def report(self) -> Report:
         header = (
-            *("pairs", "store", "in + out /s", *EVENTS),
+            *("pairs", "payload B", "store", "in + out /s", *EVENTS),
             *("away p50 ms", "p99 ms", "max ms", "core denied meanwhile ms"),
         )
         rows = []
         for run in self.runs:
             late = (f"{run.share_ms(share):.1f}" for share in (0.5, 0.99, 1.0))
             events = (str(run.events[event]) for event in EVENTS)
-            head = f"{run.pairs:,}", run.store, f"{run.messages_per_s:,.0f}"
+            load = f"{run.pairs:,}", f"{run.payload_bytes:,}"
+            head = *load, run.store, f"{run.messages_per_s:,.0f}"
             rows.append((*head, *events, *late, f"{run.denied_ms:.1f}"))
         return Report(
             KEY,
             "Store: how long the event loop is away",
-            f"Pairs with durable sessions, QoS 1, {PIPELINED} outstanding, {PAYLOAD_BYTES} bytes, "
-            f"as fast as they can, for {self.seconds:g} s; tables of "
-            f"{WRITE_BUFFER_BYTES // 1024**2} MiB, so that RocksDB compacts all the time.",
+            f"Pairs with durable sessions, QoS 1, {PIPELINED} outstanding, as fast as they can "
+            f"for {self.seconds:g} s; tables of {WRITE_BUFFER_BYTES // 1024**2} MiB, so that "
+            "RocksDB compacts all the time.",
             tuple(self._checks()),
             (Grid(header, tuple(rows)),),
         )
@@ -113,7 +115,7 @@ class Drifts:
         checks = []
         for run in self.runs:
             if run.store != "memory":
-                what = f"loop away, {run.pairs:,} pairs, max"
+                what = f"loop away, {run.pairs:,} pairs, {run.payload_bytes:,} bytes, max"
                 checks.append(at_most(what, run.share_ms(1), BOUND_MS, " ms"))
                 idle = sum(not count for count in run.events.values())
                 what = f"the test bites: kinds of {' and '.join(EVENTS)} that never happened"
@@ -121,7 +123,9 @@ class Drifts:
         return checks
 
 
-def generate(running: Running, pairs: int, seconds: float, core: int | None) -> dict[str, Any]:
+def generate(
+    running: Running, pairs: int, payload_bytes: int, seconds: float, core: int | None
+) -> dict[str, Any]:
     """Runs the generator; its result, and when its measured window began and ended."""
     options = {
         "port": running.port,
@@ -130,7 +134,7 @@ def generate(running: Running, pairs: int, seconds: float, core: int | None) -> 
         "qos": 1,
         "w": PIPELINED,
         "e": UNDELIVERED,
-        "payload": PAYLOAD_BYTES,
+        "payload": payload_bytes,
         "durable": 1,
         "warmup": WARMUP_S,
         "seconds": seconds,
@@ -153,10 +157,12 @@ def generate(running: Running, pairs: int, seconds: float, core: int | None) -> 
     return found
 
 
-def measure_one(conditions: Conditions, store: str, pairs: int, seconds: float) -> Drift:
+def measure_one(
+    conditions: Conditions, store: str, pairs: int, payload_bytes: int, seconds: float
+) -> Drift:
     broker = Watched(store=store, compiled=(COMPILED / "flowguard").is_dir())
     with broker.running(conditions.broker_core, KEY) as running:
-        found = generate(running, pairs, seconds, conditions.generator_core)
+        found = generate(running, pairs, payload_bytes, seconds, conditions.generator_core)
         log = running.log.parent / "data" / "LOG"
         text = log.read_text(errors="replace") if store != "memory" else ""
         lines = running.log.read_text(errors="replace").splitlines()
@@ -172,6 +178,7 @@ def measure_one(conditions: Conditions, store: str, pairs: int, seconds: float) 
     return Drift(
         store,
         pairs,
+        payload_bytes,
         tuple(sorted(late_ms for late_ms, _ in looks)),
         max(looks)[1],
         (number(found, "accepted") + number(found, "delivered")) / number(found, "window_s"),
@@ -184,6 +191,8 @@ def measure(conditions: Conditions) -> Drifts:
     return Drifts(
         seconds,
         tuple(
-            measure_one(conditions, store, pairs, seconds) for pairs in PAIRS for store in STORES
+            measure_one(conditions, store, pairs, payload_bytes, seconds)
+            for pairs, payload_bytes in LOADS
+            for store in STORES
         ),
     )

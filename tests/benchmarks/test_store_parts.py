@@ -88,7 +88,7 @@ def test_the_loop_says_how_late_it_is_while_rocksdb_compacts() -> None:
         build("loadgen")
     except Unavailable as error:
         pytest.skip(str(error))
-    run = drift.measure_one(SHORT, "rocks", pairs=10, seconds=0.5)
+    run = drift.measure_one(SHORT, "rocks", pairs=10, payload_bytes=64, seconds=0.5)
     assert run.late_ms
     assert run.messages_per_s > 0
     assert set(run.events) == {"flushes", "compactions"}
