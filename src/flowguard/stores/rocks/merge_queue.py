@@ -83,8 +83,11 @@ class Tally:
     """Released, and without a place: the client has its message."""
 
     def add(self, other: "Tally") -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.both += other.both
+        self.new += other.new
+        self.late += other.late
+        self.settled += other.settled
+        self.done += other.done
 
 
 @dataclass(slots=True)
