@@ -1,5 +1,11 @@
 """The real objects of flowguard in virtual time. Same seed, same bytes.
 
-- `engine`  virtual time: a heap of events
-- `draws`   chance by address: the same clients under every policy
+- `engine`    virtual time: a heap of events
+- `draws`     chance by address: the same clients under every policy
+- `scenario`  what is simulated, as a record
+- `world`     a scenario under one policy
+- `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`)
+- `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
+              `listener`, serves in `packets`, and works turn by turn in a `loop`
+- `machine`   where it lives: its `disk`, its sessions; `network` and `faults` around it
 """

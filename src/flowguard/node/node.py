@@ -89,7 +89,7 @@ class Node:
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
         self.timers = Timers()
-        self.wheel = Wheel(now_s)
+        self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
         # The hot one of the host's calls goes to the router without a hop.
         self.publish = self.router.publish

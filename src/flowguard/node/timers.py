@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import floor
-from typing import Final, final
-
-from flowguard.session.connection import ServerConnection
+from typing import Final, Generic, Protocol, TypeVar, final
 
 SLOTS_PER_S: Final = 10
 """As fine as the node's tick: a keep-alive of one second is enforced after 1.5, not after 2."""
@@ -23,17 +21,31 @@ DUE_MAX: Final = 1_000
 """Connections looked at, and calls made, in one stretch: some ten milliseconds."""
 
 
+class Watched(Protocol):
+    """A connection, as far as the wheel looks at it; hashable by identity."""
+
+    watched_slot: int
+    """The wheel's own."""
+
+    @property
+    def ended(self) -> bool:
+        """Nobody needs to look at it any more."""
+
+
+C = TypeVar("C", bound=Watched)
+
+
 @final
-class Wheel:
+class Wheel(Generic[C]):
     """Connections by the slot in which somebody should look at them; ended ones are let go."""
 
     __slots__ = ("_buckets", "_next_slot")
 
     def __init__(self, now_s: float) -> None:
-        self._buckets: dict[int, dict[ServerConnection, None]] = {}
+        self._buckets: dict[int, dict[C, None]] = {}
         self._next_slot = floor(now_s * SLOTS_PER_S)
 
-    def watch(self, connection: ServerConnection, due_s: float) -> None:
+    def watch(self, connection: C, due_s: float) -> None:
         """Look at `connection` once `due_s` has passed; replaces what was asked before."""
         self.forget(connection)
         slot = max(floor(due_s * SLOTS_PER_S) + 1, self._next_slot)
@@ -43,15 +55,15 @@ class Wheel:
             bucket = self._buckets[slot] = {}
         bucket[connection] = None
 
-    def forget(self, connection: ServerConnection) -> None:
+    def forget(self, connection: C) -> None:
         """Never look at `connection` again; hours of keep-alive must not hold what is over."""
         bucket = self._buckets.get(connection.watched_slot)
         if bucket is not None:
             bucket.pop(connection, None)
 
-    def due(self, now_s: float) -> list[ServerConnection]:
+    def due(self, now_s: float) -> list[C]:
         """Connections to look at now, each once; at most DUE_MAX, those due longest."""
-        found: list[ServerConnection] = []
+        found: list[C] = []
         now_slot = floor(now_s * SLOTS_PER_S)
         while self._next_slot <= now_slot:
             bucket = self._buckets.get(self._next_slot)

@@ -1,0 +1,315 @@
+"""Clients: populations that connect, are refused, time out, come back, and publish once in.
+
+A client is a row in a few arrays and, while it has one, a `Connection`. What chance decides for a
+client is drawn by its number and the number of its attempt (`simulations.draws`), so that every
+policy meets the same crowd.
+
+How the network is modelled: a connection attempt takes three one-way latencies until the node has
+its CONNECT (SYN, SYN-ACK, ACK with data). Where the listen backlog is full the SYN is lost, and the
+client's kernel sends it again after 1, 3 and 7 s. Where no process listens the answer is a reset.
+"""
+
+from array import array
+from typing import TYPE_CHECKING, Final, final
+
+from simulations.connection import (
+    CONNECTED,
+    ENDED,
+    KNOCKING,
+    Attempt,
+    Connection,
+    Outcome,
+    Packet,
+)
+from simulations.draws import Draws
+from simulations.engine import Lane
+from simulations.publishers import Publishers
+from simulations.retry import Retry
+from simulations.scenario import PopulationPlan
+
+if TYPE_CHECKING:
+    from simulations.topics import Topic
+    from simulations.world import World
+
+HANDSHAKE_LATENCIES: Final = 3.0
+KNOCK_AGAIN_S: Final = (1.0, 2.0, 4.0)
+"""From one SYN to the next, seconds; a client's time-out comes before the fourth."""
+NEVER_S: Final = -1.0
+
+
+@final
+class Population:
+    """Clients that behave alike."""
+
+    def __init__(self, world: "World", name: str, plan: PopulationPlan) -> None:
+        seed = world.scenario.seed
+        latency_s = world.scenario.network.latency_s
+        engine = world.engine
+        self.world = world
+        self.name = name
+        self.plan = plan
+        self.clients = plan.clients
+        self.is_durable = plan.durable
+        self.keep_alive_s = plan.keep_alive_s
+        self.topic: Topic | None = None
+        self.publishers: Publishers | None = None
+        self.homes = bytearray(plan.clients)
+        """Which node has the client's session, plus 1; 0: none."""
+        self.connections: list[Connection | None] = [None] * plan.clients
+        """The attempt under way, or the connection."""
+        self.attempts = array("L", bytes(8 * plan.clients))
+        self.first_connected_s = array("d", [NEVER_S]) * plan.clients
+        self.connected_count = 0
+        """As the clients see it."""
+        self.first_connected_count = 0
+        self.given_up_count = 0
+        self.wasted_count = 0
+        """CONNECTs served for clients that were gone or had given up waiting."""
+        self.outcomes = [0] * len(Outcome)
+        """Attempts by how they ended for the client."""
+        self.subscribed_counts = [0] * world.scenario.nodes
+        self.subscribed_version = 0
+        self._failures = bytearray(plan.clients)
+        self._latency_s = latency_s
+        self._handshake_s = HANDSHAKE_LATENCIES * latency_s
+        self._retry = Retry(plan.retry, seed, name)
+        self._starts = Draws(seed, f"{name}: start")
+        self._nodes = Draws(seed, f"{name}: node")
+        self._subscribed = bytearray(plan.clients)
+        self._deadlines = Lane(engine, self._time_out, _is_answered)
+        self._knocks = [Lane(engine, self._knock, _is_gone) for _ in KNOCK_AGAIN_S]
+        self._hang_ups = Lane(engine, _hang_up)
+        self._arrivals = Lane(engine, self._attempt)
+        self._silences = Lane(engine, self._on_silence, _is_gone)
+        self._pings = Lane(engine, _ping)
+
+    def start(self) -> None:
+        """Everybody comes, each at its time."""
+        plan, draw = self.plan, self._starts.uniform
+        times_s = [plan.start_s + plan.start_over_s * draw(c) for c in range(self.clients)]
+        for client in sorted(range(self.clients), key=times_s.__getitem__):
+            self._arrivals.add(times_s[client] + self._handshake_s, client)
+
+    def client_id(self, client: int) -> str:
+        """What it calls itself."""
+        return f"{self.name}-{client}"
+
+    # --- connecting --------------------------------------------------------------------------
+
+    def _attempt(self, client: int) -> None:
+        """Its CONNECT arrives where it wants to go, or its SYN does not."""
+        now_s = self.world.engine.now_s
+        number = self.attempts[client]
+        self.attempts[client] = number + 1
+        started_s = now_s - self._handshake_s
+        node = self._node_for(client, number)
+        broker = self.world.machines[node].broker
+        if broker is None:
+            self._fail(client, number, node, started_s, now_s, Outcome.UNREACHABLE, None)
+            return
+        deadline_s = started_s + self.plan.timeout_s
+        connection = Connection(self, broker, client, number, started_s, deadline_s)
+        self.connections[client] = connection
+        self._deadlines.add(deadline_s, connection)
+        self._knock(connection)
+
+    def _node_for(self, client: int, number: int) -> int:
+        nodes = self.world.scenario.nodes
+        match self.plan.node:
+            case "round-robin":
+                return (client + number) % nodes
+            case "random":
+                return int(nodes * self._nodes.uniform(client, number))
+            case "balanced":
+                living = self.world.living or range(nodes)
+                return living[int(len(living) * self._nodes.uniform(client, number))]
+            case "next":
+                # A client that was connected comes back to where it was, unless that fails; one
+                # half goes on upwards, the other downwards.
+                home = self.homes[client]
+                first = home - 1 if home else client
+                failures = self._failures[client]
+                return (first + (failures if client & 1 else -failures)) % nodes
+
+    def _knock(self, connection: Connection) -> None:
+        broker = connection.broker
+        if broker.loop.ended:
+            self.closed(connection, self.world.engine.now_s)
+        elif not broker.listener.knock(connection) and connection.knocks < len(KNOCK_AGAIN_S):
+            again_s = KNOCK_AGAIN_S[connection.knocks]
+            self._knocks[connection.knocks].add(self.world.engine.now_s + again_s, connection)
+            connection.knocks += 1
+
+    def _time_out(self, connection: Connection) -> None:
+        """No answer in time: the client closes, and tries again later."""
+        now_s = self.world.engine.now_s
+        self._close(connection)
+        self._fail_connection(connection, now_s, Outcome.TIMED_OUT, None)
+
+    def _close(self, connection: Connection) -> None:
+        """The client's end; the node hears of it, if it ever took the connection."""
+        connection.is_alive = False
+        if KNOCKING < connection.state < ENDED:
+            self._hang_ups.add(self.world.engine.now_s + self._latency_s, connection)
+
+    # --- what nodes answer; `sent_s` may be ahead of the engine's clock ----------------------
+
+    def accepted(self, connection: Connection, sent_s: float) -> None:
+        """CONNACK 0."""
+        at_s = sent_s + self._latency_s
+        if not connection.is_alive or at_s > connection.deadline_s:
+            self.wasted_count += 1
+            return
+        client = connection.client
+        connection.outcome = Outcome.CONNECTED
+        node = connection.broker.node
+        self._count(client, connection.attempt, node, connection.started_s, at_s, Outcome.CONNECTED)
+        self.connected_count += 1
+        self._failures[client] = 0
+        if self.first_connected_s[client] == NEVER_S:
+            self.first_connected_s[client] = at_s
+            self.first_connected_count += 1
+            self.world.connects.observe(at_s - connection.started_s)
+            self.world.on_first_connected()
+        if self.plan.subscribes:
+            self.send(connection, at_s, None)
+        if self.publishers is not None:
+            self.publishers.start(connection, at_s)
+        if self.keep_alive_s:
+            self.world.engine.at(at_s, self._begin_silence, connection)
+
+    def refused(self, connection: Connection, sent_s: float, hint_s: float) -> None:
+        """CONNACK 137; `hint_s` 0: without `retry-after-ms`."""
+        at_s = sent_s + self._latency_s
+        if connection.is_alive and at_s <= connection.deadline_s:
+            connection.is_alive = False
+            self._fail_connection(connection, at_s, Outcome.REFUSED, hint_s or None)
+
+    def closed(self, connection: Connection, sent_s: float) -> None:
+        """The connection is gone without a word."""
+        at_s = sent_s + self._latency_s
+        if not connection.is_alive:
+            return
+        if connection.outcome is Outcome.CONNECTED:
+            connection.is_alive = False
+            self._lose(connection, at_s)
+        elif at_s <= connection.deadline_s:
+            connection.is_alive = False
+            self._fail_connection(connection, at_s, Outcome.CLOSED, None)
+
+    def _lose(self, connection: Connection, at_s: float) -> None:
+        """A connected client is none any more, and comes back as after a first failure."""
+        client = connection.client
+        self.connected_count -= 1
+        self.connections[client] = None
+        self._failures[client] = 1
+        self._come_back(client, at_s, self._retry.delay_s(client, 1, self.attempts[client], None))
+
+    def _fail_connection(
+        self, connection: Connection, at_s: float, outcome: Outcome, hint_s: float | None
+    ) -> None:
+        connection.outcome = outcome
+        client, node = connection.client, connection.broker.node
+        self._fail(client, connection.attempt, node, connection.started_s, at_s, outcome, hint_s)
+
+    def _fail(
+        self,
+        client: int,
+        number: int,
+        node: int,
+        started_s: float,
+        at_s: float,
+        outcome: Outcome,
+        hint_s: float | None,
+    ) -> None:
+        self.connections[client] = None
+        self._count(client, number, node, started_s, at_s, outcome)
+        failures = self._failures[client] = min(255, self._failures[client] + 1)
+        self._come_back(client, at_s, self._retry.delay_s(client, failures, number, hint_s))
+
+    def _come_back(self, client: int, at_s: float, delay_s: float | None) -> None:
+        if delay_s is None:
+            self.given_up_count += 1
+            self.world.on_given_up()
+        else:
+            self.world.engine.at(at_s + delay_s + self._handshake_s, self._attempt, client)
+
+    def _count(
+        self,
+        client: int,
+        number: int,
+        node: int,
+        started_s: float,
+        at_s: float,
+        outcome: Outcome,
+    ) -> None:
+        self.outcomes[outcome] += 1
+        on_attempt = self.world.on_attempt
+        if on_attempt is not None:
+            on_attempt(Attempt(self.name, client, number, node, started_s, at_s, outcome))
+
+    # --- being connected ---------------------------------------------------------------------
+
+    def send(self, connection: Connection, at_s: float, packet: Packet) -> None:
+        """A packet leaves at `at_s`."""
+        self.world.engine.at(
+            max(at_s + self._latency_s, self.world.engine.now_s), _arrive, (connection, packet)
+        )
+
+    def acknowledged(self, connection: Connection, due_s: float, sent_s: float) -> None:
+        """PUBACK."""
+        if connection.is_alive and self.publishers is not None:
+            self.publishers.acknowledged(connection, due_s, sent_s + self._latency_s)
+
+    def subscribed(self, connection: Connection) -> None:
+        """SUBACK, from the node's moment of it."""
+        if not self._subscribed[connection.client]:
+            self._subscribed[connection.client] = 1
+            self.subscribed_counts[connection.broker.node] += 1
+            self.subscribed_version += 1
+
+    def left(self, connection: Connection) -> None:
+        """The node knows that it is gone."""
+        if self._subscribed[connection.client] and (
+            self.homes[connection.client] == connection.broker.node + 1
+        ):
+            self._subscribed[connection.client] = 0
+            self.subscribed_counts[connection.broker.node] -= 1
+            self.subscribed_version += 1
+
+    def place_of(self, client: int) -> int | None:
+        """At which node a subscriber is; None: at none."""
+        connection = self.connections[client]
+        if connection is None or not self._subscribed[client]:
+            return None
+        return connection.broker.node if connection.state == CONNECTED else None
+
+    def _begin_silence(self, connection: Connection) -> None:
+        self._silences.add(self.world.engine.now_s + self.keep_alive_s, connection)
+
+    def _on_silence(self, connection: Connection) -> None:
+        """PINGREQ; whether or not something else was sent meanwhile, as most clients do."""
+        now_s = self.world.engine.now_s
+        self._pings.add(now_s + self._latency_s, connection)
+        self._silences.add(now_s + self.keep_alive_s, connection)
+
+
+def _arrive(item: tuple[Connection, Packet]) -> None:
+    connection, packet = item
+    connection.broker.receive(connection, packet)
+
+
+def _hang_up(connection: Connection) -> None:
+    connection.broker.hang_up(connection)
+
+
+def _ping(connection: Connection) -> None:
+    connection.broker.ping(connection)
+
+
+def _is_gone(connection: Connection) -> bool:
+    return not connection.is_alive
+
+
+def _is_answered(connection: Connection) -> bool:
+    return not connection.is_alive or connection.outcome is not None

@@ -1,0 +1,147 @@
+"""Connection: one attempt of one client, and what becomes of it; both ends in one object.
+
+The server's end has a state, as `flowguard.session.connection` has; the client's end is there or
+gone. Between the two lies the network: what one does the other learns a latency later, so each end
+looks only at its own.
+"""
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from flowguard.flow import InflightWindow, NodeWindow
+
+if TYPE_CHECKING:
+    from simulations.broker import Broker
+    from simulations.clients import Population
+
+KNOCKING: Final = 0
+"""The kernel has not taken it: it knocks again."""
+BACKLOG: Final = 1
+"""In the kernel's listen backlog."""
+OPENED: Final = 2
+"""Accepted; its CONNECT is there to be read."""
+CONNECTING: Final = 3
+"""Its CONNECT waits at the gate, or is served."""
+CONNECTED: Final = 4
+ENDED: Final = 5
+
+Packet = float | None
+"""A PUBLISH, as the instant at which its client wanted to send it; None: a SUBSCRIBE."""
+
+
+class Outcome(IntEnum):
+    """How an attempt ended for its client."""
+
+    CONNECTED = 0
+    REFUSED = 1
+    """137."""
+    CLOSED = 2
+    """Without a word."""
+    TIMED_OUT = 3
+    UNREACHABLE = 4
+    """Nobody listens there."""
+
+
+class Attempt(NamedTuple):
+    """An attempt that has ended for its client."""
+
+    population: str
+    client: int
+    """Its number in the population."""
+    number: int
+    """How many this client has made before."""
+    node: int
+    started_s: float
+    """The first SYN, virtual time."""
+    ended_s: float
+    """When the client knew, virtual time."""
+    outcome: Outcome
+
+
+@final
+class Inbound:
+    """What a connected client has sent and the node has not finished."""
+
+    __slots__ = ("waiting", "window")
+
+    def __init__(self, node: NodeWindow) -> None:
+        self.window = InflightWindow(node)
+        self.waiting: deque[Packet] = deque()
+        """Arrived and not begun."""
+
+
+@final
+class Connection:
+    """Hashable by identity; `flowguard.node.protection.Guarded`, and the key of its gate."""
+
+    __slots__ = (
+        "attempt",
+        "broker",
+        "client",
+        "deadline_s",
+        "ended_by_peer",
+        "inbound",
+        "is_alive",
+        "is_ready",
+        "knocks",
+        "last_received_s",
+        "outcome",
+        "pings",
+        "population",
+        "queued",
+        "started_s",
+        "state",
+        "watched_slot",
+    )
+
+    def __init__(
+        self,
+        population: "Population",
+        broker: "Broker",
+        client: int,
+        attempt: int,
+        started_s: float,
+        deadline_s: float,
+    ) -> None:
+        self.population = population
+        self.broker = broker
+        self.client = client
+        """Its number in the population."""
+        self.attempt = attempt
+        """How many this client has made before."""
+        self.started_s = started_s
+        self.deadline_s = deadline_s
+        # The client's end.
+        self.is_alive = True
+        """False: it has closed, timed out, or heard that the server has."""
+        self.outcome: Outcome | None = None
+        self.knocks = 0
+        # The server's end.
+        self.state = KNOCKING
+        self.is_ready = False
+        """In the loop's list of sockets with something to read."""
+        self.queued = False
+        """To be run again: it has packets, and there may be room."""
+        self.ended_by_peer = False
+        """The client's end of stream has arrived."""
+        self.inbound: Inbound | None = None
+        self.pings = 0
+        self.last_received_s = started_s
+        self.watched_slot = 0
+
+    @property
+    def tenant(self) -> str:
+        """Whose share it takes while clients take turns: its population's."""
+        return self.population.name
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server is through with it."""
+        return self.state == ENDED
+
+    def schedule(self) -> None:
+        """Be run again in the next turn."""
+        if not self.queued and self.state == CONNECTED:
+            self.queued = True
+            self.broker.runnable.append(self)

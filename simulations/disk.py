@@ -1,0 +1,27 @@
+"""Disk: how long a group commit takes.
+
+One commit is under way at a time; whatever waits meanwhile rides the next one (that is the
+journal's doing). A commit costs a fixed time and one per operation. A fault makes the disk slower,
+or stops it: what is under way then ends when it goes on.
+"""
+
+from typing import final
+
+from simulations.scenario import StorePlan
+
+
+@final
+class Disk:
+    """One node's; survives its process."""
+
+    __slots__ = ("_plan", "factor", "stopped")
+
+    def __init__(self, plan: StorePlan) -> None:
+        self._plan = plan
+        self.factor = 1.0
+        """So many times slower than planned."""
+        self.stopped = False
+
+    def commit_s(self, ops_count: int) -> float:
+        """How long a commit of so many operations takes."""
+        return (self._plan.commit_s + ops_count * self._plan.op_s) * self.factor

@@ -1,0 +1,92 @@
+"""Loop: a process that does one thing at a time and looks at the clock when it is done.
+
+This is `flowguard.broker.reactor.Reactor.run` without sockets. A turn serves what was ready when it
+began, in slices, and takes as long as its work costs; what arrives meanwhile waits for the next
+one. Other tasks (commits that are done, the tick of 100 ms) get their chance between two turns when
+a slice's time has passed, or nothing is ready. How long all that takes is what the observer hears
+as drift.
+"""
+
+from typing import Protocol, final
+
+from flowguard.broker.reactor import SLICE_S
+from flowguard.flow import Observer
+from simulations.engine import Engine
+
+
+class Work(Protocol):
+    """What a loop runs; each call moves `Loop.clock_s` on by what it costs."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another turn would find something to do."""
+
+    def turn(self, now_s: float) -> bool:
+        """One pass over what is ready; False: there was nothing."""
+
+    def run_tasks(self) -> None:
+        """What is due besides sockets."""
+
+
+@final
+class Loop:
+    """`clock_s` is the process's own time: ahead of the engine's while it works."""
+
+    __slots__ = (
+        "_engine",
+        "_is_idle",
+        "_is_scheduled",
+        "_observer",
+        "_work",
+        "_yielded_s",
+        "busy_s",
+        "clock_s",
+        "ended",
+    )
+
+    def __init__(self, engine: Engine, work: Work, observer: Observer) -> None:
+        self._engine = engine
+        self._work = work
+        self._observer = observer
+        self._is_scheduled = False
+        self._is_idle = True
+        self._yielded_s = engine.now_s
+        self.clock_s = engine.now_s
+        self.busy_s = 0.0
+        """Time it has worked, since the start."""
+        self.ended = False
+        """The process is dead: what was scheduled for it does nothing any more."""
+
+    def wake(self) -> None:
+        """Something is there to be done."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._engine.at(max(self._engine.now_s, self.clock_s), self._go, None)
+
+    def _go(self, _: None) -> None:
+        if self.ended:
+            return
+        assert self.clock_s <= self._engine.now_s
+        started_s = self.clock_s = self._engine.now_s
+        if self._is_idle:
+            self._is_idle = False
+            self._yielded_s = started_s
+        work = self._work
+        worked = work.turn(started_s)
+        ended_s = self.clock_s
+        if worked:
+            self._observer.drift(ended_s - started_s, ended_s)
+        if not worked or not work.has_more:
+            work.run_tasks()
+            self._yielded_s = self.clock_s
+            self._is_idle = not work.has_more
+        elif ended_s - self._yielded_s > SLICE_S:
+            work.run_tasks()
+            self._yielded_s = self.clock_s
+            # Commits are answered there, and sockets wait for it all the same.
+            self._observer.drift(self.clock_s - ended_s, self.clock_s)
+        self.busy_s += self.clock_s - started_s
+        # Who woke it meanwhile is served in the next turn, which begins when this one is over.
+        self._is_scheduled = not self._is_idle
+        if self._is_scheduled:
+            self._engine.at(self.clock_s, self._go, None)

@@ -1,0 +1,115 @@
+"""Machine: where a broker process lives, dies and comes back; its disk and its sessions stay."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+from flowguard.flow import Cost, Resumption
+from flowguard.flow.signals import TICK_S
+from flowguard.node.journal import Batch
+from simulations.broker import Broker
+from simulations.disk import Disk
+
+if TYPE_CHECKING:
+    from simulations.clients import Population
+    from simulations.world import World
+
+
+@final
+class Machine:
+    """One per node of the cluster; `broker` is None while nobody runs there."""
+
+    def __init__(self, world: "World", index: int) -> None:
+        self.world = world
+        self.index = index
+        self.name = f"node-{index}"
+        self.disk = Disk(world.scenario.store)
+        self.cost = Cost(world.settings)
+        self.slowness = 1.0
+        """So many times longer than planned takes all work of the loop."""
+        self.broker: Broker | None = None
+        self.deaths_count = 0
+        """Processes that died of memory."""
+        self._lives = 0
+        self._held_since_s: float | None = None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self, _: None = None) -> None:
+        """A new process; does nothing where one runs."""
+        if self.broker is None:
+            self._lives += 1
+            self.broker = Broker(self, self._lives)
+            self.world.on_life()
+
+    def kill(self, restart_s: float | None = None) -> None:
+        """The process ends as soon as it has done what it is doing; it cannot be interrupted."""
+        broker = self.broker
+        if broker is not None and not broker.loop.ended:
+            world = self.world
+            world.engine.at(max(world.engine.now_s, broker.loop.clock_s), self._bury, broker)
+            if restart_s is not None:
+                world.engine.at(broker.loop.clock_s + restart_s, self.start, None)
+
+    def run_out_of_memory(self) -> None:
+        """The kernel kills it."""
+        self.deaths_count += 1
+        self.kill(self.world.scenario.node.restart_s)
+
+    def _bury(self, broker: Broker) -> None:
+        if broker is self.broker:
+            self.broker = None
+            self._held_since_s = None
+            self.world.on_life()
+            broker.die()
+
+    # --- commits -----------------------------------------------------------------------------
+
+    def commit(
+        self, ops_count: int, now_s: float, done: Callable[[Batch], None], batch: Batch
+    ) -> None:
+        """Store a batch here and on its replicas, then call `done`."""
+        self._held_since_s = now_s
+        self._try(ops_count, done, batch, now_s)
+
+    def _try(
+        self, ops_count: int, done: Callable[[Batch], None], batch: Batch, now_s: float
+    ) -> None:
+        world = self.world
+        peers = world.replicas_of(self.index)
+        stuck = self.disk.stopped or any(
+            not world.reaches(self.index, peer.index) for peer in peers
+        )
+        if stuck:
+            world.engine.at(
+                max(now_s, world.engine.now_s) + TICK_S,
+                lambda _: self._try(ops_count, done, batch, world.engine.now_s),
+                None,
+            )
+            return
+        round_trip_s = 2.0 * world.scenario.network.peer_latency_s
+        times_s = [self.disk.commit_s(ops_count)]
+        times_s += [round_trip_s + peer.disk.commit_s(ops_count) for peer in peers]
+        self._held_since_s = None
+        world.engine.at(now_s + max(times_s), done, batch)
+
+    def replication_age_s(self, now_s: float) -> float:
+        """How long a commit has waited for a replica that does not answer."""
+        since_s = self._held_since_s
+        if since_s is None or self.disk.stopped:
+            return 0.0
+        return max(0.0, now_s - since_s)
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def resumption(self, population: "Population", client: int) -> Resumption:
+        """What a CONNECT asks of this node."""
+        home = population.homes[client]
+        if not home:
+            return Resumption.NEW
+        scenario = self.world.scenario
+        distance = (self.index - (home - 1)) % scenario.nodes
+        return Resumption.HERE if distance < scenario.network.replicas else Resumption.ELSEWHERE
+
+    def keep(self, population: "Population", client: int) -> None:
+        """This node has the session from now on."""
+        population.homes[client] = self.index + 1

@@ -1,0 +1,126 @@
+"""Packets: what connected clients send, from its decoding to its acknowledgement.
+
+`flowguard.session.inbound` and `flowguard.node.publishing` without bytes: windows, pool and journal
+are the real ones and decide what is begun when; what a packet costs is `NodePlan`'s.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.records import PutSession
+from simulations.connection import CONNECTED, Connection, Inbound, Packet
+
+if TYPE_CHECKING:
+    from simulations.broker import Broker
+    from simulations.topics import Message
+
+SUBSCRIPTION_OP: Final = PutSession("", 0, None)
+"""Only that there is one operation matters: a `Disk` counts them."""
+
+
+@final
+class Packets:
+    """One process's."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.waiting_count = 0
+        """Packets that arrived and are not begun."""
+        self._broker = broker
+        self._plan = broker.plan
+        self._loop = broker.loop
+        self._journal = broker.journal
+        self._window = broker.protection.window
+
+    def add(self, connection: Connection, packet: Packet) -> None:
+        """It has arrived."""
+        inbound = connection.inbound
+        if inbound is None:
+            inbound = connection.inbound = Inbound(self._window)
+        inbound.waiting.append(packet)
+        self.waiting_count += 1
+
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended; what is in process goes on."""
+        inbound = connection.inbound
+        if inbound is not None:
+            inbound.window.return_permits()
+            self.waiting_count -= len(inbound.waiting)
+            inbound.waiting.clear()
+
+    def run(self, connection: Connection, now_s: float) -> None:
+        """See `Inbound.run`: as many packets as there is room for."""
+        inbound = connection.inbound
+        assert inbound is not None
+        connection.last_received_s = now_s
+        window, waiting = inbound.window, inbound.waiting
+        credited = self._window.credits is not None
+        room = window.room()
+        while waiting and room > 0:
+            packet = waiting.popleft()
+            self.waiting_count -= 1
+            if packet is None:
+                self._subscribe(connection, inbound, now_s)
+            else:
+                self._publish(connection, inbound, packet, now_s)
+            if credited:
+                window.spend(1)
+            room = min(room - 1, window.room())
+        window.return_permits()
+        if waiting:
+            if window.room():
+                connection.schedule()
+            else:
+                self._broker.intake.paused(connection, now_s)
+
+    def _publish(
+        self, connection: Connection, inbound: Inbound, due_s: float, now_s: float
+    ) -> None:
+        """See `Router.publish`."""
+        broker = self._broker
+        broker.spend(self._plan.publish_s)
+        topic = connection.population.topic
+        assert topic is not None
+        message = topic.route(connection, due_s, broker.node)
+        cost = broker.machine.cost.of(message.deliveries, topic.payload_bytes)
+        inbound.window.admit(cost, topic.payload_bytes)
+        done = partial(self._published, connection, message, cost)
+        self._journal.append(message.ops, done, now_s)
+
+    def _published(
+        self, connection: Connection, message: "Message", cost: int, now_s: float
+    ) -> None:
+        """See `InProcess.committed`: deliver, acknowledge, make room."""
+        broker = self._broker
+        for node, deliveries in message.targets:
+            if node == broker.node:
+                self.deliver(message, deliveries)
+            else:
+                broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
+        _settle(connection, cost, message.topic.payload_bytes)
+        if connection.state == CONNECTED:
+            connection.population.acknowledged(connection, message.due_s, self._loop.clock_s)
+
+    def _subscribe(self, connection: Connection, inbound: Inbound, now_s: float) -> None:
+        """See `Subscriber.subscribe`."""
+        self._broker.spend(self._plan.subscribe_s)
+        inbound.window.admit()
+        self._journal.append([SUBSCRIPTION_OP], partial(_subscribed, connection), now_s)
+
+    def deliver(self, message: "Message", deliveries: int) -> None:
+        """To so many subscribers that are connected here."""
+        self._broker.spend(deliveries * self._plan.delivery_s)
+        message.topic.delivered(message, deliveries, self._loop.clock_s)
+
+
+def _subscribed(connection: Connection, now_s: float) -> None:
+    _settle(connection, 1, 0)
+    if connection.state == CONNECTED:
+        connection.population.subscribed(connection)
+
+
+def _settle(connection: Connection, cost: int, size_bytes: int) -> None:
+    inbound = connection.inbound
+    assert inbound is not None
+    inbound.window.settle(cost, size_bytes)
+    if inbound.waiting:
+        connection.schedule()

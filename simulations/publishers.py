@@ -1,0 +1,117 @@
+"""Publishers: what the connected clients of a population send, QoS 1.
+
+Open loop: messages are due at the instants of a Poisson process while the client is connected,
+whatever the broker does; those that may not be sent yet (`outstanding`, Receive Maximum) wait at
+the client, and their wait counts. Closed loop: the next one is due when an acknowledgement makes
+room. What is not acknowledged when the connection ends is sent again on the next one.
+"""
+
+from array import array
+from typing import TYPE_CHECKING, final
+
+from flowguard.session.handshake import RECEIVE_MAXIMUM_FLOOR
+from simulations.connection import Connection
+from simulations.draws import Draws
+from simulations.scenario import PublishPlan
+
+if TYPE_CHECKING:
+    from simulations.clients import Population
+
+
+@final
+class _Publisher:
+    """One client's messages that are due: the first `sent` of them are on their way."""
+
+    __slots__ = ("due_s", "limit", "sent")
+
+    def __init__(self) -> None:
+        self.due_s: list[float] = []
+        self.sent = 0
+        self.limit = 0
+
+
+@final
+class Publishers:
+    """The publishing half of a population."""
+
+    def __init__(self, population: "Population", plan: PublishPlan) -> None:
+        world = population.world
+        self.plan = plan
+        self.due_count = 0
+        """Messages that were due, while their clients were connected."""
+        self.acknowledged_count = 0
+        self.in_time_count = 0
+        """Acknowledged within their deadline."""
+        self._population = population
+        self._world = world
+        self._engine = world.engine
+        self._latency_s = world.scenario.network.latency_s
+        self._receive_maximum = world.session.receive_maximum
+        self._mean_s = None if plan.rate_per_s is None else 1.0 / plan.rate_per_s
+        self._gaps = Draws(world.scenario.seed, f"{population.name}: publish")
+        self._counts = array("L", bytes(8 * population.clients))
+        self._publishers: list[_Publisher | None] = [None] * population.clients
+
+    def start(self, connection: Connection, at_s: float) -> None:
+        """Connected at `at_s`: what was not acknowledged is sent again, then go on."""
+        client = connection.client
+        publisher = self._publishers[client]
+        if publisher is None:
+            publisher = self._publishers[client] = _Publisher()
+        publisher.sent = 0
+        publisher.limit = self.plan.outstanding
+        if self.plan.v5:
+            allowance = max(RECEIVE_MAXIMUM_FLOOR, connection.broker.protection.window.limit)
+            publisher.limit = min(publisher.limit, self._receive_maximum, allowance)
+        self._pump(connection, publisher, at_s)
+        if self._mean_s is not None:
+            self._schedule(connection, at_s)
+
+    def _schedule(self, connection: Connection, after_s: float) -> None:
+        assert self._mean_s is not None
+        client = connection.client
+        count = self._counts[client]
+        self._counts[client] = count + 1
+        gap_s = self._mean_s * self._gaps.exponential(client, count)
+        # When it arrives, if it may go at once: one event for two things.
+        when_s = max(after_s + gap_s + self._latency_s, self._engine.now_s)
+        self._engine.at(when_s, self._on_due, connection)
+
+    def _on_due(self, connection: Connection) -> None:
+        if not connection.is_alive:
+            return
+        publisher = self._publishers[connection.client]
+        assert publisher is not None
+        due_s = self._engine.now_s - self._latency_s
+        self.due_count += 1
+        publisher.due_s.append(due_s)
+        if publisher.sent < publisher.limit:
+            publisher.sent += 1
+            connection.broker.receive(connection, due_s)
+        self._schedule(connection, due_s)
+
+    def _pump(self, connection: Connection, publisher: _Publisher, at_s: float) -> None:
+        """Send what may be sent at `at_s`."""
+        if self._mean_s is None:
+            for _ in range(publisher.limit - len(publisher.due_s)):
+                publisher.due_s.append(at_s)
+                self.due_count += 1
+        while publisher.sent < min(publisher.limit, len(publisher.due_s)):
+            due_s = publisher.due_s[publisher.sent]
+            publisher.sent += 1
+            self._population.send(connection, at_s, due_s)
+
+    def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
+        """PUBACK arrives at `at_s`."""
+        publisher = self._publishers[connection.client]
+        assert publisher is not None
+        if not publisher.sent:
+            return  # Of a connection before.
+        publisher.sent -= 1
+        publisher.due_s.remove(due_s)
+        self.acknowledged_count += 1
+        latency_s = at_s - due_s
+        self._world.acknowledgements.observe(latency_s)
+        if latency_s <= self.plan.deadline_s:
+            self.in_time_count += 1
+        self._pump(connection, publisher, at_s)

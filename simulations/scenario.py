@@ -1,0 +1,202 @@
+"""Scenario: what is simulated, as a frozen record: clients, nodes, what work costs, what breaks.
+
+Every field has a unit and a default; unknown keys and impossible values are refused by their
+names. What is simulated under several policies is the same scenario each time.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from flowguard.config import KIB, MIB, FlowSettings
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
+
+
+class NodePlan(_Part):
+    """One broker process: what work costs its loop, and what its memory holds."""
+
+    accept_s: NotNegative = 0.000_075
+    """Accepting a socket and decoding its CONNECT, seconds of the loop."""
+    tls_s: NotNegative = 0.0
+    """A TLS handshake, paid on accept unless the socket is closed at once, seconds of the loop."""
+    refuse_s: NotNegative = 0.000_03
+    """Answering 137, seconds of the loop."""
+    connect_s: Positive = 0.001_425
+    """Serving an admitted CONNECT, seconds of the loop."""
+    close_s: NotNegative = 0.000_01
+    """Noticing that a peer has closed, seconds of the loop."""
+    publish_s: Positive = 0.000_1
+    """A PUBLISH and its acknowledgement, seconds of the loop."""
+    delivery_s: NotNegative = 0.000_03
+    """Sending a message to one subscriber, and its acknowledgement, seconds of the loop."""
+    subscribe_s: NotNegative = 0.000_1
+    """A SUBSCRIBE, seconds of the loop."""
+    ping_s: NotNegative = 0.000_01
+    """A PINGREQ, seconds of the loop."""
+    noise: NotNegative = 0.0
+    """How much a piece of work varies: it takes U(1 - noise, 1 + noise) times its cost, 0 to 1."""
+    listen_backlog: int = Field(4_096, ge=1)
+    """Sockets the kernel keeps until they are accepted; beyond it a SYN is lost, sockets."""
+    accepts_first: bool = False
+    """Whether all sockets are accepted before anything else is done, as by acceptor threads, or
+    by turns with all other work, as flowguard's reactor does."""
+    memory_max_bytes: int = Field(1_024 * MIB, ge=MIB)
+    """Beyond it the process dies, bytes."""
+    restart_s: Positive | None = None
+    """After so long a process that ran out of memory is back; absent: never, seconds."""
+    process_bytes: int = Field(64 * MIB, ge=0)
+    """What it holds without clients, bytes."""
+    connection_bytes: int = Field(2 * KIB, ge=0)
+    """What a connection takes, bytes."""
+    packet_bytes: int = Field(KIB, ge=0)
+    """What a packet takes besides its payload while it waits or is in process, bytes."""
+
+
+class StorePlan(_Part):
+    """The store of a node: one commit at a time, what waits rides the next one."""
+
+    commit_s: NotNegative = 0.001
+    """A commit, however small, seconds."""
+    op_s: NotNegative = 0.000_02
+    """What each operation adds, seconds."""
+
+
+class NetworkPlan(_Part):
+    """How far everybody is from everybody."""
+
+    latency_s: NotNegative = 0.001
+    """Between client and node, one way, seconds."""
+    peer_latency_s: NotNegative = 0.000_5
+    """Between nodes, one way, seconds."""
+    replicas: int = Field(1, ge=1)
+    """Nodes that must have stored something before it is acknowledged, with this one."""
+
+
+class RetryPlan(_Part):
+    """What a client does when an attempt has failed."""
+
+    kind: Literal["none", "fixed", "backoff"] = "backoff"
+    """Gives up; waits `first_s`; or waits twice as long each time, with jitter."""
+    first_s: Positive = 1.0
+    """The first wait, seconds."""
+    max_s: Positive = 60.0
+    """The longest wait, jitter included, seconds."""
+    obedient: float = Field(0.0, ge=0, le=1)
+    """Share of clients that come back when `retry-after-ms` says, where it says so, 0 to 1."""
+
+
+class PublishPlan(_Part):
+    """What a connected client publishes."""
+
+    rate_per_s: Positive | None = None
+    """Open loop: a Poisson process; absent: closed loop, as fast as acknowledgements come."""
+    outstanding: int = Field(10, ge=1, le=65_535)
+    """Messages without acknowledgement at a time; the server's Receive Maximum may be less."""
+    payload_bytes: int = Field(64, ge=0)
+    """Bytes."""
+    deadline_s: Positive = 3.0
+    """An acknowledgement is worth something until so long after the message was due, seconds."""
+    to: str | None = None
+    """Population whose subscribers get the messages; absent: nobody subscribes."""
+    spread: Literal["all", "one"] = "all"
+    """Every message to all of them, or each publisher to one of its own."""
+    v5: bool = True
+    """Whether clients are told a Receive Maximum; 3.1.1 cannot be told."""
+
+
+class PopulationPlan(_Part):
+    """Clients that behave alike."""
+
+    clients: int = Field(1_000, ge=1)
+    """How many."""
+    start_s: NotNegative = 0.0
+    """When the first of them comes, seconds."""
+    start_over_s: NotNegative = 1.0
+    """They come evenly spread over so long, seconds."""
+    node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
+    """Where an attempt goes: to all nodes by turns; to any; to any that lives, as a load balancer
+    sends it; or to where the client was, and on to the next after a failure."""
+    timeout_s: Positive = 10.0
+    """For the answer to a CONNECT, seconds."""
+    durable: bool = True
+    """Whether sessions outlive their connections, so that they are stored."""
+    keep_alive_s: NotNegative = 0.0
+    """Longest silence of a client, which then sends PINGREQ; 0: none, seconds."""
+    retry: RetryPlan = RetryPlan()
+    publish: PublishPlan | None = None
+    subscribes: bool = False
+    """Whether each client subscribes once it is connected."""
+
+
+class Fault(_Part):
+    """Something that breaks, and is whole again at `until_s`."""
+
+    kind: Literal["node_down", "link_cut", "slow_cpu", "slow_store", "store_stop"]
+    at_s: NotNegative
+    until_s: Positive | None = None
+    """Absent: never, seconds."""
+    node: int = Field(0, ge=0)
+    """Which node, from 0."""
+    peer: int | None = Field(None, ge=0)
+    """Of a cut link: the other end; absent: all others."""
+    factor: Positive = 1.0
+    """So many times slower: slow_cpu, slow_store."""
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        if self.until_s is not None and self.until_s <= self.at_s:
+            raise ValueError(f"until_s {self.until_s:g} is not after at_s {self.at_s:g}")
+        return self
+
+
+class Scenario(_Part):
+    """All that is simulated."""
+
+    seed: int = Field(1, ge=0)
+    """Of all chance."""
+    nodes: int = Field(1, ge=1, le=256)
+    """Broker nodes."""
+    duration_s: Positive = 60.0
+    """Virtual time at most, seconds."""
+    ends_when_connected: bool = False
+    """Whether it ends as soon as every client is connected."""
+    node: NodePlan = NodePlan()
+    store: StorePlan = StorePlan()
+    network: NetworkPlan = NetworkPlan()
+    flow: FlowSettings = FlowSettings()
+    populations: dict[str, PopulationPlan] = Field(
+        default={"clients": PopulationPlan()}, min_length=1
+    )
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def clients(self) -> int:
+        """Of all populations."""
+        return sum(population.clients for population in self.populations.values())
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        for number, fault in enumerate(self.faults):
+            for key in ("node", "peer"):
+                index = getattr(fault, key)
+                if index is not None and index >= self.nodes:
+                    raise ValueError(f"faults.{number}.{key} is {index}: there are {self.nodes}")
+        if self.network.replicas > self.nodes:
+            raise ValueError(
+                f"network.replicas is {self.network.replicas}: there are {self.nodes} nodes"
+            )
+        for name, population in self.populations.items():
+            to = population.publish.to if population.publish else None
+            if to is not None and not (to in self.populations and self.populations[to].subscribes):
+                raise ValueError(
+                    f"populations.{name}.publish.to is {to}: no population of that name subscribes"
+                )
+        return self

@@ -1,0 +1,87 @@
+"""Topics: who gets what a population publishes."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.records import NEVER_S, Append, Delivery, StoreOp
+from flowguard.types import Publish
+
+if TYPE_CHECKING:
+    from simulations.clients import Population
+    from simulations.connection import Connection
+    from simulations.latencies import Latencies
+
+Targets = tuple[tuple[int, int], ...]
+"""(node, deliveries) each."""
+NOBODY: Final[Targets] = ()
+
+
+@final
+class Message:
+    """One PUBLISH between its decoding and its last delivery."""
+
+    __slots__ = ("due_s", "ops", "targets", "topic")
+
+    def __init__(self, topic: "Topic", due_s: float, targets: Targets, ops: list[StoreOp]) -> None:
+        self.topic = topic
+        self.due_s = due_s
+        self.targets = targets
+        self.ops = ops
+
+    @property
+    def deliveries(self) -> int:
+        """On all nodes."""
+        return sum(count for _, count in self.targets)
+
+
+@final
+class Topic:
+    """Where the messages of one population go."""
+
+    def __init__(
+        self,
+        payload_bytes: int,
+        audience: "Population | None",
+        *,
+        to_all: bool,
+        latency_s: float,
+        latencies: "Latencies",
+    ) -> None:
+        self.payload_bytes = payload_bytes
+        self.delivered_count = 0
+        self._audience = audience
+        self._to_all = to_all
+        self._latency_s = latency_s
+        self._latencies = latencies
+        self._op: StoreOp = Append("", 1, Delivery(_message(payload_bytes), 1, False, (), NEVER_S))
+        self._one: list[StoreOp] = [self._op]
+        self._seen = -1
+        self._targets: Targets = NOBODY
+        self._ops = self._one
+
+    def route(self, connection: "Connection", due_s: float, node: int) -> Message:
+        """Where a message of this client goes; it is stored for every durable subscriber."""
+        audience = self._audience
+        if audience is None:
+            return Message(self, due_s, NOBODY, self._one)
+        if self._to_all:
+            if self._seen != audience.subscribed_version:
+                self._look(audience)
+            return Message(self, due_s, self._targets, self._ops)
+        place = audience.place_of(connection.client % audience.clients)
+        return Message(self, due_s, NOBODY if place is None else ((place, 1),), self._one)
+
+    def _look(self, audience: "Population") -> None:
+        self._seen = audience.subscribed_version
+        counts = audience.subscribed_counts
+        self._targets = tuple((node, count) for node, count in enumerate(counts) if count)
+        stored = sum(counts) if audience.is_durable else 1
+        self._ops = [self._op] * max(1, stored)
+
+    def delivered(self, message: Message, deliveries: int, sent_s: float) -> None:
+        """That many subscribers have it, a latency after `sent_s`."""
+        self.delivered_count += deliveries
+        self._latencies.observe(sent_s + self._latency_s - message.due_s, deliveries)
+
+
+def _message(payload_bytes: int) -> Publish:
+    return Publish("topic", bytes(payload_bytes), 1, packet_id=1)

@@ -1,0 +1,151 @@
+"""World: a scenario under one policy, from the first arrival to the end.
+
+The same scenario and policy give the same world, event for event.
+"""
+
+from collections.abc import Callable
+from typing import final
+
+from flowguard.config import FlowSettings, PolicyName, SessionSettings
+from flowguard.flow import PressureRecord
+from flowguard.flow.cluster import LOST_S
+from simulations.clients import Population
+from simulations.connection import Attempt
+from simulations.engine import Engine
+from simulations.faults import Faults
+from simulations.latencies import Latencies
+from simulations.machine import Machine
+from simulations.network import Network
+from simulations.publishers import Publishers
+from simulations.scenario import PopulationPlan, Scenario
+from simulations.topics import Message, Topic
+
+
+@final
+class World:
+    """All that is simulated, together."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: PolicyName,
+        *,
+        on_attempt: Callable[[Attempt], None] | None = None,
+        traced: bool = False,
+    ) -> None:
+        """`on_attempt` hears of every attempt when its client knows how it ended."""
+        self.scenario = scenario
+        self.settings: FlowSettings = scenario.flow.model_copy(update={"policy": policy})
+        self.session = SessionSettings()
+        self.on_attempt = on_attempt
+        self.engine = Engine(traced=traced)
+        self.network = Network()
+        self.connects = Latencies()
+        """From the start of the attempt that succeeded to its CONNACK; first connections."""
+        self.acknowledgements = Latencies()
+        """From the instant a PUBLISH was due to its PUBACK."""
+        self.deliveries = Latencies()
+        """From the instant a PUBLISH was due to its arrival at a subscriber."""
+        self.living: list[int] = []
+        """Nodes where a process runs."""
+        self.ended_s: float | None = None
+        """When it was over, if it is."""
+        self._unreachable_since_s: dict[tuple[int, int], float] = {}
+        self.machines = [Machine(self, index) for index in range(scenario.nodes)]
+        self.populations: list[Population] = []
+        self._populate()
+        self._waiting_count = scenario.clients
+        """Clients that were never connected and have not given up."""
+        for machine in self.machines:
+            machine.start()
+        Faults(self).schedule()
+        for population in self.populations:
+            population.start()
+
+    def _populate(self) -> None:
+        for name, plan in self.scenario.populations.items():
+            self.populations.append(Population(self, name, plan))
+        by_name = {population.name: population for population in self.populations}
+        for population in self.populations:
+            self._give_voice(population, population.plan, by_name)
+
+    def _give_voice(
+        self, population: Population, plan: PopulationPlan, by_name: dict[str, Population]
+    ) -> None:
+        publish = plan.publish
+        if publish is None:
+            return
+        population.publishers = Publishers(population, publish)
+        population.topic = Topic(
+            publish.payload_bytes,
+            None if publish.to is None else by_name[publish.to],
+            to_all=publish.spread == "all",
+            latency_s=self.scenario.network.latency_s,
+            latencies=self.deliveries,
+        )
+
+    # --- time --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until it is over."""
+        duration_s = self.scenario.duration_s
+        if self.engine.run(duration_s):
+            self.ended_s = duration_s
+
+    def on_first_connected(self) -> None:
+        """One more client has been in."""
+        self._one_less()
+
+    def on_given_up(self) -> None:
+        """A client tries no more."""
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting_count -= 1
+        if self._waiting_count <= 0 and self.scenario.ends_when_connected:
+            self.ended_s = self.engine.now_s
+            self.engine.stop()
+
+    # --- nodes -------------------------------------------------------------------------------
+
+    def on_life(self) -> None:
+        """A process has started, or is gone."""
+        self.living = [m.index for m in self.machines if m.broker is not None]
+
+    def reaches(self, one: int, other: int) -> bool:
+        """Whether messages pass between two nodes."""
+        return self.machines[other].broker is not None and self.network.is_up(one, other)
+
+    def replicas_of(self, index: int) -> list[Machine]:
+        """Where what this node stores is stored as well; who is lost for long is left out."""
+        nodes = self.scenario.nodes
+        replicas = []
+        for distance in range(1, self.scenario.network.replicas):
+            peer = (index + distance) % nodes
+            if self.reaches(index, peer):
+                self._unreachable_since_s.pop((index, peer), None)
+            else:
+                now_s = self.engine.now_s
+                since_s = self._unreachable_since_s.setdefault((index, peer), now_s)
+                if now_s - since_s >= LOST_S:
+                    continue
+            replicas.append(self.machines[peer])
+        return replicas
+
+    def gossip(self, origin: int, record: PressureRecord, sent_s: float) -> None:
+        """What a node tells all others."""
+        arrives_s = sent_s + self.scenario.network.peer_latency_s
+        for machine in self.machines:
+            if machine.index != origin and self.reaches(origin, machine.index):
+                broker = machine.broker
+                assert broker is not None
+                self.engine.at(arrives_s, broker.hear, record)
+
+    def forward(
+        self, origin: int, node: int, message: Message, deliveries: int, sent_s: float
+    ) -> None:
+        """A message for the subscribers of another node; lost where that cannot be reached."""
+        broker = self.machines[node].broker
+        if broker is not None and self.network.is_up(origin, node):
+            arrives_s = sent_s + self.scenario.network.peer_latency_s
+            self.engine.at(arrives_s, lambda _: broker.forward(message, deliveries), None)
