@@ -42,6 +42,8 @@ class Wait:
     size_bytes: int
     since_s: float
     until_s: float
+    ticket: int
+    """Who has waited longer has the smaller one, in whatever lines it stood."""
     called: bool = False
 
 
@@ -49,7 +51,7 @@ class Wait:
 class FullQueues:
     """The lines of one node; a session publishes one message at a time, so it is in one of them."""
 
-    __slots__ = ("_block_s", "_host", "_lines", "_router", "_waits")
+    __slots__ = ("_block_s", "_host", "_lines", "_router", "_tickets", "_waits")
 
     def __init__(self, host: "Host", router: Router) -> None:
         self._host = host
@@ -58,6 +60,7 @@ class FullQueues:
         self._waits: dict[Session, Wait] = {}
         """By publisher."""
         self._lines: dict[Queue, dict[Session, Wait]] = {}
+        self._tickets = 0
 
     def wait_of(self, publisher: Session) -> Wait | None:
         """What a publisher waits for; None: for no queue."""
@@ -84,7 +87,11 @@ class FullQueues:
         """Whether `publisher` finds no room, or others are before it."""
         line = self._lines.get(queue)
         if line is not None and publisher not in line:
-            return True
+            # The one that has waited longest is before everybody: else two could wait for two
+            # queues in turns, each in the line that the other has just left, for ever.
+            wait = self._waits.get(publisher)
+            if wait is None or any(other.ticket < wait.ticket for other in line.values()):
+                return True
         return self._lacks_room(queue, size_bytes, now_s)
 
     def _lacks_room(self, queue: Queue, size_bytes: int, now_s: float) -> bool:
@@ -107,13 +114,15 @@ class FullQueues:
         publisher = inbound.session
         wait = self._waits.get(publisher)
         since_s = now_s
+        self._tickets += 1
+        ticket = self._tickets
         if wait is not None:
             if wait.queue is queue:
                 wait.called = False
                 return
-            since_s = wait.since_s
+            since_s, ticket = wait.since_s, wait.ticket
             self.left(publisher)
-        wait = Wait(inbound, queue, size_bytes, since_s, since_s + self._block_s)
+        wait = Wait(inbound, queue, size_bytes, since_s, since_s + self._block_s, ticket)
         self._waits[publisher] = wait
         self._lines.setdefault(queue, {})[publisher] = wait
 
