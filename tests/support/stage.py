@@ -191,14 +191,6 @@ class Stage:
         self.hold_fetches = False
         self.settle()
 
-    def finish_commit(self) -> None:
-        """The slow store has finished one batch, if there was one."""
-        batch, self.held = self.held, None
-        if batch is not None:
-            self.store.commit(batch.ops)
-            self.node.committed(batch, self.now_s, 0.0)
-            self.settle()
-
     def release_commits(self) -> None:
         """The slow store has finished."""
         self.hold_commits = False
@@ -241,8 +233,7 @@ class Client:
                 self._decoder.feed(data)
                 while (packet := self._decoder.next()) is not None:
                     self.inbox.append(packet)
-            if outbound.has_more:
-                outbound.pump(self.stage.now_s)
+            outbound.pump(self.stage.now_s)
             if not outbound.outbox:
                 break
         outbound.dirty = False

@@ -21,7 +21,7 @@ from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, Release, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX
-from flowguard.session.frames import Frame, frame_v4, frame_v5
+from flowguard.session.frames import frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
@@ -115,18 +115,6 @@ class Outbound:
             self.dirty = True
             self._host.dirty.append(self.connection)
 
-    def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
-        """Queue a PUBLISH that is in flight."""
-        counters = self._host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += len(delivery.message.payload)
-        head, tail = frame
-        self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
-        self.outbox_bytes += len(head) + len(tail) + 2
-        if not self.dirty:
-            self.dirty = True
-            self._host.dirty.append(self.connection)
-
     def write_packet(self, packet: Packet) -> bool:
         """Encode and queue; False when the client's Maximum Packet Size forbids it."""
         frame = encode(packet, self.version)
@@ -177,7 +165,7 @@ class Outbound:
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         if not self.send_frame(head + tail, len(delivery.message.payload)):
-            self.forget_alias(delivery)
+            self._forget_alias(delivery)
 
     def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
         """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
@@ -210,7 +198,11 @@ class Outbound:
         self._blocked_bytes += size_bytes
         return None
 
-    def forget_alias(self, delivery: Delivery) -> None:
+    def _drop(self, delivery: Delivery, reason: Reason) -> None:
+        self._host.counters.drop(reason)
+        self._forget_alias(delivery)
+
+    def _forget_alias(self, delivery: Delivery) -> None:
         if self._aliases is not None:
             self._aliases.forget(delivery.message.topic)
 
@@ -221,8 +213,8 @@ class Outbound:
             and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
         )
 
-    def is_open(self, session: "Session") -> bool:
-        """Whether a message that has not been looked at could be sent now."""
+    def _open_for_any(self, session: "Session") -> bool:
+        """The same for a message that has not been looked at."""
         pos, inflight = session.next_pos, session.inflight
         used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
         return not used and self._open(session)
@@ -252,7 +244,7 @@ class Outbound:
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
             session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self._host)
-            self.forget_alias(delivery)
+            self._forget_alias(delivery)
             return True
         message = delivery.message
         payload_bytes = len(message.payload)
@@ -268,7 +260,7 @@ class Outbound:
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
             not self._host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
-            self.forget_alias(delivery)
+            self._forget_alias(delivery)
             return False
         counters = self._host.counters
         counters.publish_sent += 1
@@ -295,7 +287,7 @@ class Outbound:
         self._pump(now_s)
 
     def _pump(self, now_s: float) -> None:
-        """First resends, then the queue, retained messages, and what waits for its groups."""
+        """First resends, then the queue, then retained messages for new subscriptions."""
         session = self._session
         if session is None:
             return
@@ -303,12 +295,8 @@ class Outbound:
             self._pump_resend(session, now_s)
         self._pump_queue(session, now_s)
         if self._replay is not None and not session.queue.waits:
-            self._replay.pump(session, self, self._host, now_s)
-            if self._replay.is_done:
-                self._replay = None
+            self._pump_replay(self._replay, session, now_s)
         self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
-        if session.membership is not None:
-            session.membership.tell(session, self, now_s)
 
     def _pump_queue(self, session: "Session", now_s: float) -> None:
         queue = session.queue
@@ -346,6 +334,24 @@ class Outbound:
         """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
         if self._replay is not None:
             self._replay.remove(filter)
+
+    def _pump_replay(self, replay: Replay, session: "Session", now_s: float) -> None:
+        if replay.is_tired:
+            return
+        while self._open_for_any(session):
+            delivery = replay.take()
+            if delivery is None:
+                break
+            if delivery.expires_at_s <= now_s:
+                self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
+            elif delivery.qos == 0:
+                self.send_qos_0(delivery, now_s)
+            elif not session.offer_retained(delivery, self._host, now_s):
+                return
+        if replay.is_done:
+            self._replay = None
+        elif replay.is_tired:
+            self._host.dirty.append(self.connection)
 
     # --- acknowledgements --------------------------------------------------------------------
 
@@ -415,11 +421,7 @@ class Outbound:
         else:
             payload_bytes = len(delivery.message.payload)
             self._inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
-        membership = session.membership
-        loan = membership.loans.pop(packet_id, None) if membership is not None else None
-        if loan is not None and not loan.moves:
-            loan.lender.settle(loan.pos, loan.delivery, self._host)
-        elif session.durable:
+        if session.durable:
             pos = session.positions.pop(packet_id)
             self._host.note(Settle(session.client_id, pos, delivery))
 
@@ -455,28 +457,21 @@ class Outbound:
     def _send_again(
         self, session: "Session", packet_id: int, delivery: Delivery, now_s: float
     ) -> None:
-        frame = self.encode(delivery, now_s)
-        if frame is None:
+        head, tail = (
+            frame_v5(delivery, self._aliases, now_s)
+            if self.version == MQTT_5
+            else frame_v4(delivery)
+        )
+        if len(head) + len(tail) + 2 > self._packet_size_max:
             self._settle(session, packet_id, delivery)
-            self._host.counters.drop(Reason.PACKET_TOO_LARGE)
+            self._drop(delivery, Reason.PACKET_TOO_LARGE)
             return
-        head, tail = frame
+        counters = self._host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += len(delivery.message.payload)
         # [MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again.
         first = bytes((head[0] | _DUP,))
-        self.write_publish(packet_id, (first + head[1:], tail), delivery)
-
-    # --- encoding ----------------------------------------------------------------------------
-
-    def encode(self, delivery: Delivery, now_s: float) -> Frame | None:
-        """The PUBLISH; None: the client takes none as large [MQTT-3.1.2-25]."""
-        if self.version == MQTT_5:
-            frame = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
-        else:
-            frame = delivery.frame_v4 or frame_v4(delivery)
-        if len(frame[0]) + len(frame[1]) + 2 <= self._packet_size_max:
-            return frame
-        self.forget_alias(delivery)
-        return None
+        self.write(first + head[1:] + packet_id.to_bytes(2, "big") + tail)
 
     # --- end ---------------------------------------------------------------------------------
 
