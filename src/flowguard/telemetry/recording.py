@@ -1,0 +1,120 @@
+"""Recording: a run's tables on their way into Parquet files.
+
+Rows are kept until there are `BATCH_ROWS` of them, then written; nothing else is buffered here. A
+file is named for good when it is complete, so that whoever reads a directory while it grows sees
+only whole files. `END` is written by `finish`, after all others: a run that has it is complete.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flowguard.telemetry.schema import END, TABLES, Table
+
+BATCH_ROWS: Final = 16_384
+"""Rows of a row group."""
+FILE_ROWS: Final = 4_000_000
+"""Rows of a file, after which the next one begins."""
+
+Row = Sequence[Any]
+"""Values in the order of the table's columns, without `run_id`, which is always the first."""
+
+
+@final
+class _Output:
+    """One table."""
+
+    def __init__(self, directory: Path, run_id: str, table: Table, file_rows: int) -> None:
+        self._directory = directory
+        self._run_id = run_id
+        self._table = table
+        self._schema = table.schema
+        self._file_rows = file_rows
+        self._rows: list[Row] = []
+        self._number = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._written_rows = 0
+
+    @property
+    def _name(self) -> str:
+        return f"{self._table.name}-{self._number:05}.parquet"
+
+    @property
+    def _unfinished(self) -> Path:
+        return self._directory / f".{self._name}.part"
+
+    def add(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= BATCH_ROWS:
+            self._write()
+            if self._written_rows >= self._file_rows:
+                self._close()
+
+    def complete(self) -> None:
+        """Write what is buffered and close the file; does nothing where there is none."""
+        if self._rows:
+            self._write()
+        if self._writer is not None:
+            self._close()
+
+    def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        columns = [[self._run_id] * len(rows), *zip(*rows, strict=True)]
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._unfinished, self._schema, compression="zstd")
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._written_rows += len(rows)
+
+    def _close(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+        self._writer = None
+        self._unfinished.rename(self._directory / self._name)
+        self._number += 1
+        self._written_rows = 0
+
+
+@final
+class Recording:
+    """A run's directory while it is written; not for several threads at once."""
+
+    def __init__(self, directory: Path, run_id: str, *, file_rows: int = FILE_ROWS) -> None:
+        """Makes the directory; raises FileExistsError if it has tables of a run already."""
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.glob("*.parquet")):
+            raise FileExistsError(f"{directory} has a run in it already")
+        for unfinished in directory.glob(".*.parquet.part"):
+            unfinished.unlink()
+        self.directory = directory
+        self.run_id = run_id
+        self._outputs = {
+            name: _Output(directory, run_id, table, file_rows) for name, table in TABLES.items()
+        }
+
+    def add(self, table: Table, row: Row) -> None:
+        """One row, without its `run_id`."""
+        self._outputs[table.name].add(row)
+
+    def extend(self, table: Table, rows: Iterable[Row]) -> None:
+        """Several rows."""
+        output = self._outputs[table.name]
+        for row in rows:
+            output.add(row)
+
+    def rotate(self) -> None:
+        """Complete all files under way, for readers who follow; the next rows go to new ones."""
+        for output in self._outputs.values():
+            output.complete()
+
+    def finish(self, row: Row) -> None:
+        """Complete everything; `row` is that of `END`."""
+        self.rotate()
+        self.add(END, row)
+        self.rotate()
