@@ -6,6 +6,7 @@ a deadline: the time of one example says more about the machine than about the c
 """
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -17,3 +18,7 @@ settings.register_profile("deep", COMMON, max_examples=20_000, print_blob=True)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background: what is ignored here is ignored by every program under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
