@@ -48,6 +48,13 @@ SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
 OPEN_FILES_MAX: Final = 512
 BLOCK_BYTES: Final = 16 * 1024
+ARENA_BYTES: Final = 64 * 1024
+"""Blocks of a write buffer, small enough that malloc gives the same pages again."""
+TABLES_MERGED: Final = 16
+"""Young tables that are merged at once: by then most of what is in them has been settled."""
+TABLES_DELAY: Final = 40
+TABLES_STOP: Final = 64
+"""So many young tables slow writes down, and stop them."""
 LOG_BYTES: Final = MIB
 
 _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
@@ -203,6 +210,10 @@ class Engine:
         options = Options(raw_mode=True)
         options.set_write_buffer_size(settings.write_buffer_bytes)
         options.set_max_write_buffer_number(3 if family == "q" else 2)
+        options.set_arena_block_size(ARENA_BYTES)
+        options.set_level_zero_file_num_compaction_trigger(TABLES_MERGED)
+        options.set_level_zero_slowdown_writes_trigger(TABLES_DELAY)
+        options.set_level_zero_stop_writes_trigger(TABLES_STOP)
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
         table.set_block_size(BLOCK_BYTES)

@@ -30,10 +30,11 @@ from flowguard.stores.rocks.window_record import (
     merged,
 )
 
-SENT_AHEAD: Final = 1_024
+SENT_AHEAD: Final = 256
 """The durable mark runs ahead of what was sent, so that it need not be written each time."""
-TRIM_POSITIONS: Final = 1_024
-"""Settled positions that are worth a range deletion (each slows scans a little)."""
+TRIM_POSITIONS: Final = 128
+"""Settled positions that are worth a range deletion: each slows scans a little, and spares tables
+that are merged what it covers. Less than `SENT_AHEAD`, so that every record brings one."""
 TRIM_SINGLY_MAX: Final = 64
 """So few are deleted one by one."""
 
