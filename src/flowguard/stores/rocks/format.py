@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from flowguard import __version__
-from flowguard.errors import FormatError, LockedError
+from flowguard.errors import FormatError, LockedError, StoreError
 from flowguard.stores.rocks.engine import FAMILIES, Engine, families_in
 from flowguard.stores.rocks.keys import FORMAT_KEY
 
@@ -34,12 +34,21 @@ UNBORN: Final = re.compile(
 
 
 def check_folder(folder: Path) -> None:
-    """Make `folder` where there is none. Raises `FormatError` where it is no store of ours."""
+    """Make `folder` where there is none.
+
+    Raises `FormatError` where it is no store of ours, `StoreError` where it may not be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise FormatError(f"{folder} cannot be a store: {error.strerror}") from error
+    for path in (folder, folder / "LOCK"):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise StoreError(
+                f"{path} may not be written by this process; make it writable, "
+                "or use another folder"
+            )
     if "CURRENT" in names:
         strangers = sorted(set(families_in(folder)) - set(FAMILIES))
         if strangers:
