@@ -160,6 +160,10 @@ class Fault(_Part):
 class Scenario(_Part):
     """All that is simulated."""
 
+    title: str = ""
+    """What it is, in a line."""
+    description: str = ""
+    """What it shows, and what to look at."""
     seed: int = Field(1, ge=0)
     """Of all chance."""
     nodes: int = Field(1, ge=1, le=256)
@@ -168,6 +172,10 @@ class Scenario(_Part):
     """Virtual time at most, seconds."""
     ends_when_connected: bool = False
     """Whether it ends as soon as every client is connected."""
+    trigger_at_s: NotNegative | None = None
+    """When the disturbance begins; absent: with the first fault, seconds."""
+    trigger_until_s: Positive | None = None
+    """When it is over; absent: with the last fault, seconds."""
     node: NodePlan = NodePlan()
     store: StorePlan = StorePlan()
     network: NetworkPlan = NetworkPlan()
@@ -181,6 +189,17 @@ class Scenario(_Part):
     def clients(self) -> int:
         """Of all populations."""
         return sum(population.clients for population in self.populations.values())
+
+    @property
+    def trigger_s(self) -> tuple[float | None, float | None]:
+        """When the disturbance begins and when it is over; None: never."""
+        begin_s, end_s = self.trigger_at_s, self.trigger_until_s
+        if begin_s is None and self.faults:
+            begin_s = min(fault.at_s for fault in self.faults)
+        ends_s = [fault.until_s for fault in self.faults if fault.until_s is not None]
+        if end_s is None and ends_s and len(ends_s) == len(self.faults):
+            end_s = max(ends_s)
+        return begin_s, end_s
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -4,6 +4,7 @@ The same scenario and policy give the same world, event for event.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import final
 
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
@@ -86,11 +87,11 @@ class World:
 
     # --- time --------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Until it is over."""
+    def run(self, until_s: float = inf) -> None:
+        """Until it is over, or to `until_s` at most, to go on from there; steps change nothing."""
         duration_s = self.scenario.duration_s
-        if self.engine.run(duration_s):
-            self.ended_s = duration_s
+        if self.ended_s is None and self.engine.run(min(until_s, duration_s)):
+            self.ended_s = duration_s if until_s >= duration_s else None
 
     def on_first_connected(self) -> None:
         """One more client has been in."""

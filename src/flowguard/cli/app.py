@@ -7,6 +7,7 @@ import typer
 from flowguard import __version__
 from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
+from flowguard.cli.plugins import Commands
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
 from flowguard.cli.store import store
@@ -15,6 +16,7 @@ from flowguard.cli.top import top
 
 app = typer.Typer(
     name="flowguard",
+    cls=Commands,
     help="An MQTT 5.0, 3.1.1 and 3.1 broker that survives crowds.",
     no_args_is_help=True,
     add_completion=False,

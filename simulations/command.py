@@ -1,0 +1,183 @@
+"""`flowguard simulate`: one scenario under several policies, on the same arrivals."""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from flowguard.config import PolicyName
+from flowguard.errors import ConfigError
+from flowguard.flow.policies import POLICIES
+from simulations.complaints import nearest
+from simulations.loading import Loaded, change, load, names, parameters
+from simulations.run import Summary, run
+from simulations.view import screen
+from simulations.world import World
+
+EXIT_INTERRUPTED = 130
+
+
+def simulate(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(metavar="SCENARIO", help="A name of --list, or a .toml or .py file."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Whose law protects; repeat it to compare.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Of all chance; repeat it for a mean.")
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="Clients of all populations together.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Broker nodes.")] = None,
+    duration: Annotated[float | None, typer.Option(help="Virtual time at most, seconds.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeat it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The summary for programs.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="Explain the scenarios.")] = False,
+) -> None:
+    """Replay a crowd in virtual time against flowguard's real controllers, and others'."""
+    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+    try:
+        if show_list:
+            _explain(console)
+            return
+        if scenario is None:
+            raise ConfigError("which SCENARIO? flowguard simulate --list explains them")
+        policies = [_policy(name) for name in policy or ["flowguard"]]
+        given = {"clients": clients, "nodes": nodes, "duration_s": duration}
+        changes = {key: value for key, value in given.items() if value is not None}
+        changes |= dict(change(text) for text in sets or ())
+        plans = [load(scenario, changes | chosen) for chosen in _seeds(seed)]
+    except ConfigError as error:
+        _refuse(error)
+    groups, interrupted = _run_all(plans, policies, quiet=as_json)
+    if as_json:
+        sys.stdout.write(_json(plans[0], groups))
+    elif groups:
+        console.print(f"[bold]{plans[0].name}[/]: {plans[0].scenario.title}\n")
+        console.print(screen(plans[0].scenario, groups))
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _refuse(error: ConfigError) -> NoReturn:
+    typer.echo(str(error), err=True)
+    raise typer.Exit(2) from error
+
+
+def _policy(name: str) -> PolicyName:
+    if name not in POLICIES:
+        near = nearest(name, list(POLICIES)) or f"; there are {', '.join(POLICIES)}"
+        raise ConfigError(f"--policy {name}: no policy of that name{near}")
+    return name
+
+
+def _seeds(seeds: list[int] | None) -> list[dict[str, int]]:
+    return [{"seed": number} for number in seeds] if seeds else [{}]
+
+
+def _explain(console: Console) -> None:
+    for name in names():
+        loaded = load(name).scenario
+        console.print(f"[bold]{name}[/]  {loaded.title}")
+        console.print(f"  {loaded.description}", soft_wrap=False)
+        given = [f"{key}={value}" for key, value in parameters(name).items()]
+        if given:
+            console.print(f"  [dim]--set {' '.join(given)}[/]")
+        console.print()
+
+
+# --- running ---------------------------------------------------------------------------------
+
+
+class _Interrupt:
+    """Ctrl-C, noticed between two steps; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def _hear(self, _: int, __: FrameType | None) -> None:
+        self.wanted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGINT, self._hear)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _run_all(
+    plans: Sequence[Loaded], policies: Sequence[PolicyName], *, quiet: bool
+) -> tuple[list[list[Summary]], bool]:
+    """Runs by policy, those that were begun, and whether they were interrupted."""
+    interrupt = _Interrupt()
+    groups: list[list[Summary]] = []
+    with interrupt.listening(), _progress(quiet=quiet) as progress:
+        for policy in policies:
+            group: list[Summary] = []
+            for plan in plans:
+                if not interrupt.wanted:
+                    group.append(_run_one(plan, policy, progress, interrupt))
+            if group:
+                groups.append(group)
+    return groups, interrupt.wanted
+
+
+def _run_one(
+    plan: Loaded, policy: PolicyName, progress: Progress, interrupt: _Interrupt
+) -> Summary:
+    scenario = plan.scenario
+    task = progress.add_task(policy, total=scenario.duration_s, clients=0)
+
+    def watch(world: World) -> bool:
+        _show(progress, task, world)
+        return not interrupt.wanted
+
+    return run(scenario, policy, watch=watch)
+
+
+def _progress(*, quiet: bool) -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description:<16}"),
+        BarColumn(24),
+        TextColumn("{task.completed:6.1f} s, {task.fields[clients]:,} connected,"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+
+
+def _show(progress: Progress, task: TaskID, world: World) -> None:
+    connected = sum(population.connected_count for population in world.populations)
+    now_s = world.engine.now_s
+    total_s = world.scenario.duration_s if world.ended_s is None else now_s
+    progress.update(task, completed=now_s, total=total_s, clients=connected)
+
+
+def _json(plan: Loaded, groups: Sequence[Sequence[Summary]]) -> str:
+    runs = []
+    for group in groups:
+        for summary in group:
+            fields: dict[str, Any] = asdict(summary)
+            del fields["samples"]
+            runs.append(fields | {"events_per_s": summary.events_per_s})
+    said = {"scenario": plan.name, "changes": plan.changes, "runs": runs}
+    return json.dumps(said, indent=1) + "\n"

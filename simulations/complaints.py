@@ -1,0 +1,78 @@
+"""Complaints: what is wrong with a scenario, as one line that names the key."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+Path = Sequence[str | int]
+
+_WORDS: Final = {
+    "greater_than_equal": "{input} is less than {ge}",
+    "greater_than": "{input} is not more than {gt}",
+    "less_than_equal": "{input} is more than {le}",
+    "less_than": "{input} is not less than {lt}",
+    "literal_error": "{input!r} is none of {expected}",
+    "missing": "is missing",
+    "missing_argument": "is missing",
+    "too_short": "there is none",
+    "value_error": "{error}",
+}
+_KINDS: Final = {
+    "int": "{input!r} is no whole number",
+    "float": "{input!r} is no number",
+    "finite": "{input!r} is no number",
+    "bool": "{input!r} is neither true nor false",
+    "string": "{input!r} is no text",
+    "model": "{input!r} is no table",
+    "dict": "{input!r} is no table",
+    "tuple": "{input!r} is no list",
+}
+"""By the first word of pydantic's error type."""
+
+
+def complaint(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
+    """The key of the first error, dotted, and what is wrong with it."""
+    first, *others = error.errors()
+    path = first["loc"]
+    key, kind = dotted(path), first["type"]
+    if kind == "extra_forbidden":
+        words = "unknown key" + nearest(str(path[-1]), _keys_at(model, path[:-1]))
+    else:
+        form = _WORDS.get(kind) or _KINDS.get(kind.partition("_")[0])
+        context = {**first.get("ctx", {}), "input": first["input"]}
+        words = first["msg"] if form is None else form.format_map(context)
+    if others:
+        words += f" (and {len(others)} more)"
+    return key, words
+
+
+def dotted(path: Path) -> str:
+    """`faults.0.at_s`"""
+    return ".".join(str(part) for part in path)
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean ...?`, or nothing where nothing is like it."""
+    near = get_close_matches(name, known, 2, 0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """The record in an annotation: itself, of a table of them, of a list, or of none at all."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (dict, tuple, list, Union, UnionType):
+        found = [model_of(part) for part in get_args(annotation)]
+        return next((model for model in found if model is not None), None)
+    return None
+
+
+def _keys_at(model: type[BaseModel], path: Path) -> list[str]:
+    for part in path:
+        field = model.model_fields.get(str(part))
+        inner = None if field is None else model_of(field.annotation)
+        model = inner or model  # The name of a population, or the number of a fault.
+    return list(model.model_fields)

@@ -1,0 +1,40 @@
+"""A crowd that comes in one second: experiment E2."""
+
+from typing import Literal
+
+from simulations.scenario import NetworkPlan, NodePlan, PopulationPlan, RetryPlan, Scenario
+
+RETRIES = {
+    "backoff": RetryPlan(kind="backoff", first_s=1.0, max_s=60.0),
+    "fixed": RetryPlan(kind="fixed", first_s=2.0),
+    "hints": RetryPlan(kind="backoff", first_s=1.0, max_s=60.0, obedient=1.0),
+}
+REFUSE_S = 0.000_03
+
+
+def scenario(
+    clients: int = 200_000,
+    nodes: int = 3,
+    connects_per_s: float = 667.0,
+    retry: Literal["backoff", "fixed", "hints"] = "backoff",
+    refuse_cost: float = 0.07,
+) -> Scenario:
+    """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal."""
+    service_s = 1.0 / connects_per_s
+    accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)
+    return Scenario(
+        title=f"{clients:,} clients come within one second",
+        description=(
+            "Persistent sessions on two of the nodes each; clients wait 10 s for an answer and "
+            "come back later and later. Whoever only refuses has to refuse again and again; "
+            "whoever serves those that have given up serves nobody. Look at: time to 99 %, "
+            "attempts per client, wasted. retry=fixed: they come back every 2 s; retry=hints: "
+            "they obey the time they are told; refuse_cost=0.22: refusing is dear, as with TLS."
+        ),
+        nodes=nodes,
+        duration_s=600.0,
+        ends_when_connected=True,
+        node=NodePlan(accept_s=accept_s, refuse_s=REFUSE_S, connect_s=service_s - accept_s),
+        network=NetworkPlan(replicas=2 if nodes > 1 else 1),
+        populations={"crowd": PopulationPlan(clients=clients, retry=RETRIES[retry])},
+    )

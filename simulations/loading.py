@@ -1,0 +1,216 @@
+"""Loading: scenarios from files, with what the command line changes in them.
+
+A scenario is a TOML file with the keys of `Scenario`, or a Python file with a function
+`scenario(**parameters) -> Scenario`, for what has to be computed. Those of `library` have names.
+Whatever is wrong is a ConfigError of one line that names file and key.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError, validate_call
+
+from flowguard.errors import ConfigError
+from simulations.complaints import complaint, nearest
+from simulations.scenario import Scenario
+
+LIBRARY: Final = Path(__file__).parent / "library"
+SUFFIXES: Final = (".toml", ".py")
+
+Table = dict[str, Any]
+Changes = Mapping[str, Any]
+"""Values by dotted key, or by the name of a parameter; None removes a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A scenario, and where it comes from."""
+
+    name: str
+    scenario: Scenario
+    changes: dict[str, Any]
+    """What differs from the file, by dotted key or parameter."""
+
+
+def names() -> list[str]:
+    """Of the library."""
+    return sorted(p.stem for p in LIBRARY.iterdir() if p.suffix in SUFFIXES)
+
+
+def change(text: str) -> tuple[str, Any]:
+    """`key.path=value`; the value as in TOML, or a bare word; nothing: the key is taken out."""
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not key or not equals:
+        raise ConfigError(f"--set {text}: expected KEY=VALUE, for example node.connect_s=0.002")
+    if not value:
+        return key, None
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return key, value
+
+
+def load(name: str, changes: Changes | None = None) -> Loaded:
+    """A scenario of the library, or a file; raises ConfigError.
+
+    In `changes`, `clients` that is neither key nor parameter is for all populations together.
+    """
+    path = _find(name)
+    changed = dict(changes or {})
+    if path.suffix == ".py":
+        function = _function(path)
+        known = inspect.signature(function).parameters
+        given = {key: value for key, value in changed.items() if key in known}
+        table = _call(path, function, given).model_dump(mode="json")
+        rest = {key: value for key, value in changed.items() if key not in known}
+    else:
+        table, rest = _read(path), changed
+    if rest:
+        table.setdefault("populations", {"clients": {}})
+    try:
+        for key, value in rest.items():
+            _change(table, key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{_label(path)}: {error}") from error
+    return Loaded(path.stem, _validate(path, table), changed)
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """Parameters of a Python scenario and their defaults; of others none."""
+    path = _find(name)
+    if path.suffix != ".py":
+        return {}
+    known = inspect.signature(_function(path)).parameters
+    return {key: parameter.default for key, parameter in known.items()}
+
+
+def _find(name: str) -> Path:
+    path = Path(name)
+    if path.suffix in SUFFIXES or len(path.parts) > 1:
+        if not path.is_file():
+            raise ConfigError(f"{name}: there is no such file")
+        if path.suffix not in SUFFIXES:
+            raise ConfigError(f"{name}: a scenario is a .toml or .py file")
+        return path
+    for suffix in SUFFIXES:
+        found = LIBRARY / f"{name}{suffix}"
+        if found.is_file():
+            return found
+    near = nearest(name, names()) or f"; there are {', '.join(names())}"
+    raise ConfigError(f"{name}: no scenario of that name{near}")
+
+
+def _label(path: Path) -> str:
+    return path.name if path.parent == LIBRARY else str(path)
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigError(f"{_label(path)}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{_label(path)}: is no text in UTF-8") from error
+
+
+def _read(path: Path) -> Table:
+    try:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{_label(path)}: is not valid TOML: {error}") from error
+
+
+def _function(path: Path) -> Callable[..., Any]:
+    spec = spec_from_file_location(f"flowguard_scenario_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ConfigError(f"{_label(path)}: line {error.lineno}: {error.msg}") from error
+    function = getattr(module, "scenario", None)
+    if not callable(function):
+        raise ConfigError(f"{_label(path)}: has no function scenario(...) -> Scenario")
+    return function  # type: ignore[no-any-return]
+
+
+def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
+    try:
+        made = validate_call(function)(**given)
+    except ValidationError as error:
+        raise ConfigError(f"{_label(path)}: {': '.join(complaint(error, Scenario))}") from error
+    if not isinstance(made, Scenario):
+        raise ConfigError(f"{_label(path)}: scenario() gives no Scenario")
+    return made
+
+
+def _validate(path: Path, table: Table) -> Scenario:
+    try:
+        return Scenario.model_validate(table)
+    except ValidationError as error:
+        key, words = complaint(error, Scenario)
+        raise ConfigError(
+            f"{_label(path)}: {key}: {words}" if key else f"{_label(path)}: {words}"
+        ) from error
+
+
+# --- changes ---------------------------------------------------------------------------------
+
+
+def _change(table: Table, key: str, value: Any) -> None:
+    if key == "clients":
+        _share_out(table["populations"], value)
+        return
+    *path, last = key.split(".")
+    if path[:1] == ["populations"]:
+        _require_population(table["populations"], [*path, last][1])
+    place: Any = table
+    for depth, part in enumerate(path):
+        place = _inside(place, part, path[:depth])
+    if isinstance(place, list):
+        _inside(place, last, path)
+        place[int(last)] = value
+    elif value is None:
+        place.pop(last, None)
+    else:
+        place[last] = value
+
+
+def _inside(place: Any, part: str, path: Sequence[str]) -> Any:
+    if isinstance(place, list):
+        if not part.isdecimal() or int(part) >= len(place):
+            raise ConfigError(f"{'.'.join(path)}.{part}: there are {len(place)}, counted from 0")
+        return place[int(part)]
+    inside = place.get(part)
+    if inside is None:
+        inside = place[part] = {}
+    elif not isinstance(inside, dict | list):
+        raise ConfigError(f"{'.'.join([*path, part])}: is a value, no table")
+    return inside
+
+
+def _require_population(populations: Table, name: str) -> None:
+    if name not in populations:
+        near = nearest(name, list(populations)) or f"; there are {', '.join(populations)}"
+        raise ConfigError(f"populations.{name}: no population of that name{near}")
+
+
+def _share_out(populations: Table, clients: Any) -> None:
+    """So many clients in all, in the proportions of the file."""
+    if not isinstance(clients, int) or clients < 1:
+        raise ConfigError(f"clients: {clients} is less than 1")
+    default = 1_000
+    before = {name: population.get("clients", default) for name, population in populations.items()}
+    total = sum(before.values())
+    for name, population in populations.items():
+        population["clients"] = max(1, round(clients * before[name] / total))

@@ -1,0 +1,182 @@
+"""Run: a scenario under one policy, step by step, and what became of it.
+
+Between two steps the world is looked at and whoever watches hears of it; nothing of that changes
+the run. Here a recorder plugs in: `attach` is given the world before its first event.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+from time import perf_counter
+from typing import Final, Literal
+
+from flowguard.config import PolicyName
+from simulations.clients import NEVER_S
+from simulations.connection import Outcome
+from simulations.scenario import Scenario
+from simulations.world import World
+
+SAMPLE_S: Final = 0.5
+"""Virtual time between two samples."""
+BACK: Final = 0.99
+"""Share of the clients of before a disturbance that must be back for it to be over."""
+
+EndedBy = Literal["duration", "connected", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """A node at an instant; one that is down has no pressure and no window."""
+
+    pressure: float
+    window: float
+    memory_bytes: int
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The world at an instant."""
+
+    t_s: float
+    connected_count: int
+    done_count: int
+    """What clients wanted and got so far: first connections, and PUBACKs in time."""
+    nodes: tuple[NodeSample, ...]
+
+
+@dataclass(slots=True)
+class Summary:
+    """A run in numbers; times are virtual seconds since its start, None: it never happened."""
+
+    policy: PolicyName
+    seed: int
+    clients: int
+    ended_s: float = 0.0
+    ended_by: EndedBy = "stopped"
+    connected_share: float = 0.0
+    """Clients that were connected at least once."""
+    connected_50_s: float | None = None
+    connected_99_s: float | None = None
+    connected_100_s: float | None = None
+    back_s: float | None = None
+    """From the beginning of the disturbance until as many as before are connected."""
+    attempts_per_client: float = 0.0
+    declined_count: int = 0
+    """Attempts that failed."""
+    given_up_count: int = 0
+    wasted_count: int = 0
+    """CONNECTs served for clients that were gone."""
+    due_count: int = 0
+    acknowledged_count: int = 0
+    in_time_share: float | None = None
+    """Of the messages that were due, those acknowledged within their deadline."""
+    acknowledged_p99_s: float | None = None
+    delivered_p99_s: float | None = None
+    memory_peak_bytes: int = 0
+    """Of the node that held most."""
+    deaths_count: int = 0
+    """Nodes that died of memory."""
+    events_count: int = 0
+    run_s: float = 0.0
+    """Real time."""
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def events_per_s(self) -> float:
+        """Of real time."""
+        return self.events_count / self.run_s if self.run_s else 0.0
+
+
+Watch = Callable[[World], bool]
+"""Hears of every step; False: the run ends with what is known so far."""
+
+
+def run(
+    scenario: Scenario,
+    policy: PolicyName,
+    *,
+    watch: Watch | None = None,
+    attach: Callable[[World], None] | None = None,
+) -> Summary:
+    """To its end, or until `watch` has enough of it."""
+    started_s = perf_counter()
+    world = World(scenario, policy)
+    if attach is not None:
+        attach(world)
+    summary = Summary(policy, scenario.seed, scenario.clients)
+    steps = 0
+    summary.samples.append(_sample(world))
+    while world.ended_s is None:
+        steps += 1
+        world.run(steps * SAMPLE_S)
+        summary.samples.append(_sample(world))
+        if watch is not None and not watch(world):
+            break
+    _sum_up(world, summary)
+    summary.run_s = perf_counter() - started_s
+    return summary
+
+
+def _sample(world: World) -> Sample:
+    connected_count = done_count = 0
+    for population in world.populations:
+        connected_count += population.connected_count
+        done_count += population.first_connected_count
+        if population.publishers is not None:
+            done_count += population.publishers.in_time_count
+    nodes = []
+    for machine in world.machines:
+        broker = machine.broker
+        if broker is None:
+            nodes.append(NodeSample(0.0, 0.0, 0, False))
+        else:
+            grant = broker.protection.grant
+            pressure = grant.pressure.value
+            nodes.append(NodeSample(pressure, grant.window, broker.memory_bytes, True))
+    return Sample(world.engine.now_s, connected_count, done_count, tuple(nodes))
+
+
+def _sum_up(world: World, summary: Summary) -> None:
+    populations, scenario = world.populations, world.scenario
+    summary.ended_s = world.engine.now_s
+    if world.ended_s is not None:
+        summary.ended_by = "connected" if world.ended_s < scenario.duration_s else "duration"
+    times_s = sorted(t for p in populations for t in p.first_connected_s if t != NEVER_S)
+    summary.connected_share = len(times_s) / summary.clients
+    summary.connected_50_s = _reached(times_s, summary.clients, 0.5)
+    summary.connected_99_s = _reached(times_s, summary.clients, 0.99)
+    summary.connected_100_s = _reached(times_s, summary.clients, 1.0)
+    summary.back_s = _back_s(summary.samples, scenario.trigger_s[0])
+    summary.attempts_per_client = sum(sum(p.attempts) for p in populations) / summary.clients
+    outcomes = [sum(p.outcomes[outcome] for p in populations) for outcome in Outcome]
+    summary.declined_count = sum(outcomes) - outcomes[Outcome.CONNECTED]
+    summary.given_up_count = sum(p.given_up_count for p in populations)
+    summary.wasted_count = sum(p.wasted_count for p in populations)
+    publishers = [p.publishers for p in populations if p.publishers is not None]
+    summary.due_count = sum(p.due_count for p in publishers)
+    summary.acknowledged_count = sum(p.acknowledged_count for p in publishers)
+    if summary.due_count:
+        summary.in_time_share = sum(p.in_time_count for p in publishers) / summary.due_count
+    summary.acknowledged_p99_s = world.acknowledgements.percentile_s(0.99)
+    summary.delivered_p99_s = world.deliveries.percentile_s(0.99)
+    summary.memory_peak_bytes = max(n.memory_bytes for s in summary.samples for n in s.nodes)
+    summary.deaths_count = sum(machine.deaths_count for machine in world.machines)
+    summary.events_count = world.engine.events_count
+
+
+def _reached(times_s: list[float], clients: int, share: float) -> float | None:
+    count = ceil(share * clients)
+    return times_s[count - 1] if count <= len(times_s) else None
+
+
+def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
+    """Until as many are connected as before, for good; 0 where nobody was lost."""
+    before = [s.connected_count for s in samples if trigger_s is not None and s.t_s < trigger_s]
+    if trigger_s is None or not before:
+        return None
+    wanted = BACK * before[-1]
+    missing_s = [s.t_s for s in samples if s.t_s >= trigger_s and s.connected_count < wanted]
+    if not missing_s:
+        return 0.0
+    return missing_s[-1] - trigger_s if missing_s[-1] < samples[-1].t_s else None

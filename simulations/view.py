@@ -1,0 +1,219 @@
+"""View: what runs of one scenario came to, side by side, on a screen of 80 columns."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import ceil, log
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from simulations.run import NodeSample, Sample, Summary
+from simulations.scenario import Scenario
+
+COLUMNS_MAX: Final = 4
+"""Runs side by side; more of them go below."""
+LABEL: Final = 18
+STRIP: Final = 45
+MARKS: Final = 5
+"""Instants named above a strip."""
+BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+PRESSURE_TOP: Final = 4.0
+WINDOW_TOP: Final = 100.0
+NODES_MAX: Final = 6
+"""Nodes with a strip of their own, where one run is shown."""
+ABSENT: Final = "-"
+DOWN: Final = "x"
+
+Number = float | None
+Level = Callable[[Sample], Number]
+"""0 to 1; None: there is nothing to measure, a node is down."""
+
+
+def screen(scenario: Scenario, groups: Sequence[Sequence[Summary]]) -> RenderableType:
+    """A group are the runs of one policy: the table shows their mean, charts the first."""
+    parts: list[RenderableType] = []
+    for start in range(0, len(groups), COLUMNS_MAX):
+        parts.append(_table(scenario, groups[start : start + COLUMNS_MAX]))
+    runs = [group[0] for group in groups]
+    parts += [Text(), *_charts(scenario, runs)]
+    return Group(*parts)
+
+
+# --- the table -------------------------------------------------------------------------------
+
+
+def _table(scenario: Scenario, groups: Sequence[Sequence[Summary]]) -> Table:
+    seeds = len(groups[0])
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("" if seeds == 1 else f"mean of {seeds} seeds", no_wrap=True)
+    for group in groups:
+        table.add_column(group[0].policy, justify="right", no_wrap=True)
+    for label, texts in _rows(scenario, groups):
+        if any(text != ABSENT for text in texts):
+            table.add_row(label, *texts)
+    return table
+
+
+def _rows(
+    scenario: Scenario, groups: Sequence[Sequence[Summary]]
+) -> Iterator[tuple[str, list[str]]]:
+    publishes = any(run.due_count for group in groups for run in group)
+    leaves_nobody = scenario.trigger_s[0] is None
+    rows: list[tuple[str, Callable[[Summary], Number], Callable[[float], str]]] = [
+        ("connected", lambda run: run.connected_share, percent),
+        ("  50 % after", lambda run: run.connected_50_s, seconds),
+        ("  99 % after", lambda run: run.connected_99_s, seconds),
+        ("  100 % after", lambda run: run.connected_100_s, seconds),
+        ("  99 % back after", lambda run: None if leaves_nobody else run.back_s, seconds),
+        ("attempts per client", lambda run: run.attempts_per_client, lambda n: f"{n:.2f}"),
+        ("  declined", lambda run: run.declined_count, count),
+        ("  wasted", lambda run: run.wasted_count, count),
+        ("gave up", lambda run: run.given_up_count or None, count),
+        ("messages in time", lambda run: run.in_time_share, percent),
+        ("  acknowledged", lambda run: run.acknowledged_count if publishes else None, count),
+        ("  PUBACK p99", lambda run: run.acknowledged_p99_s, seconds),
+        ("  delivery p99", lambda run: run.delivered_p99_s, seconds),
+        ("memory peak, a node", lambda run: run.memory_peak_bytes, size),
+        ("nodes died", lambda run: run.deaths_count, count),
+        ("virtual time", lambda run: run.ended_s, seconds),
+        ("run time", lambda run: run.run_s, seconds),
+        ("events per second", lambda run: run.events_per_s, count),
+    ]
+    for label, value, text in rows:
+        yield label, [_mean([value(run) for run in group], text) for group in groups]
+
+
+def _mean(values: list[Number], text: Callable[[float], str]) -> str:
+    """What did not happen in one of them has no mean."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return ABSENT if not known else f"{len(known)} of {len(values)}"
+    return text(sum(known) / len(known))
+
+
+def percent(share: float) -> str:
+    """100 % only where nobody is missing."""
+    return f"{int(1000 * share) / 10:.1f} %"
+
+
+def seconds(time_s: float) -> str:
+    """In the unit that suits it."""
+    if time_s < 0.1:
+        return f"{1000 * time_s:.1f} ms"
+    return f"{time_s:.2f} s" if time_s < 10 else f"{time_s:,.1f} s"
+
+
+def count(number: float) -> str:
+    """1,234,567"""
+    return f"{number:,.0f}"
+
+
+def size(size_bytes: float) -> str:
+    """MiB."""
+    return f"{size_bytes / 2**20:,.0f} MiB"
+
+
+# --- charts ----------------------------------------------------------------------------------
+
+
+def _charts(scenario: Scenario, runs: Sequence[Summary]) -> Iterator[Text]:
+    last_s = max(run.ended_s for run in runs)
+    most = max(1, *(sample.connected_count for run in runs for sample in run.samples))
+    yield _ruler("connected", last_s, f"top {most:,}")
+    for run in runs:
+        yield _strip(run.policy, run, last_s, lambda s: s.connected_count / most)
+    if any(plan.publish for plan in scenario.populations.values()):
+        yield from _goodput(runs, last_s)
+    if len(runs) == 1 and scenario.nodes <= NODES_MAX:
+        yield _ruler("pressure", last_s, f"top {PRESSURE_TOP:g}")
+        for node in range(scenario.nodes):
+            yield _strip(f"node {node}", runs[0], last_s, _pressure_of(node))
+        yield _ruler("window, log", last_s, f"top {WINDOW_TOP:g}")
+        for node in range(scenario.nodes):
+            yield _strip(f"node {node}", runs[0], last_s, _window_of(node))
+        return
+    yield _ruler("worst pressure", last_s, f"top {PRESSURE_TOP:g}")
+    for run in runs:
+        yield _strip(run.policy, run, last_s, _worst_pressure)
+    yield _ruler("least window, log", last_s, f"top {WINDOW_TOP:g}")
+    for run in runs:
+        yield _strip(run.policy, run, last_s, _least_window)
+
+
+def _goodput(runs: Sequence[Summary], last_s: float) -> Iterator[Text]:
+    """What clients got per second, out of what they wanted."""
+    rates = [_rates(run) for run in runs]
+    most = max(1.0, *(rate for by_time in rates for rate in by_time.values()))
+    yield _ruler("goodput", last_s, f"top {most:,.0f}/s")
+    for run, by_time in zip(runs, rates, strict=True):
+        yield _strip(run.policy, run, last_s, _level_of(by_time, most))
+
+
+def _rates(run: Summary) -> dict[float, float]:
+    return {
+        after.t_s: (after.done_count - before.done_count) / (after.t_s - before.t_s)
+        for before, after in pairwise(run.samples)
+        if after.t_s > before.t_s
+    }
+
+
+def _level_of(rates: dict[float, float], most: float) -> Level:
+    return lambda sample: rates.get(sample.t_s, 0.0) / most
+
+
+def _pressure_of(node: int) -> Level:
+    return lambda sample: _pressure(sample.nodes[node]) if sample.nodes[node].is_alive else None
+
+
+def _window_of(node: int) -> Level:
+    return lambda sample: _window(sample.nodes[node]) if sample.nodes[node].is_alive else None
+
+
+def _worst_pressure(sample: Sample) -> Number:
+    return max((_pressure(node) for node in sample.nodes if node.is_alive), default=None)
+
+
+def _least_window(sample: Sample) -> Number:
+    return min((_window(node) for node in sample.nodes if node.is_alive), default=None)
+
+
+def _pressure(node: NodeSample) -> float:
+    return node.pressure / PRESSURE_TOP
+
+
+def _window(node: NodeSample) -> float:
+    return log(max(1.0, node.window)) / log(WINDOW_TOP)
+
+
+def _ruler(title: str, last_s: float, right: str) -> Text:
+    step = STRIP // MARKS
+    marks = "".join(f"{_instant(last_s * mark / MARKS):<{step}}" for mark in range(MARKS))
+    return Text(f"{title:<{LABEL}}{marks} s  {right}", "bold", no_wrap=True)
+
+
+def _instant(t_s: float) -> str:
+    return f"{t_s:.0f}" if t_s >= 10 or not t_s else f"{t_s:.1f}"
+
+
+def _strip(label: str, run: Summary, last_s: float, level: Level) -> Text:
+    """A column shows the mean of its samples; after the end of the run there is nothing."""
+    columns: list[list[Number]] = [[] for _ in range(STRIP)]
+    for sample in run.samples:
+        columns[min(STRIP - 1, int(STRIP * sample.t_s / last_s))].append(level(sample))
+    while not columns[-1]:
+        columns.pop()
+    text, shown = Text(f"{label:<{LABEL}}", no_wrap=True), " "
+    for column in columns:
+        shown = _block(column) if column else shown
+        text.append(shown, "red" if shown == DOWN else "cyan")
+    return text
+
+
+def _block(column: Sequence[Number]) -> str:
+    values = [value for value in column if value is not None]
+    if not values:
+        return DOWN
+    share = min(1.0, max(0.0, sum(values) / len(values)))
+    return BLOCKS[ceil(share * (len(BLOCKS) - 1) - 1e-9)]

@@ -1,0 +1,84 @@
+"""Commands of the front rooms: entry points of the group `flowguard.commands`.
+
+A command is imported when it is called, or listed by `--help`; until then only its name is known.
+(`Any` is click's, which typer brings along under a name of its own.)
+"""
+
+import re
+from importlib.metadata import EntryPoint, entry_points, requires
+from typing import Any, Final, NoReturn
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+GROUP: Final = "flowguard.commands"
+_REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
+
+
+class Commands(TyperGroup):
+    """flowguard's own commands, and those that are plugged in."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, own ones first."""
+        own = super().list_commands(ctx)
+        return own + [name for name in sorted(_plugged_in()) if name not in own]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """By name; what cannot be imported is a command that says what it needs."""
+        command = super().get_command(ctx, cmd_name)
+        plug = None if command else _plugged_in().get(cmd_name)
+        if plug is None:
+            return command
+        app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
+        try:
+            app.command(cmd_name)(plug.load())
+        except ModuleNotFoundError as error:
+            return _command_without(error, cmd_name)
+        return get_command(app)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; a package that only some options need may be missing."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            _refuse(error)
+
+
+def needs(error: ModuleNotFoundError) -> str | None:
+    """What to install for the extra that brings the missing package; None: none does."""
+    missing = (error.name or "").partition(".")[0]
+    extras: dict[str, list[str]] = {}
+    for requirement in requires("flowguard") or ():
+        if found := _REQUIREMENT.match(requirement):
+            extras.setdefault(found[2], []).append(found[1].lower().replace("-", "_"))
+    bringing = [extra for extra, packages in extras.items() if missing in packages]
+    if not bringing:
+        return None
+    least = min(bringing, key=lambda extra: len(extras[extra]))
+    return f"needs: pip install 'flowguard[{least}]'"
+
+
+def _plugged_in() -> dict[str, EntryPoint]:
+    return {plug.name: plug for plug in entry_points(group=GROUP)}
+
+
+def _refuse(error: ModuleNotFoundError) -> NoReturn:
+    what = needs(error)
+    if what is None:
+        raise error
+    typer.echo(what, err=True)
+    raise typer.Exit(2) from error
+
+
+def _command_without(error: ModuleNotFoundError, name: str) -> TyperCommand:
+    what = needs(error)
+    if what is None:
+        raise error
+    return TyperCommand(
+        name,
+        callback=lambda: _refuse(error),
+        help=what,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )

@@ -1,0 +1,167 @@
+from pathlib import Path
+
+import pytest
+
+from flowguard.errors import ConfigError
+from simulations.loading import change, load, names, parameters
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(name: str, *changes: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(name, dict(map(change, changes)))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_scenario_of_the_library_says_what_it_is_and_where_to_look(name: str) -> None:
+    scenario = load(name).scenario
+    assert scenario.title
+    assert "Look at" in scenario.description
+
+
+def test_a_toml_file_is_a_scenario_and_changes_override_its_keys(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path,
+        "mine.toml",
+        """
+        nodes = 2
+        [populations.a]
+        clients = 10
+        [[faults]]
+        kind = "node_down"
+        at_s = 5
+        """,
+    )
+    loaded = load(mine, dict(map(change, ["nodes=3", "faults.0.at_s=7", "node.noise=0.1"])))
+    assert loaded.name == "mine"
+    assert loaded.scenario.nodes == 3
+    assert loaded.scenario.faults[0].at_s == 7.0
+    assert loaded.scenario.node.noise == 0.1
+    assert loaded.scenario.populations["a"].clients == 10
+    assert loaded.changes == {"nodes": 3, "faults.0.at_s": 7, "node.noise": 0.1}
+
+
+def test_an_empty_value_takes_a_key_out(tmp_path: Path) -> None:
+    mine = written(tmp_path, "mine.toml", "node.restart_s = 3.0")
+    assert load(mine).scenario.node.restart_s == 3.0
+    assert load(mine, dict([change("node.restart_s=")])).scenario.node.restart_s is None
+
+
+def test_clients_are_shared_out_as_in_the_file(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path, "mine.toml", "[populations]\na.clients = 10\nb.clients = 90\nc.clients = 1"
+    )
+    populations = load(mine, {"clients": 1_010}).scenario.populations
+    assert {name: plan.clients for name, plan in populations.items()} == {
+        "a": 100,
+        "b": 900,
+        "c": 10,
+    }
+
+
+def test_a_python_file_takes_parameters_with_their_types_and_keys_besides(tmp_path: Path) -> None:
+    mine = written(
+        tmp_path,
+        "mine.py",
+        "from simulations.scenario import PopulationPlan, Scenario\n"
+        "def scenario(load: float = 0.5) -> Scenario:\n"
+        "    crowd = PopulationPlan(clients=int(100 * load))\n"
+        "    return Scenario(populations={'crowd': crowd})\n",
+    )
+    assert parameters(mine) == {"load": 0.5}
+    assert load(mine).scenario.clients == 50
+    changed = load(mine, dict(map(change, ["load=0.7", "populations.crowd.retry.kind=fixed"])))
+    assert changed.scenario.clients == 70
+    assert changed.scenario.populations["crowd"].retry.kind == "fixed"
+    assert refusal(mine, "load=much") == f"{mine}: load: 'much' is no number"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nodess = 1", "nodess: unknown key; did you mean nodes or node?"),
+        ("node.connect_ms = 1", "node.connect_ms: unknown key; did you mean connect_s"),
+        (
+            "[populations.a]\nretry.frist_s = 1",
+            "populations.a.retry.frist_s: unknown key; did you mean first_s",
+        ),
+        ("nodes = 0", "nodes: 0 is less than 1"),
+        ("node.connect_s = -0.5", "node.connect_s: -0.5 is not more than 0"),
+        ("node.accept_s = -1", "node.accept_s: -1 is less than 0"),
+        ("nodes = 'three'", "nodes: 'three' is no whole number"),
+        ("node.connect_s = 'long'", "node.connect_s: 'long' is no number"),
+        ("node.noise = -1\nnodes = 0", "nodes: 0 is less than 1 (and 1 more)"),
+        ("node = 3", "node: 3 is no table"),
+        ("faults = 3", "faults: 3 is no list"),
+        ("ends_when_connected = 'soon'", "ends_when_connected: 'soon' is neither true nor false"),
+        ("[populations]", "populations: there is none"),
+        ("[[faults]]\nkind = 'node_down'", "faults.0.at_s: is missing"),
+        ("network.replicas = 2", "network.replicas is 2: there are 1 nodes"),
+        ("[[faults]]\nkind = 'fire'\nat_s = 1", "faults.0.kind: 'fire' is none of 'node_down', "),
+        ("nodes =", "is not valid TOML: "),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    mine = written(tmp_path, "mine.toml", text)
+    assert refusal(mine).startswith(f"{mine}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ("nodes=0", "nodes: 0 is less than 1"),
+        ("populations.b.clients=2", "populations.b: no population of that name; there are a"),
+        ("faults.1.at_s=2", "faults.1: there are 1, counted from 0"),
+        ("nodes.count=2", "nodes: is a value, no table"),
+        ("clients=0", "clients: 0 is less than 1"),
+    ],
+)
+def test_what_is_wrong_with_a_change_is_one_line_that_names_the_key(
+    tmp_path: Path, changed: str, words: str
+) -> None:
+    text = "nodes = 1\n[populations.a]\n[[faults]]\nkind = 'slow_cpu'\nat_s = 1"
+    assert refusal(written(tmp_path, "mine.toml", text), changed).endswith(f"mine.toml: {words}")
+
+
+def test_a_change_is_a_key_and_a_value() -> None:
+    assert refusal("flash_crowd", "nodes").startswith("--set nodes: expected KEY=VALUE")
+
+
+def test_a_scenario_that_is_not_there_is_refused_with_the_nearest_names(tmp_path: Path) -> None:
+    assert refusal("flashcrowd") == (
+        "flashcrowd: no scenario of that name; did you mean flash_crowd?"
+    )
+    assert refusal("xyz").startswith("xyz: no scenario of that name; there are ")
+    assert refusal("./mine.toml") == "./mine.toml: there is no such file"
+    other = written(tmp_path, "mine.yaml", "")
+    assert refusal(other) == f"{other}: a scenario is a .toml or .py file"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def scenario(:\n", "line 1: "),
+        ("x = 1\n", "has no function scenario(...) -> Scenario"),
+        ("def scenario():\n    return 3\n", "scenario() gives no Scenario"),
+        (
+            "from simulations.scenario import Scenario\n"
+            "def scenario():\n    return Scenario(nodes=0)\n",
+            "nodes: 0 is less than 1",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_python_file_is_one_line(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    mine = written(tmp_path, "mine.py", text)
+    assert refusal(mine).startswith(f"{mine}: {words}")
