@@ -27,6 +27,7 @@ from simulations.draws import random_for
 from simulations.listener import Listener
 from simulations.loop import Loop
 from simulations.packets import Packets
+from simulations.replays import Replays
 
 if TYPE_CHECKING:
     from simulations.machine import Machine
@@ -79,6 +80,7 @@ class Broker:
         self._forwarded: deque[tuple[Message, int]] = deque()
         self.listener = Listener(self)
         self.packets = Packets(self)
+        self.replays = Replays(self)
         self._answers: list[tuple[Connection, float | None]] = []
         """CONNACKs of this slice: None is success, else the hint of a refusal in seconds."""
         self._batch: Batch | None = None
@@ -288,6 +290,7 @@ class Broker:
         if population.keep_alive_s:
             self.wheel.watch(connection, now_s + KEEP_ALIVE_GRACE * population.keep_alive_s)
         self._answers.append((connection, None))
+        self.replays.want(connection)
 
     def turn_away(self, connection: Connection, now_s: float) -> None:
         """See `Node.turn_away`."""
@@ -314,6 +317,7 @@ class Broker:
             self._tick()
         if self._batch_is_done:
             self._complete()
+        self.replays.run(self.loop.clock_s)
         journal = self.journal
         if self._batch is None:
             if journal.is_urgent or (self._ticked and not journal.is_empty):
@@ -396,6 +400,7 @@ class Broker:
             + self.gate.buffered_bytes
             + self.journal.size_bytes
             + window.in_process_bytes
+            + self.replays.held_bytes
         )
 
     def die(self) -> None:

@@ -21,6 +21,7 @@ from simulations.connection import (
     Outcome,
     Packet,
 )
+from simulations.curves import Curve
 from simulations.draws import Draws
 from simulations.engine import Lane
 from simulations.publishers import Publishers
@@ -63,6 +64,13 @@ class Population:
         """As the clients see it."""
         self.first_connected_count = 0
         self.given_up_count = 0
+        self.left_count = 0
+        """Clients that have stayed as long as they wanted."""
+        self.queued = array("L", [plan.queued]) * plan.clients
+        """Messages that wait for each client."""
+        self.replayed_count = 0
+        """Of those, acknowledged."""
+        self.replayed_last_s = NEVER_S
         self.wasted_count = 0
         """CONNECTs served for clients that were gone or had given up waiting."""
         self.outcomes = [0] * len(Outcome)
@@ -86,7 +94,12 @@ class Population:
     def start(self) -> None:
         """Everybody comes, each at its time."""
         plan, draw = self.plan, self._starts.uniform
-        times_s = [plan.start_s + plan.start_over_s * draw(c) for c in range(self.clients)]
+        if plan.arrivals is None:
+            times_s = [plan.start_s + plan.start_over_s * draw(c) for c in range(self.clients)]
+        else:
+            curve, clients = Curve(plan.arrivals), self.clients
+            shares = ((client + draw(client)) / clients for client in range(clients))
+            times_s = [plan.start_s + (curve.when(s * curve.total) or 0.0) for s in shares]
         for client in sorted(range(self.clients), key=times_s.__getitem__):
             self._arrivals.add(times_s[client] + self._handshake_s, client)
 
@@ -171,6 +184,9 @@ class Population:
             self.first_connected_count += 1
             self.world.connects.observe(at_s - connection.started_s)
             self.world.on_first_connected()
+        if self.plan.stay_s is not None:
+            leaves_s = max(at_s + self.plan.stay_s, self.world.engine.now_s)
+            self.world.engine.at(leaves_s, self._leave, connection)
         if self.plan.subscribes:
             self.send(connection, at_s, None)
         if self.publishers is not None:
@@ -230,7 +246,8 @@ class Population:
     def _come_back(self, client: int, at_s: float, delay_s: float | None) -> None:
         if delay_s is None:
             self.given_up_count += 1
-            self.world.on_given_up()
+            if self.first_connected_s[client] == NEVER_S:
+                self.world.on_given_up()
         else:
             self.world.engine.at(at_s + delay_s + self._handshake_s, self._attempt, client)
 
@@ -247,6 +264,20 @@ class Population:
         on_attempt = self.world.on_attempt
         if on_attempt is not None:
             on_attempt(Attempt(self.name, client, number, node, started_s, at_s, outcome))
+
+    def _leave(self, connection: Connection) -> None:
+        """It has what it wanted, and does not come back."""
+        if connection.is_alive:
+            self.connected_count -= 1
+            self.left_count += 1
+            self.connections[connection.client] = None
+            self._close(connection)
+
+    def replayed(self, client: int, count: int, now_s: float) -> None:
+        """So many messages that had waited for it are acknowledged."""
+        self.queued[client] -= count
+        self.replayed_count += count
+        self.replayed_last_s = now_s
 
     # --- being connected ---------------------------------------------------------------------
 

@@ -25,3 +25,7 @@ class Disk:
     def commit_s(self, ops_count: int) -> float:
         """How long a commit of so many operations takes."""
         return (self._plan.commit_s + ops_count * self._plan.op_s) * self.factor
+
+    def pages_s(self, pages_count: int) -> float:
+        """How long reading so many pages of backlogs takes."""
+        return pages_count * self._plan.page_s * self.factor

@@ -28,6 +28,10 @@ class Faults:
         match fault.kind:
             case "node_down":
                 machine.kill()
+            case "pause":
+                assert fault.until_s is not None
+                if machine.broker is not None:
+                    machine.broker.loop.pause(fault.until_s)
             case "link_cut":
                 for peer in self._peers(fault):
                     self._world.network.cut(fault.node, peer)
@@ -43,6 +47,8 @@ class Faults:
         match fault.kind:
             case "node_down":
                 machine.start()
+            case "pause":
+                pass  # It goes on by itself.
             case "link_cut":
                 for peer in self._peers(fault):
                     self._world.network.heal(fault.node, peer)

@@ -18,6 +18,7 @@ from pydantic import ValidationError, validate_call
 from flowguard.errors import ConfigError
 from simulations.complaints import complaint, nearest
 from simulations.scenario import Scenario
+from simulations.traces import What, read_trace
 
 LIBRARY: Final = Path(__file__).parent / "library"
 SUFFIXES: Final = (".toml", ".py")
@@ -67,7 +68,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
         function = _function(path)
         known = inspect.signature(function).parameters
         given = {key: value for key, value in changed.items() if key in known}
-        table = _call(path, function, given).model_dump(mode="json")
+        table = _call(path, function, given).model_dump(mode="json", exclude_unset=True)
         rest = {key: value for key, value in changed.items() if key not in known}
     else:
         table, rest = _read(path), changed
@@ -78,6 +79,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
             _change(table, key, value)
     except ConfigError as error:
         raise ConfigError(f"{_label(path)}: {error}") from error
+    _read_traces(path, table)
     return Loaded(path.stem, _validate(path, table), changed)
 
 
@@ -152,6 +154,28 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
     if not isinstance(made, Scenario):
         raise ConfigError(f"{_label(path)}: scenario() gives no Scenario")
     return made
+
+
+def _read_traces(path: Path, table: Table) -> None:
+    """Put in their points; what is no table is complained of later."""
+    populations = table.get("populations")
+    for population in populations.values() if isinstance(populations, dict) else ():
+        publish = population.get("publish") if isinstance(population, dict) else None
+        plans: list[tuple[What, Any, str]] = [("clients", population, "arrivals")]
+        plans.append(("messages", publish, "trace"))
+        for what, place, key in plans:
+            trace = place.get(key) if isinstance(place, dict) else None
+            if isinstance(trace, dict) and isinstance(trace.get("file"), str):
+                points = read_trace(path.parent / trace["file"], what)
+                trace["points"] = points
+                if what == "clients":
+                    total = sum(count for _, count in points)
+                    population.setdefault("clients", round(total * _scale_of(trace)))
+
+
+def _scale_of(trace: Table) -> float:
+    scale = trace.get("scale", 1.0)
+    return scale if isinstance(scale, int | float) else 1.0
 
 
 def _validate(path: Path, table: Table) -> Scenario:

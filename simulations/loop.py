@@ -63,10 +63,19 @@ class Loop:
             self._is_scheduled = True
             self._engine.at(max(self._engine.now_s, self.clock_s), self._go, None)
 
+    def pause(self, until_s: float) -> None:
+        """The process stands still: nothing it was about to do is done before."""
+        paused_s = max(self._engine.now_s, self.clock_s)
+        if until_s > paused_s:
+            self.clock_s = until_s
+            self._observer.drift(until_s - paused_s, until_s)
+
     def _go(self, _: None) -> None:
         if self.ended:
             return
-        assert self.clock_s <= self._engine.now_s
+        if self.clock_s > self._engine.now_s:  # Paused since it was scheduled.
+            self._engine.at(self.clock_s, self._go, None)
+            return
         started_s = self.clock_s = self._engine.now_s
         if self._is_idle:
             self._is_idle = False

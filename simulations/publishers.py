@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.session.handshake import RECEIVE_MAXIMUM_FLOOR
 from simulations.connection import Connection
+from simulations.curves import Curve
 from simulations.draws import Draws
 from simulations.scenario import PublishPlan
 
@@ -48,6 +49,8 @@ class Publishers:
         self._latency_s = world.scenario.network.latency_s
         self._receive_maximum = world.session.receive_maximum
         self._mean_s = None if plan.rate_per_s is None else 1.0 / plan.rate_per_s
+        self._curve = None if plan.trace is None else Curve(plan.trace)
+        self._is_open = plan.rate_per_s is not None or plan.trace is not None
         self._gaps = Draws(world.scenario.seed, f"{population.name}: publish")
         self._counts = array("L", bytes(8 * population.clients))
         self._publishers: list[_Publisher | None] = [None] * population.clients
@@ -64,18 +67,26 @@ class Publishers:
             allowance = max(RECEIVE_MAXIMUM_FLOOR, connection.broker.protection.window.limit)
             publisher.limit = min(publisher.limit, self._receive_maximum, allowance)
         self._pump(connection, publisher, at_s)
-        if self._mean_s is not None:
+        if self._is_open:
             self._schedule(connection, at_s)
 
     def _schedule(self, connection: Connection, after_s: float) -> None:
-        assert self._mean_s is not None
         client = connection.client
         count = self._counts[client]
         self._counts[client] = count + 1
-        gap_s = self._mean_s * self._gaps.exponential(client, count)
-        # When it arrives, if it may go at once: one event for two things.
-        when_s = max(after_s + gap_s + self._latency_s, self._engine.now_s)
-        self._engine.at(when_s, self._on_due, connection)
+        due_s = self._next_s(after_s, self._gaps.exponential(client, count))
+        if due_s is not None:
+            # When it arrives, if it may go at once: one event for two things.
+            when_s = max(due_s + self._latency_s, self._engine.now_s)
+            self._engine.at(when_s, self._on_due, connection)
+
+    def _next_s(self, after_s: float, gap: float) -> float | None:
+        """`gap` is exponential with mean 1; None: the trace is over."""
+        curve = self._curve
+        if curve is not None:
+            return curve.when(curve.by(after_s) + gap * self._population.clients)
+        assert self._mean_s is not None
+        return after_s + gap * self._mean_s
 
     def _on_due(self, connection: Connection) -> None:
         if not connection.is_alive:
@@ -92,7 +103,7 @@ class Publishers:
 
     def _pump(self, connection: Connection, publisher: _Publisher, at_s: float) -> None:
         """Send what may be sent at `at_s`."""
-        if self._mean_s is None:
+        if not self._is_open:
             for _ in range(publisher.limit - len(publisher.due_s)):
                 publisher.due_s.append(at_s)
                 self.due_count += 1

@@ -12,13 +12,14 @@ DOUBLINGS_MAX = 30
 class Retry:
     """What the clients of a population do."""
 
-    __slots__ = ("_first_s", "_jitters", "_kind", "_max_s", "_obedience", "_obedient")
+    __slots__ = ("_first_s", "_jitters", "_kind", "_max_s", "_obedience", "_obedient", "_tries")
 
     def __init__(self, plan: RetryPlan, seed: int, population: str) -> None:
         self._kind = plan.kind
         self._first_s = plan.first_s
         self._max_s = plan.max_s
         self._obedient = plan.obedient
+        self._tries = plan.tries
         self._jitters = Draws(seed, f"{population}: retry")
         self._obedience = Draws(seed, f"{population}: obedience")
 
@@ -26,7 +27,7 @@ class Retry:
         self, client: int, failures: int, attempt: int, hint_s: float | None
     ) -> float | None:
         """How long it waits after its `failures`-th failure in a row; None: it gives up."""
-        if self._kind == "none":
+        if self._kind == "none" or (self._tries is not None and failures >= self._tries):
             return None
         if hint_s is not None and self._obedience.uniform(client) < self._obedient:
             return hint_s

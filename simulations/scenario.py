@@ -4,6 +4,7 @@ Every field has a unit and a default; unknown keys and impossible values are ref
 names. What is simulated under several policies is the same scenario each time.
 """
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -67,6 +68,8 @@ class StorePlan(_Part):
     """A commit, however small, seconds."""
     op_s: NotNegative = 0.000_02
     """What each operation adds, seconds."""
+    page_s: NotNegative = 0.001
+    """Reading a page of a backlog, beside the commits, seconds."""
 
 
 class NetworkPlan(_Part):
@@ -78,6 +81,8 @@ class NetworkPlan(_Part):
     """Between nodes, one way, seconds."""
     replicas: int = Field(1, ge=1)
     """Nodes that must have stored something before it is acknowledged, with this one."""
+    gossip_late_s: NotNegative = 0.0
+    """What one node tells another is late by U(0, this), besides the latency, seconds."""
 
 
 class RetryPlan(_Part):
@@ -91,6 +96,30 @@ class RetryPlan(_Part):
     """The longest wait, jitter included, seconds."""
     obedient: float = Field(0.0, ge=0, le=1)
     """Share of clients that come back when `retry-after-ms` says, where it says so, 0 to 1."""
+    tries: int | None = Field(None, ge=1, le=255)
+    """After so many attempts in a row that failed a client gives up; absent: never."""
+
+
+class TracePlan(_Part):
+    """What came when; see `simulations.traces` for files."""
+
+    file: str = ""
+    """CSV, Parquet, or the directory of a recorded run; as seen from the scenario's file."""
+    squeeze: Positive = 1.0
+    """So many times faster than it was."""
+    scale: Positive = 1.0
+    """So many times as many."""
+    points: tuple[tuple[NotNegative, NotNegative], ...] = Field((), min_length=1)
+    """`[t_s, count]` each: so many from then to the next one; read from `file` if it is given."""
+
+    @model_validator(mode="after")
+    def _order(self) -> Self:
+        for (before_s, _), (t_s, _) in pairwise(self.points):
+            if t_s <= before_s:
+                raise ValueError(f"points: {t_s:g} is not after {before_s:g}")
+        if not sum(count for _, count in self.points):
+            raise ValueError("points: nobody ever comes")
+        return self
 
 
 class PublishPlan(_Part):
@@ -98,6 +127,8 @@ class PublishPlan(_Part):
 
     rate_per_s: Positive | None = None
     """Open loop: a Poisson process; absent: closed loop, as fast as acknowledgements come."""
+    trace: TracePlan | None = None
+    """Open loop: what all of the population publish together, instead of `rate_per_s`."""
     outstanding: int = Field(10, ge=1, le=65_535)
     """Messages without acknowledgement at a time; the server's Receive Maximum may be less."""
     payload_bytes: int = Field(64, ge=0)
@@ -121,6 +152,10 @@ class PopulationPlan(_Part):
     """When the first of them comes, seconds."""
     start_over_s: NotNegative = 1.0
     """They come evenly spread over so long, seconds."""
+    arrivals: TracePlan | None = None
+    """They come as in this trace, instead of evenly; without `clients` as many as there."""
+    stay_s: NotNegative | None = None
+    """So long after it was connected a client leaves, for good; absent: it stays, seconds."""
     node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
     """Where an attempt goes: to all nodes by turns; to any; to any that lives, as a load balancer
     sends it; or to where the client was, and on to the next after a failure."""
@@ -134,12 +169,17 @@ class PopulationPlan(_Part):
     publish: PublishPlan | None = None
     subscribes: bool = False
     """Whether each client subscribes once it is connected."""
+    queued: int = Field(0, ge=0)
+    """What waits for each client when it comes, messages."""
+    queued_bytes: int = Field(64, ge=0)
+    """Payload of each of them, bytes."""
 
 
 class Fault(_Part):
     """Something that breaks, and is whole again at `until_s`."""
 
-    kind: Literal["node_down", "link_cut", "slow_cpu", "slow_store", "store_stop"]
+    kind: Literal["node_down", "pause", "link_cut", "slow_cpu", "slow_store", "store_stop"]
+    """`node_down` ends the process, `pause` only stops it until `until_s`."""
     at_s: NotNegative
     until_s: Positive | None = None
     """Absent: never, seconds."""
@@ -154,6 +194,8 @@ class Fault(_Part):
     def _order(self) -> Self:
         if self.until_s is not None and self.until_s <= self.at_s:
             raise ValueError(f"until_s {self.until_s:g} is not after at_s {self.at_s:g}")
+        if self.until_s is None and self.kind == "pause":
+            raise ValueError("until_s is missing: a pause has an end")
         return self
 
 

@@ -12,6 +12,7 @@ from flowguard.flow import PressureRecord
 from flowguard.flow.cluster import LOST_S
 from simulations.clients import Population
 from simulations.connection import Attempt
+from simulations.draws import random_for
 from simulations.engine import Engine
 from simulations.faults import Faults
 from simulations.latencies import Latencies
@@ -51,6 +52,7 @@ class World:
         """Nodes where a process runs."""
         self.ended_s: float | None = None
         """When it was over, if it is."""
+        self._lateness = random_for(scenario.seed, "gossip")
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
@@ -135,12 +137,14 @@ class World:
 
     def gossip(self, origin: int, record: PressureRecord, sent_s: float) -> None:
         """What a node tells all others."""
-        arrives_s = sent_s + self.scenario.network.peer_latency_s
+        network = self.scenario.network
+        arrives_s = sent_s + network.peer_latency_s
         for machine in self.machines:
             if machine.index != origin and self.reaches(origin, machine.index):
                 broker = machine.broker
                 assert broker is not None
-                self.engine.at(arrives_s, broker.hear, record)
+                late_s = network.gossip_late_s and network.gossip_late_s * self._lateness.random()
+                self.engine.at(arrives_s + late_s, broker.hear, record)
 
     def forward(
         self, origin: int, node: int, message: Message, deliveries: int, sent_s: float

@@ -1,0 +1,102 @@
+"""Traces: what came when, from a table of one's own or from a recorded run.
+
+A CSV or Parquet file with the columns `t_s` and `clients` or `messages`: so many came from that
+instant to the next one. Or a run that was recorded, by a simulation or by a broker: its directory,
+or its file of `goodput` or `samples`. Its attempts become clients that come, so take a run without
+refusals: who was refused and came again is two clients there.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from flowguard.errors import ConfigError
+
+What = Literal["clients", "messages"]
+Points = list[tuple[float, float]]
+
+_RECORDED: Final[Mapping[What, tuple[str, ...]]] = {
+    "clients": ("attempts_count", "accepted_count"),
+    "messages": ("due_count", "published_count", "acknowledged_count"),
+}
+"""Columns of a recorded run, the best first."""
+
+
+def read_trace(path: Path, what: What) -> Points:
+    """`(t_s, count)` in the order of time; raises ConfigError."""
+    try:
+        if path.is_dir():
+            rows = [row for part in _parts(path) for row in _parquet(part)]
+        else:
+            rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not rows:
+        raise ConfigError(f"{path}: is empty")
+    if what in rows[0]:
+        points = [(_number(path, row, "t_s"), _number(path, row, what)) for row in rows]
+    else:
+        points = _recorded(path, what, rows)
+    _require_order(path, points)
+    return points
+
+
+def _parts(folder: Path) -> list[Path]:
+    for table in ("goodput", "samples"):
+        parts = sorted(folder.glob(f"{table}-*.parquet"))
+        if parts:
+            return parts
+    raise ConfigError(f"{folder}: is no recorded run: neither goodput nor samples are there")
+
+
+def _csv(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"{path}: is not valid Parquet") from error
+    return rows
+
+
+def _recorded(path: Path, what: What, rows: list[dict[str, Any]]) -> Points:
+    """Of all nodes or populations together; there a count is up to its instant, here from it."""
+    known = [name for name in _RECORDED[what] if rows[0].get(name) is not None]
+    if not known:
+        raise ConfigError(f"{path}: has no column {what}")
+    sums: dict[float, float] = {}
+    for row in rows:
+        t_s = _number(path, row, "t_s")
+        sums[t_s] = sums.get(t_s, 0.0) + _number(path, row, known[0])
+    times_s = sorted(sums)
+    step_s = times_s[1] - times_s[0] if len(times_s) > 1 else 1.0
+    begins_s = [max(0.0, times_s[0] - step_s), *times_s[:-1]]
+    # What was counted at the very beginning has no time to come in.
+    return [
+        (begin_s, sums[end_s])
+        for begin_s, end_s in zip(begins_s, times_s, strict=True)
+        if begin_s < end_s
+    ]
+
+
+def _number(path: Path, row: Mapping[str, Any], column: str) -> float:
+    try:
+        return float(row[column])
+    except KeyError:
+        raise ConfigError(f"{path}: has no column {column}") from None
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path}: {column}: {row[column]!r} is no number") from None
+
+
+def _require_order(path: Path, points: Iterable[tuple[float, float]]) -> None:
+    for (before_s, _), (t_s, _) in pairwise(points):
+        if t_s <= before_s:
+            raise ConfigError(f"{path}: t_s: {t_s:g} is not after {before_s:g}")
