@@ -280,6 +280,7 @@ class Broker:
     def _claimed(self, connection: Connection, now_s: float) -> None:
         """See `Node._claimed`."""
         if connection.state == ENDED:
+            connection.population.wasted_count += 1
             return
         self.gate.settle(connection, now_s)
         connection.state = CONNECTED

@@ -10,6 +10,7 @@ client's kernel sends it again after 1, 3 and 7 s. Where no process listens the 
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
 from simulations.connection import (
@@ -82,6 +83,7 @@ class Population:
         self._handshake_s = HANDSHAKE_LATENCIES * latency_s
         self._retry = Retry(plan.retry, seed, name)
         self._starts = Draws(seed, f"{name}: start")
+        self._at = plan.at or range(world.scenario.nodes)
         self._nodes = Draws(seed, f"{name}: node")
         self._subscribed = bytearray(plan.clients)
         self._deadlines = Lane(engine, self._time_out, _is_answered)
@@ -127,22 +129,26 @@ class Population:
         self._knock(connection)
 
     def _node_for(self, client: int, number: int) -> int:
-        nodes = self.world.scenario.nodes
+        at = self._at
+        nodes = len(at)
         match self.plan.node:
             case "round-robin":
-                return (client + number) % nodes
+                return at[(client + number) % nodes]
             case "random":
-                return int(nodes * self._nodes.uniform(client, number))
+                return at[int(nodes * self._nodes.uniform(client, number))]
             case "balanced":
-                living = self.world.living or range(nodes)
+                living: Sequence[int] = self.world.living
+                if self.plan.at:
+                    living = [node for node in living if node in at]
+                living = living or at
                 return living[int(len(living) * self._nodes.uniform(client, number))]
             case "next":
                 # A client that was connected comes back to where it was, unless that fails; one
                 # half goes on upwards, the other downwards.
                 home = self.homes[client]
-                first = home - 1 if home else client
+                first = at.index(home - 1) if home else client
                 failures = self._failures[client]
-                return (first + (failures if client & 1 else -failures)) % nodes
+                return at[(first + (failures if client & 1 else -failures)) % nodes]
 
     def _knock(self, connection: Connection) -> None:
         broker = connection.broker

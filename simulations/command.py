@@ -11,7 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
@@ -67,7 +69,8 @@ def simulate(
     if as_json:
         sys.stdout.write(_json(plans[0], groups))
     elif groups:
-        console.print(f"[bold]{plans[0].name}[/]: {plans[0].scenario.title}\n")
+        title = Text.assemble((plans[0].name, "bold"), f": {plans[0].scenario.title}\n")
+        console.print(title)
         console.print(screen(plans[0].scenario, groups))
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -91,12 +94,13 @@ def _seeds(seeds: list[int] | None) -> list[dict[str, int]]:
 
 def _explain(console: Console) -> None:
     for name in names():
-        loaded = load(name).scenario
-        console.print(f"[bold]{name}[/]  {loaded.title}")
-        console.print(f"  {loaded.description}", soft_wrap=False)
+        scenario = load(name).scenario
+        console.print(Text.assemble((name, "bold"), f": {scenario.title}"))
+        console.print(Padding(Text(scenario.description), (0, 0, 0, 2)))
         given = [f"{key}={value}" for key, value in parameters(name).items()]
         if given:
-            console.print(f"  [dim]--set {' '.join(given)}[/]")
+            text = f"parameters, for --set: {', '.join(given)}"
+            console.print(Padding(Text(text, "dim"), (0, 0, 0, 2)))
         console.print()
 
 

@@ -63,7 +63,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
     In `changes`, `clients` that is neither key nor parameter is for all populations together.
     """
     path = _find(name)
-    changed = dict(changes or {})
+    changed = {key: _from_here(key, value) for key, value in (changes or {}).items()}
     if path.suffix == ".py":
         function = _function(path)
         known = inspect.signature(function).parameters
@@ -189,6 +189,12 @@ def _validate(path: Path, table: Table) -> Scenario:
 
 
 # --- changes ---------------------------------------------------------------------------------
+
+
+def _from_here(key: str, value: Any) -> Any:
+    """A file named on the command line is as seen from there, not from the scenario's file."""
+    is_path = key.endswith(".file") and isinstance(value, str)
+    return str(Path(value).resolve()) if is_path else value
 
 
 def _change(table: Table, key: str, value: Any) -> None:

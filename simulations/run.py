@@ -41,7 +41,7 @@ class Sample:
     t_s: float
     connected_count: int
     done_count: int
-    """What clients wanted and got so far: first connections, and PUBACKs in time."""
+    """What clients wanted and got so far: PUBACKs in time; where nobody publishes, CONNACKs."""
     nodes: tuple[NodeSample, ...]
 
 
@@ -61,6 +61,8 @@ class Summary:
     connected_100_s: float | None = None
     back_s: float | None = None
     """From the beginning of the disturbance until as many as before are connected."""
+    goodput_after_share: float | None = None
+    """What clients get per second in the last third after the disturbance, by that before it."""
     attempts_per_client: float = 0.0
     declined_count: int = 0
     """Attempts that failed."""
@@ -71,6 +73,14 @@ class Summary:
     acknowledged_count: int = 0
     in_time_share: float | None = None
     """Of the messages that were due, those acknowledged within their deadline."""
+    in_time_counts: dict[str, int] = field(default_factory=dict)
+    """Messages acknowledged within their deadline, by population."""
+    in_time_shares: dict[str, float] = field(default_factory=dict)
+    """Of the messages that were due, by population."""
+    replayed_count: int = 0
+    """Messages that had waited for their clients, sent and acknowledged."""
+    replayed_last_s: float | None = None
+    """When the last of them was."""
     acknowledged_p99_s: float | None = None
     delivered_p99_s: float | None = None
     memory_peak_bytes: int = 0
@@ -120,11 +130,12 @@ def run(
 
 def _sample(world: World) -> Sample:
     connected_count = done_count = 0
+    publishers = [p.publishers for p in world.populations if p.publishers is not None]
     for population in world.populations:
         connected_count += population.connected_count
-        done_count += population.first_connected_count
-        if population.publishers is not None:
-            done_count += population.publishers.in_time_count
+        if not publishers:
+            done_count += population.first_connected_count
+    done_count += sum(p.in_time_count for p in publishers)
     nodes = []
     for machine in world.machines:
         broker = machine.broker
@@ -147,7 +158,9 @@ def _sum_up(world: World, summary: Summary) -> None:
     summary.connected_50_s = _reached(times_s, summary.clients, 0.5)
     summary.connected_99_s = _reached(times_s, summary.clients, 0.99)
     summary.connected_100_s = _reached(times_s, summary.clients, 1.0)
-    summary.back_s = _back_s(summary.samples, scenario.trigger_s[0])
+    if all(p.plan.stay_s is None for p in populations):
+        summary.back_s = _back_s(summary.samples, scenario.trigger_s[0])
+    summary.goodput_after_share = _goodput_after(summary.samples, *scenario.trigger_s)
     summary.attempts_per_client = sum(sum(p.attempts) for p in populations) / summary.clients
     outcomes = [sum(p.outcomes[outcome] for p in populations) for outcome in Outcome]
     summary.declined_count = sum(outcomes) - outcomes[Outcome.CONNECTED]
@@ -158,6 +171,17 @@ def _sum_up(world: World, summary: Summary) -> None:
     summary.acknowledged_count = sum(p.acknowledged_count for p in publishers)
     if summary.due_count:
         summary.in_time_share = sum(p.in_time_count for p in publishers) / summary.due_count
+        summary.in_time_counts = {
+            p.name: p.publishers.in_time_count for p in populations if p.publishers is not None
+        }
+        summary.in_time_shares = {
+            p.name: p.publishers.in_time_count / p.publishers.due_count
+            for p in populations
+            if p.publishers is not None and p.publishers.due_count
+        }
+    summary.replayed_count = sum(p.replayed_count for p in populations)
+    if summary.replayed_count:
+        summary.replayed_last_s = max(p.replayed_last_s for p in populations)
     summary.acknowledged_p99_s = world.acknowledgements.percentile_s(0.99)
     summary.delivered_p99_s = world.deliveries.percentile_s(0.99)
     summary.memory_peak_bytes = max(n.memory_bytes for s in summary.samples for n in s.nodes)
@@ -180,3 +204,22 @@ def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
     if not missing_s:
         return 0.0
     return missing_s[-1] - trigger_s if missing_s[-1] < samples[-1].t_s else None
+
+
+def _goodput_after(
+    samples: list[Sample], begin_s: float | None, end_s: float | None
+) -> float | None:
+    """The first third before the disturbance is left out: the crowd was still coming."""
+    if begin_s is None or end_s is None or end_s >= samples[-1].t_s:
+        return None
+    before = _rate(samples, begin_s / 3.0, begin_s)
+    after = _rate(samples, samples[-1].t_s - (samples[-1].t_s - end_s) / 3.0, samples[-1].t_s)
+    return after / before if before and after is not None else None
+
+
+def _rate(samples: list[Sample], from_s: float, to_s: float) -> float | None:
+    within = [sample for sample in samples if from_s <= sample.t_s <= to_s]
+    if len(within) < 2:
+        return None
+    first, last = within[0], within[-1]
+    return (last.done_count - first.done_count) / (last.t_s - first.t_s)

@@ -159,6 +159,8 @@ class PopulationPlan(_Part):
     node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
     """Where an attempt goes: to all nodes by turns; to any; to any that lives, as a load balancer
     sends it; or to where the client was, and on to the next after a failure."""
+    at: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Only to these nodes, from 0; empty: to all."""
     timeout_s: Positive = 10.0
     """For the answer to a CONNECT, seconds."""
     durable: bool = True
@@ -255,6 +257,11 @@ class Scenario(_Part):
                 f"network.replicas is {self.network.replicas}: there are {self.nodes} nodes"
             )
         for name, population in self.populations.items():
+            for index in population.at:
+                if index >= self.nodes:
+                    raise ValueError(
+                        f"populations.{name}.at is {index}: there are {self.nodes} nodes"
+                    )
             to = population.publish.to if population.publish else None
             if to is not None and not (to in self.populations and self.populations[to].subscribes):
                 raise ValueError(

@@ -27,6 +27,8 @@ ABSENT: Final = "-"
 DOWN: Final = "x"
 
 Number = float | None
+Row = tuple[str, Callable[[Summary], Number], Callable[[float], str]]
+"""Label, value, how it is written."""
 Level = Callable[[Sample], Number]
 """0 to 1; None: there is nothing to measure, a node is down."""
 
@@ -60,21 +62,24 @@ def _rows(
     scenario: Scenario, groups: Sequence[Sequence[Summary]]
 ) -> Iterator[tuple[str, list[str]]]:
     publishes = any(run.due_count for group in groups for run in group)
-    leaves_nobody = scenario.trigger_s[0] is None
-    rows: list[tuple[str, Callable[[Summary], Number], Callable[[float], str]]] = [
+    rows: list[Row] = [
         ("connected", lambda run: run.connected_share, percent),
         ("  50 % after", lambda run: run.connected_50_s, seconds),
         ("  99 % after", lambda run: run.connected_99_s, seconds),
         ("  100 % after", lambda run: run.connected_100_s, seconds),
-        ("  99 % back after", lambda run: None if leaves_nobody else run.back_s, seconds),
+        ("  99 % back after", lambda run: run.back_s or None, seconds),
         ("attempts per client", lambda run: run.attempts_per_client, lambda n: f"{n:.2f}"),
         ("  declined", lambda run: run.declined_count, count),
         ("  wasted", lambda run: run.wasted_count, count),
         ("gave up", lambda run: run.given_up_count or None, count),
         ("messages in time", lambda run: run.in_time_share, percent),
+        *_by_population(scenario),
         ("  acknowledged", lambda run: run.acknowledged_count if publishes else None, count),
         ("  PUBACK p99", lambda run: run.acknowledged_p99_s, seconds),
         ("  delivery p99", lambda run: run.delivered_p99_s, seconds),
+        ("goodput after/before", lambda run: run.goodput_after_share, percent),
+        ("queued sent", lambda run: run.replayed_count or None, count),
+        ("  the last after", lambda run: run.replayed_last_s, seconds),
         ("memory peak, a node", lambda run: run.memory_peak_bytes, size),
         ("nodes died", lambda run: run.deaths_count, count),
         ("virtual time", lambda run: run.ended_s, seconds),
@@ -83,6 +88,23 @@ def _rows(
     ]
     for label, value, text in rows:
         yield label, [_mean([value(run) for run in group], text) for group in groups]
+
+
+def _by_population(
+    scenario: Scenario,
+) -> Iterator[Row]:
+    names = [name for name, plan in scenario.populations.items() if plan.publish]
+    for name in names if len(names) > 1 else ():
+        yield f"  of {name}"[:20], _in_time_of(name), percent
+        yield "    in number", _in_time_count_of(name), count
+
+
+def _in_time_of(name: str) -> Callable[[Summary], Number]:
+    return lambda run: run.in_time_shares.get(name)
+
+
+def _in_time_count_of(name: str) -> Callable[[Summary], Number]:
+    return lambda run: run.in_time_counts.get(name)
 
 
 def _mean(values: list[Number], text: Callable[[float], str]) -> str:
@@ -121,10 +143,12 @@ def size(size_bytes: float) -> str:
 def _charts(scenario: Scenario, runs: Sequence[Summary]) -> Iterator[Text]:
     last_s = max(run.ended_s for run in runs)
     most = max(1, *(sample.connected_count for run in runs for sample in run.samples))
-    yield _ruler("connected", last_s, f"top {most:,}")
-    for run in runs:
-        yield _strip(run.policy, run, last_s, lambda s: s.connected_count / most)
-    if any(plan.publish for plan in scenario.populations.values()):
+    plans = scenario.populations.values()
+    if any(plan.stay_s is None for plan in plans):
+        yield _ruler("connected", last_s, f"top {most:,}")
+        for run in runs:
+            yield _strip(run.policy, run, last_s, lambda s: s.connected_count / most)
+    if any(plan.publish or plan.stay_s is not None for plan in plans):
         yield from _goodput(runs, last_s)
     if len(runs) == 1 and scenario.nodes <= NODES_MAX:
         yield _ruler("pressure", last_s, f"top {PRESSURE_TOP:g}")

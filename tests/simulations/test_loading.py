@@ -23,7 +23,7 @@ def refusal(name: str, *changes: str) -> str:
 @pytest.mark.parametrize("name", names())
 def test_every_scenario_of_the_library_says_what_it_is_and_where_to_look(name: str) -> None:
     scenario = load(name).scenario
-    assert scenario.title
+    assert 0 < len(f"{name}: {scenario.title}") <= 80
     assert "Look at" in scenario.description
 
 

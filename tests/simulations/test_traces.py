@@ -100,7 +100,9 @@ def test_a_trace_that_is_not_there_or_no_parquet_is_one_line(tmp_path: Path) -> 
         read_trace(broken, "clients")
 
 
-def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(tmp_path: Path) -> None:
+def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "trace.csv").write_text("t_s,clients\n0,10\n2,20\n")
     mine = tmp_path / "mine.toml"
     mine.write_text('[populations.a]\narrivals = { file = "trace.csv", scale = 2 }\n')
@@ -108,5 +110,9 @@ def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(tmp_path:
     assert plan.clients == 60
     assert plan.arrivals is not None
     assert plan.arrivals.points == ((0.0, 10.0), (2.0, 20.0))
+    (tmp_path / "other.csv").write_text("t_s,clients\n0,7\n")
+    monkeypatch.chdir(tmp_path)
+    other = load(str(mine), {"populations.a.arrivals.file": "other.csv"})
+    assert other.scenario.populations["a"].clients == 14
     few = load(str(mine), {"populations.a.clients": 5}).scenario.populations["a"]
     assert few.clients == 5

@@ -1,0 +1,67 @@
+"""A node dies, and its clients fall on the others: experiment E4."""
+
+from flowguard.config import KIB, MIB
+from simulations.scenario import (
+    Fault,
+    NetworkPlan,
+    NodePlan,
+    PopulationPlan,
+    PublishPlan,
+    Scenario,
+)
+
+DEAD_AT_S = 60.0
+"""After all are connected."""
+DEAD_S = 120.0
+
+
+def scenario(
+    clients: int = 200_000,
+    nodes: int = 3,
+    load: float = 0.6,
+    second_after_s: float = 0.0,
+    connects_per_s: float = 667.0,
+    messages_per_s: float = 500.0,
+    connection_kib: int = 2,
+    memory_max_mib: int = 768,
+) -> Scenario:
+    """`second_after_s`: so long after the first node a second one is killed; 0: none is.
+
+    A small copy of the crowd meets a small copy of the nodes where `connects_per_s` and
+    `messages_per_s`, what a node can do, are as much less, and `connection_kib` as much more.
+    """
+    warm_s = 2.5 * clients / nodes / connects_per_s
+    kill_s = warm_s + DEAD_AT_S
+    faults = [Fault(kind="node_down", node=0, at_s=kill_s, until_s=kill_s + DEAD_S)]
+    if second_after_s:
+        second_s = kill_s + second_after_s
+        faults.append(Fault(kind="node_down", node=1, at_s=second_s, until_s=second_s + DEAD_S))
+    publish = PublishPlan(
+        rate_per_s=load * nodes * messages_per_s / clients, outstanding=10, payload_bytes=16 * KIB
+    )
+    return Scenario(
+        title=f"one of {nodes} nodes dies, {clients // nodes:,} clients fall on the others",
+        description=(
+            f"Every node is busy to {load:.0%} with messages. One dies for two minutes: its "
+            "clients come to the others, which have to serve their messages as well. A node that "
+            "takes everybody at once runs out of memory and hands its own clients on. Look at: "
+            "nodes died, 99 % back after, messages in time. second_after_s=20 kills a second one, "
+            "--nodes 18 is the same in a large cluster."
+        ),
+        nodes=nodes,
+        duration_s=kill_s + DEAD_S + 60.0,
+        node=NodePlan(
+            connect_s=1.0 / connects_per_s,
+            publish_s=1.0 / messages_per_s,
+            connection_bytes=connection_kib * KIB,
+            memory_max_bytes=memory_max_mib * MIB,
+            restart_s=30.0,
+        ),
+        network=NetworkPlan(replicas=2 if nodes > 1 else 1),
+        populations={
+            "devices": PopulationPlan(
+                clients=clients, start_over_s=warm_s, node="balanced", publish=publish
+            )
+        },
+        faults=tuple(faults),
+    )

@@ -1,0 +1,168 @@
+"""Scaled down, every scenario of the library runs to its end, and shows what it is there to show.
+
+What is compared is flowguard and one control on the same arrivals. Full size: `flowguard simulate`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from flowguard.config import PolicyName
+from simulations.loading import load
+from simulations.run import Summary, run
+
+CROWD = {"clients": 8_000, "connects_per_s": 67.0}
+
+
+def both(
+    name: str, control: PolicyName, changes: Mapping[str, Any] | None = None
+) -> tuple[Summary, Summary]:
+    """The same scenario under flowguard and under somebody else."""
+    scenario = load(name, changes).scenario
+    runs = run(scenario, "flowguard"), run(scenario, control)
+    for summary in runs:
+        assert summary.ended_by in ("duration", "connected")
+        assert summary.samples[-1].t_s == summary.ended_s
+    return runs
+
+
+def windows(summary: Summary, node: int, from_s: float, to_s: float) -> list[float]:
+    return [s.nodes[node].window for s in summary.samples if from_s <= s.t_s <= to_s]
+
+
+def share(summary: Summary, population: str) -> float:
+    return summary.in_time_shares[population]
+
+
+@pytest.mark.slow
+def test_flash_crowd_everybody_is_in_sooner_and_fewer_are_declined() -> None:
+    ours, control = both("flash_crowd", "reject-at-limit", CROWD)
+    assert ours.connected_99_s is not None
+    assert ours.connected_share == control.connected_share == 1.0
+    assert ours.declined_count < control.declined_count
+    assert ours.connected_99_s < (control.connected_99_s or 0.0)
+    assert ours.wasted_count < 0.01 * ours.clients
+
+
+@pytest.mark.slow
+def test_flash_crowd_whoever_obeys_a_hint_has_to_try_less_often() -> None:
+    stubborn = run(load("flash_crowd", {**CROWD, "retry": "fixed"}).scenario, "flowguard")
+    obedient = run(load("flash_crowd", {**CROWD, "retry": "hints"}).scenario, "flowguard")
+    assert stubborn.connected_share == obedient.connected_share == 1.0
+    assert obedient.attempts_per_client < stubborn.attempts_per_client
+
+
+def test_flash_crowd_a_dear_refusal_takes_longer() -> None:
+    cheap = load("flash_crowd", CROWD).scenario.node
+    dear = load("flash_crowd", {**CROWD, "refuse_cost": 0.22}).scenario.node
+    for node, cost in ((cheap, 0.07), (dear, 0.22)):
+        assert node.accept_s + node.connect_s == pytest.approx(1 / 67.0)
+        assert node.accept_s + node.refuse_s == pytest.approx(cost / 67.0)
+
+
+@pytest.mark.slow
+def test_fan_out_others_do_not_notice_a_publisher_that_goes_as_fast_as_it_can() -> None:
+    ours, control = both("fan_out", "unlimited", {"duration_s": 35.0})
+    assert share(ours, "pairs") > 0.95
+    assert share(control, "pairs") < 0.7
+    # It is not slowed for that: it publishes nearly as much as without any window.
+    published = [run.in_time_counts["publisher"] for run in (ours, control)]
+    assert published[0] > 0.85 * published[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backoff", ["none", "exponential"])
+@pytest.mark.parametrize("trigger", ["load", "pause"])
+def test_retry_storm_ends_when_its_trigger_is_over(trigger: str, backoff: str) -> None:
+    ours, control = both("retry_storm", "unlimited", {"trigger": trigger, "backoff": backoff})
+    assert ours.goodput_after_share is not None
+    assert control.goodput_after_share is not None
+    assert ours.goodput_after_share > 0.9
+    if backoff == "none":
+        assert control.goodput_after_share < 0.2
+        assert control.given_up_count > ours.given_up_count
+    assert control.wasted_count > ours.wasted_count
+
+
+@pytest.mark.slow
+def test_cascade_the_others_survive_a_node_and_do_their_work_again_soon() -> None:
+    small = {"clients": 600, "connects_per_s": 6.67, "messages_per_s": 50.0, "connection_kib": 600}
+    ours, control = both("cascade", "unlimited", small)
+    assert ours.deaths_count == 0
+    assert (ours.goodput_after_share or 0.0) > 0.9
+    assert (control.goodput_after_share or 0.0) < 0.5
+    assert (ours.in_time_share or 0.0) > (control.in_time_share or 0.0) + 0.1
+
+
+@pytest.mark.parametrize(("changes", "faults"), [({"nodes": 18}, 1), ({"second_after_s": 20.0}, 2)])
+def test_cascade_has_its_variants(changes: dict[str, Any], faults: int) -> None:
+    scenario = load("cascade", changes).scenario
+    assert len(scenario.faults) == faults
+    assert scenario.nodes == changes.get("nodes", 3)
+    assert scenario.clients == 200_000
+
+
+@pytest.mark.slow
+def test_slow_store_the_window_closes_while_the_disk_is_slow_and_opens_again() -> None:
+    ours, control = both("slow_store", "unlimited", {"duration_s": 30.0, "faults.0.until_s": 24.0})
+    before = min(windows(ours, 0, 10.0, 20.0))
+    assert max(windows(ours, 0, 22.0, 24.0)) < 0.2 * before
+    assert windows(ours, 0, 28.0, 30.0)[-1] > 2 * min(windows(ours, 0, 22.0, 24.0))
+    assert min(windows(control, 0, 22.0, 24.0)) == max(windows(control, 0, 10.0, 20.0))
+
+
+@pytest.mark.slow
+def test_noisy_neighbour_the_quiet_ones_are_heard() -> None:
+    changes = {"duration_s": 30.0, "populations.noisy.start_over_s": 2.0, "node.publish_s": 0.0003}
+    few = {"populations.noisy.clients": 250, "populations.quiet.clients": 30}
+    ours, control = both("noisy_neighbour", "unlimited", changes | few)
+    assert share(ours, "quiet") > 2 * share(control, "quiet")
+    assert ours.memory_peak_bytes < control.memory_peak_bytes
+
+
+@pytest.mark.slow
+def test_resume_everything_that_waited_is_sent_in_less_memory() -> None:
+    changes = {
+        "populations.returning.clients": 200,
+        "populations.returning.queued": 1_000,
+        "populations.returning.start_over_s": 0.1,
+        "populations.live.clients": 30,
+        "node.connect_s": 0.01,
+        "duration_s": 30.0,
+    }
+    ours, control = both("resume", "unlimited", changes)
+    assert ours.replayed_count == control.replayed_count == 200 * 1_000
+    assert ours.memory_peak_bytes < control.memory_peak_bytes
+
+
+@pytest.mark.slow
+def test_partition_what_is_held_while_a_replica_is_silent_is_bounded() -> None:
+    changes = {"cut_s": 5.0, "duration_s": 35.0, "populations.publishers.clients": 150}
+    ours, control = both("partition", "unlimited", changes)
+    assert ours.memory_peak_bytes < 0.9 * control.memory_peak_bytes
+    assert min(windows(ours, 0, 20.0, 25.0)) <= 50
+    assert (ours.goodput_after_share or 0.0) > 0.95
+
+
+@pytest.mark.slow
+def test_stability_a_step_of_capacity_leaves_no_queue_standing() -> None:
+    ours, control = both("stability", "static-100", {"duration_s": 45.0})
+    assert share(ours, "probes") > 0.8
+    assert share(control, "probes") < 0.1
+    # And nothing is lost by it.
+    assert ours.acknowledged_count > 0.97 * control.acknowledged_count
+
+
+@pytest.mark.slow
+def test_diurnal_more_of_the_day_is_in_time() -> None:
+    changes = {
+        "populations.devices.clients": 100,
+        "populations.devices.publish.trace.scale": 0.2,
+        "populations.visitors.arrivals.scale": 0.2,
+        "node.publish_s": 0.02,
+        "node.connect_s": 0.05,
+    }
+    ours, control = both("diurnal", "unlimited", changes)
+    assert (ours.in_time_share or 0.0) > (control.in_time_share or 0.0) + 0.05
+    assert ours.wasted_count < control.wasted_count
