@@ -188,9 +188,10 @@ class Broker:
             if connection is None:
                 self.listener.accept(slice_s)
                 continue
+            if connection.queued and connection.state != ENDED:
+                ready.append(connection)  # It has enough to do: its bytes wait in the socket.
+                continue
             connection.is_ready = False
-            if connection.queued:
-                continue  # It has enough to do: its bytes wait in the socket.
             self._read(connection, slice_s)
             served += 1
             if served % SLICE_CONNECTIONS == 0:
