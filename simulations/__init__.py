@@ -8,4 +8,6 @@
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
               `listener`, serves in `packets`, and works turn by turn in a `loop`
 - `machine`   where it lives: its `disk`, its sessions; `network` and `faults` around it
+- `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
+              `counters`, populations, attempts, `latencies`
 """

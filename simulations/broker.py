@@ -22,7 +22,16 @@ from flowguard.node.protection import Protection
 from flowguard.node.timers import Wheel
 from flowguard.records import PutSession, StoreOp
 from flowguard.session.handshake import CONNECT_BYTES
-from simulations.connection import CONNECTED, CONNECTING, ENDED, OPENED, Connection, Packet
+from simulations.connection import (
+    CONNECTED,
+    CONNECTING,
+    ENDED,
+    OPENED,
+    SERVED,
+    WAITING,
+    Connection,
+    Packet,
+)
 from simulations.draws import random_for
 from simulations.listener import Listener
 from simulations.loop import Loop
@@ -70,6 +79,11 @@ class Broker:
         self.runnable: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
+        self.waiting_count = 0
+        """Of them, those whose CONNECT waits for its outcome: what the gate should say, too."""
+        self.served_count = 0
+        """The same of those admitted and not answered."""
+        self.counters = machine.counters
         self._random = random_for(
             world.scenario.seed, f"{machine.name}, life {incarnation}: tick, hints, noise"
         )
@@ -113,7 +127,9 @@ class Broker:
 
     def forward(self, message: "Message", deliveries: int) -> None:
         """Another node has a message for subscribers of this one."""
-        if not self.loop.ended:
+        if self.loop.ended:
+            self.world.lose(message, deliveries)
+        else:
             self._forwarded.append((message, deliveries))
             self.loop.wake()
 
@@ -217,6 +233,7 @@ class Broker:
             sent_s = self.loop.clock_s
             for connection, hint_s in answers:
                 if hint_s is None:
+                    self.counters.accepted_count += 1
                     connection.population.accepted(connection, sent_s)
                 else:
                     connection.population.refused(connection, sent_s, hint_s)
@@ -225,8 +242,7 @@ class Broker:
         """What a socket has, once; the end of its stream comes after what was sent before."""
         state = connection.state
         if state == OPENED:
-            connection.state = CONNECTING
-            self.intake.connect(connection, self.arrival(connection), now_s)
+            self.offer(connection, now_s)
             if connection.ended_by_peer:
                 self._announce(connection)
         elif connection.ended_by_peer:
@@ -240,7 +256,15 @@ class Broker:
             if connection.inbound is not None:
                 self.packets.run(connection, now_s)
 
-    def arrival(self, connection: Connection) -> Arrival:
+    def offer(self, connection: Connection, now_s: float) -> None:
+        """Its CONNECT comes to the gate, which has an outcome at once, or lets it wait."""
+        connection.state = CONNECTING
+        self.intake.connect(connection, self._arrival(connection), now_s)
+        if connection.state == CONNECTING:
+            connection.state = WAITING
+            self.waiting_count += 1
+
+    def _arrival(self, connection: Connection) -> Arrival:
         """What the gate wants to know of its CONNECT."""
         client_id = connection.population.client_id(connection.client)
         resumption = Resumption.NEW
@@ -250,9 +274,15 @@ class Broker:
 
     def end(self, connection: Connection, now_s: float) -> None:
         """See `ServerConnection.end`."""
+        if CONNECTING <= connection.state < CONNECTED:
+            self.counters.discarded_count += 1
+        self._end(connection, now_s)
+
+    def _end(self, connection: Connection, now_s: float) -> None:
         state = connection.state
         if state == ENDED:
             return
+        self._leave_gate(connection)
         connection.state = ENDED
         self.connections.pop(connection, None)
         if state != CONNECTED:
@@ -263,10 +293,20 @@ class Broker:
         self.packets.forget(connection)
         connection.population.left(connection)
 
+    def _leave_gate(self, connection: Connection) -> None:
+        """It neither waits nor is served from now on."""
+        if connection.state == WAITING:
+            self.waiting_count -= 1
+        elif connection.state == SERVED:
+            self.served_count -= 1
+
     # --- CONNECTs: see `Reception` -----------------------------------------------------------
 
     def admit(self, connection: Connection, now_s: float) -> None:
         """See `Node.admit`."""
+        self._leave_gate(connection)
+        connection.state = SERVED
+        self.served_count += 1
         if self.plan.accepts_first:
             self._serving.append((connection, now_s))
         else:
@@ -284,6 +324,7 @@ class Broker:
             connection.population.wasted_count += 1
             return
         self.gate.settle(connection, now_s)
+        self._leave_gate(connection)
         connection.state = CONNECTED
         connection.last_received_s = now_s
         population = connection.population
@@ -296,9 +337,12 @@ class Broker:
 
     def turn_away(self, connection: Connection, now_s: float) -> None:
         """See `Node.turn_away`."""
+        started_s = self.loop.clock_s
         self.spend(self.plan.refuse_s)
+        self.counters.refusing_s += self.loop.clock_s - started_s
+        self.counters.refused_count += 1
         hint_s = self.gate.retry_after_s(self._random.random())
-        self.end(connection, now_s)
+        self._end(connection, now_s)
         self._answers.append((connection, hint_s))
 
     def drop(self, connection: Connection, now_s: float) -> None:
@@ -409,6 +453,9 @@ class Broker:
         """Everything is gone; every client hears of it."""
         self.loop.ended = True
         broken = [*self.connections, *self.listener.backlog]
+        for message, deliveries in self._forwarded:
+            self.world.lose(message, deliveries)
+        self._forwarded.clear()
         self.connections.clear()
         self.listener.backlog.clear()
         now_s = max(self.engine.now_s, self.loop.clock_s)

@@ -25,6 +25,7 @@ from simulations.connection import (
 from simulations.curves import Curve
 from simulations.draws import Draws
 from simulations.engine import Lane
+from simulations.latencies import Latencies
 from simulations.publishers import Publishers
 from simulations.retry import Retry
 from simulations.scenario import PopulationPlan
@@ -60,7 +61,14 @@ class Population:
         self.connections: list[Connection | None] = [None] * plan.clients
         """The attempt under way, or the connection."""
         self.attempts = array("L", bytes(8 * plan.clients))
+        """How many each has made."""
+        self.attempts_count = 0
+        """Of all."""
+        self.arrived_count = 0
+        """Clients that have made one."""
         self.first_connected_s = array("d", [NEVER_S]) * plan.clients
+        self.connects = Latencies()
+        """From the start of the attempt that succeeded to its CONNACK; first connections."""
         self.connected_count = 0
         """As the clients see it."""
         self.first_connected_count = 0
@@ -116,6 +124,9 @@ class Population:
         now_s = self.world.engine.now_s
         number = self.attempts[client]
         self.attempts[client] = number + 1
+        self.attempts_count += 1
+        if not number:
+            self.arrived_count += 1
         started_s = now_s - self._handshake_s
         node = self._node_for(client, number)
         broker = self.world.machines[node].broker
@@ -188,7 +199,7 @@ class Population:
         if self.first_connected_s[client] == NEVER_S:
             self.first_connected_s[client] = at_s
             self.first_connected_count += 1
-            self.world.connects.observe(at_s - connection.started_s)
+            self.connects.observe(at_s - connection.started_s)
             self.world.on_first_connected()
         if self.plan.stay_s is not None:
             leaves_s = max(at_s + self.plan.stay_s, self.world.engine.now_s)

@@ -22,9 +22,13 @@ BACKLOG: Final = 1
 OPENED: Final = 2
 """Accepted; its CONNECT is there to be read."""
 CONNECTING: Final = 3
-"""Its CONNECT waits at the gate, or is served."""
-CONNECTED: Final = 4
-ENDED: Final = 5
+"""Its CONNECT is at the gate."""
+WAITING: Final = 4
+"""It waits there for its outcome."""
+SERVED: Final = 5
+"""It was admitted, and is not answered yet."""
+CONNECTED: Final = 6
+ENDED: Final = 7
 
 Packet = float | None
 """A PUBLISH, as the instant at which its client wanted to send it; None: a SUBSCRIBE."""

@@ -20,6 +20,8 @@ A = TypeVar("A")
 Action = Callable[[A], None]
 
 _MARK: Final = Struct("<dQ")
+_WATCHES: Final = -(1 << 62)
+"""Sequence numbers of watches begin here, those of events at 1."""
 
 
 @final
@@ -53,7 +55,16 @@ class Timer(Generic[A]):
 class Engine:
     """The clock, and what is to happen; `now_s` starts at 0."""
 
-    __slots__ = ("_digest", "_heap", "_sequence", "_until_s", "events_count", "now_s")
+    __slots__ = (
+        "_digest",
+        "_heap",
+        "_looks_count",
+        "_sequence",
+        "_until_s",
+        "_watch_sequence",
+        "events_count",
+        "now_s",
+    )
 
     def __init__(self, *, traced: bool = False) -> None:
         """`traced`: keep a hash of all that happens, at half the speed."""
@@ -62,6 +73,9 @@ class Engine:
         """Events that have happened."""
         self._heap: list[tuple[float, int, Action[Any], Any]] = []
         self._sequence = 0
+        self._watch_sequence = _WATCHES
+        self._looks_count = 0
+        """Of watches, in this run; they are no events."""
         self._until_s = 0.0
         self._digest = blake2b(digest_size=16) if traced else None
 
@@ -74,6 +88,20 @@ class Engine:
         assert when_s >= self.now_s
         self._sequence += 1
         heappush(self._heap, (when_s, self._sequence, action, argument))
+
+    def watch(self, when_s: float, action: Action[A], argument: A) -> None:
+        """The same for who only looks on: before all else of that instant, and no event.
+
+        It is not counted, leaves no trace, and must change nothing that others see.
+        """
+        assert when_s >= self.now_s
+        self._watch_sequence += 1
+        heappush(self._heap, (when_s, self._watch_sequence, self._look, (action, argument)))
+
+    def _look(self, watch: tuple[Action[Any], Any]) -> None:
+        self._looks_count += 1
+        action, argument = watch
+        action(argument)
 
     def timer(self, when_s: float, action: Action[A], argument: A) -> Timer[A]:
         """The same, with a handle to cancel it."""
@@ -104,14 +132,16 @@ class Engine:
         count = 0
         while heap and heap[0][0] <= self._until_s and count < events_max:
             self.now_s, sequence, action, argument = heappop(heap)
-            digest.update(_MARK.pack(self.now_s, sequence))
-            digest.update(action.__qualname__.encode())
+            if sequence > 0:
+                digest.update(_MARK.pack(self.now_s, sequence))
+                digest.update(action.__qualname__.encode())
             count += 1
             action(argument)
         return self._pause(until_s, count)
 
     def _pause(self, until_s: float, count: int) -> bool:
-        self.events_count += count
+        self.events_count += count - self._looks_count
+        self._looks_count = 0
         done = self._until_s == until_s and not (self._heap and self._heap[0][0] <= until_s)
         if done:
             self.now_s = max(self.now_s, until_s)

@@ -1,38 +1,50 @@
 """Latencies: how long something took, in buckets that are 10 % wide."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+from math import inf
 from typing import Final, final
-
-from flowguard.flow.histogram import Histogram
 
 BOUND_MIN_S: Final = 0.000_1
 BOUND_RATIO: Final = 1.1
-BOUNDS_S: Final[tuple[float, ...]] = tuple(BOUND_MIN_S * BOUND_RATIO**n for n in range(171))
-"""Up to 1,000 seconds."""
+BOUNDS_S: Final[tuple[float, ...]] = (
+    *(BOUND_MIN_S * BOUND_RATIO**n for n in range(171)),
+    inf,
+)
+"""Upper bounds, up to 1,000 seconds and one for the rest."""
 
 
 @final
 class Latencies:
     """A histogram from which percentiles are read, to 10 %."""
 
-    __slots__ = ("histogram",)
+    __slots__ = ("counts",)
 
     def __init__(self) -> None:
-        self.histogram = Histogram(BOUNDS_S)
+        self.counts = [0] * len(BOUNDS_S)
+        """By bucket; they only grow."""
 
     def observe(self, latency_s: float, count: int = 1) -> None:
         """So many took that long."""
-        self.histogram.observe(latency_s, count)
+        self.counts[bisect_left(BOUNDS_S, latency_s)] += count
 
     @property
     def count(self) -> int:
         """Of all."""
-        return self.histogram.cumulative()[-1]
+        return sum(self.counts)
 
     def percentile_s(self, share: float) -> float | None:
         """Upper bound of the bucket in which that share (0 to 1) of all is reached."""
-        cumulative = self.histogram.cumulative()
+        cumulative = list(accumulate(self.counts))
         if not cumulative[-1]:
             return None
-        index = bisect_left(cumulative, share * cumulative[-1])
-        return BOUNDS_S[min(index, len(BOUNDS_S) - 1)]
+        return BOUNDS_S[bisect_left(cumulative, max(1.0, share * cumulative[-1]))]
+
+
+def sum_of(parts: Iterable[Latencies]) -> Latencies:
+    """What all of them have observed, together."""
+    total = Latencies()
+    for part in parts:
+        total.counts = [a + b for a, b in zip(total.counts, part.counts, strict=True)]
+    return total

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.broker.reactor import ACCEPTS_MAX
 from flowguard.flow import Rung
-from simulations.connection import BACKLOG, CONNECTING, ENDED, OPENED, Connection
+from simulations.connection import BACKLOG, ENDED, OPENED, Connection
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -28,6 +28,7 @@ class Listener:
         self._plan = broker.plan
         self._gate = broker.gate
         self._loop = broker.loop
+        self._counters = broker.machine.counters
         self._rests = False
 
     def knock(self, connection: Connection) -> bool:
@@ -58,8 +59,7 @@ class Listener:
         """At most ACCEPTS_MAX; their CONNECTs are read when their turn comes."""
         gate, loop, backlog, ready = self._gate, self._loop, self.backlog, self._broker.ready
         if not gate.may_accept(now_s):
-            self._rests = True
-            self.is_ready = False
+            self._rest()
             return
         closes = gate.rung is Rung.CLOSE
         started_s = loop.clock_s
@@ -79,7 +79,7 @@ class Listener:
         while backlog and loop.clock_s < until_s:
             now_s = loop.clock_s
             if not gate.may_accept(now_s):
-                self._rests = True
+                self._rest()
                 break
             if gate.rung is Rung.CLOSE:
                 self._accept_one(closes=True)
@@ -88,21 +88,29 @@ class Listener:
                 if connection.ended_by_peer:
                     broker.end(connection, now_s)
                 else:
-                    connection.state = CONNECTING
-                    broker.intake.connect(connection, broker.arrival(connection), now_s)
+                    broker.offer(connection, now_s)
             gate.spent(loop.clock_s - now_s, now_s)
         self.is_ready = bool(backlog) and not self._rests
+
+    def _rest(self) -> None:
+        """Not now; `sweep` listens again."""
+        self._rests = True
+        self.is_ready = False
 
     def _accept_one(self, *, closes: bool) -> Connection:
         broker = self._broker
         connection = self.backlog.popleft()
+        counters, started_s = self._counters, self._loop.clock_s
         broker.spend(self._plan.accept_s)
         if closes:
             connection.state = ENDED
+            counters.closed_count += 1
+            counters.refusing_s += self._loop.clock_s - started_s
             connection.population.closed(connection, self._loop.clock_s)
             return connection
         if connection.is_alive:
             broker.spend(self._plan.tls_s)
+        counters.refusing_s += self._loop.clock_s - started_s
         connection.state = OPENED
         broker.connections[connection] = None
         return connection

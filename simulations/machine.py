@@ -7,6 +7,7 @@ from flowguard.flow import Cost, Resumption
 from flowguard.flow.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.broker import Broker
+from simulations.counters import Counters
 from simulations.disk import Disk
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Machine:
         self.name = f"node-{index}"
         self.disk = Disk(world.scenario.store)
         self.cost = Cost(world.settings)
+        self.counters = Counters()
         self.slowness = 1.0
         """So many times longer than planned takes all work of the loop."""
         self.broker: Broker | None = None
@@ -59,6 +61,7 @@ class Machine:
         if broker is self.broker:
             self.broker = None
             self._held_since_s = None
+            self.counters.busy_s += broker.loop.busy_s
             self.world.on_life()
             broker.die()
 

@@ -25,11 +25,15 @@ class Packets:
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
         """Packets that arrived and are not begun."""
+        self.in_process_units = 0
+        """Begun and not done, in cost units: what the windows should say, too."""
+        self.in_process_bytes = 0
         self._broker = broker
         self._plan = broker.plan
         self._loop = broker.loop
         self._journal = broker.journal
         self._window = broker.protection.window
+        self._counters = broker.machine.counters
 
     def add(self, connection: Connection, packet: Packet) -> None:
         """It has arrived."""
@@ -83,6 +87,8 @@ class Packets:
         message = topic.route(connection, due_s, broker.node)
         cost = broker.machine.cost.of(message.deliveries, topic.payload_bytes)
         inbound.window.admit(cost, topic.payload_bytes)
+        self.in_process_units += cost
+        self.in_process_bytes += topic.payload_bytes
         done = partial(self._published, connection, message, cost)
         self._journal.append(message.ops, done, now_s)
 
@@ -96,31 +102,37 @@ class Packets:
                 self.deliver(message, deliveries)
             else:
                 broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
-        _settle(connection, cost, message.topic.payload_bytes)
+        self._settle(connection, cost, message.topic.payload_bytes)
+        population = connection.population
+        assert population.publishers is not None
+        population.publishers.cost_units[connection.client] += cost
         if connection.state == CONNECTED:
-            connection.population.acknowledged(connection, message.due_s, self._loop.clock_s)
+            self._counters.published_count += 1
+            population.acknowledged(connection, message.due_s, self._loop.clock_s)
 
     def _subscribe(self, connection: Connection, inbound: Inbound, now_s: float) -> None:
         """See `Subscriber.subscribe`."""
         self._broker.spend(self._plan.subscribe_s)
         inbound.window.admit()
-        self._journal.append([SUBSCRIPTION_OP], partial(_subscribed, connection), now_s)
+        self.in_process_units += 1
+        self._journal.append([SUBSCRIPTION_OP], partial(self._subscribed, connection), now_s)
+
+    def _subscribed(self, connection: Connection, now_s: float) -> None:
+        self._settle(connection, 1, 0)
+        if connection.state == CONNECTED:
+            connection.population.subscribed(connection)
+
+    def _settle(self, connection: Connection, cost: int, size_bytes: int) -> None:
+        inbound = connection.inbound
+        assert inbound is not None
+        inbound.window.settle(cost, size_bytes)
+        self.in_process_units -= cost
+        self.in_process_bytes -= size_bytes
+        if inbound.waiting:
+            connection.schedule()
 
     def deliver(self, message: "Message", deliveries: int) -> None:
         """To so many subscribers that are connected here."""
         self._broker.spend(deliveries * self._plan.delivery_s)
+        self._counters.delivered_count += deliveries
         message.topic.delivered(message, deliveries, self._loop.clock_s)
-
-
-def _subscribed(connection: Connection, now_s: float) -> None:
-    _settle(connection, 1, 0)
-    if connection.state == CONNECTED:
-        connection.population.subscribed(connection)
-
-
-def _settle(connection: Connection, cost: int, size_bytes: int) -> None:
-    inbound = connection.inbound
-    assert inbound is not None
-    inbound.window.settle(cost, size_bytes)
-    if inbound.waiting:
-        connection.schedule()

@@ -13,6 +13,7 @@ from flowguard.session.handshake import RECEIVE_MAXIMUM_FLOOR
 from simulations.connection import Connection
 from simulations.curves import Curve
 from simulations.draws import Draws
+from simulations.latencies import Latencies
 from simulations.scenario import PublishPlan
 
 if TYPE_CHECKING:
@@ -43,8 +44,14 @@ class Publishers:
         self.acknowledged_count = 0
         self.in_time_count = 0
         """Acknowledged within their deadline."""
+        self.acknowledgements = Latencies()
+        """From the instant a PUBLISH was due to its PUBACK."""
+        self.acknowledged_counts = array("L", bytes(8 * population.clients))
+        """By client, as the next two."""
+        self.in_time_counts = array("L", bytes(8 * population.clients))
+        self.cost_units = array("L", bytes(8 * population.clients))
+        """Of what the nodes have done for it."""
         self._population = population
-        self._world = world
         self._engine = world.engine
         self._latency_s = world.scenario.network.latency_s
         self._receive_maximum = world.session.receive_maximum
@@ -114,15 +121,18 @@ class Publishers:
 
     def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
         """PUBACK arrives at `at_s`."""
-        publisher = self._publishers[connection.client]
+        client = connection.client
+        publisher = self._publishers[client]
         assert publisher is not None
         if not publisher.sent:
             return  # Of a connection before.
         publisher.sent -= 1
         publisher.due_s.remove(due_s)
         self.acknowledged_count += 1
+        self.acknowledged_counts[client] += 1
         latency_s = at_s - due_s
-        self._world.acknowledgements.observe(latency_s)
+        self.acknowledgements.observe(latency_s)
         if latency_s <= self.plan.deadline_s:
             self.in_time_count += 1
+            self.in_time_counts[client] += 1
         self._pump(connection, publisher, at_s)

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.records import NEVER_S, Append, Delivery, StoreOp
 from flowguard.types import Publish
+from simulations.latencies import Latencies
 
 if TYPE_CHECKING:
     from simulations.clients import Population
     from simulations.connection import Connection
-    from simulations.latencies import Latencies
 
 Targets = tuple[tuple[int, int], ...]
 """(node, deliveries) each."""
@@ -19,11 +19,15 @@ NOBODY: Final[Targets] = ()
 class Message:
     """One PUBLISH between its decoding and its last delivery."""
 
-    __slots__ = ("due_s", "ops", "targets", "topic")
+    __slots__ = ("due_s", "node", "ops", "targets", "topic")
 
-    def __init__(self, topic: "Topic", due_s: float, targets: Targets, ops: list[StoreOp]) -> None:
+    def __init__(
+        self, topic: "Topic", due_s: float, node: int, targets: Targets, ops: list[StoreOp]
+    ) -> None:
         self.topic = topic
         self.due_s = due_s
+        self.node = node
+        """Which has it from its publisher, and acknowledges it."""
         self.targets = targets
         self.ops = ops
 
@@ -44,14 +48,14 @@ class Topic:
         *,
         to_all: bool,
         latency_s: float,
-        latencies: "Latencies",
     ) -> None:
         self.payload_bytes = payload_bytes
         self.delivered_count = 0
+        self.deliveries = Latencies()
+        """From the instant a PUBLISH was due to its arrival at a subscriber."""
         self._audience = audience
         self._to_all = to_all
         self._latency_s = latency_s
-        self._latencies = latencies
         self._op: StoreOp = Append("", 1, Delivery(_message(payload_bytes), 1, False, (), NEVER_S))
         self._one: list[StoreOp] = [self._op]
         self._seen = -1
@@ -62,13 +66,21 @@ class Topic:
         """Where a message of this client goes; it is stored for every durable subscriber."""
         audience = self._audience
         if audience is None:
-            return Message(self, due_s, NOBODY, self._one)
+            return Message(self, due_s, node, NOBODY, self._one)
         if self._to_all:
             if self._seen != audience.subscribed_version:
                 self._look(audience)
-            return Message(self, due_s, self._targets, self._ops)
+            return Message(self, due_s, node, self._targets, self._ops)
         place = audience.place_of(connection.client % audience.clients)
-        return Message(self, due_s, NOBODY if place is None else ((place, 1),), self._one)
+        targets = NOBODY if place is None else ((place, 1),)
+        return Message(self, due_s, node, targets, self._one)
+
+    @property
+    def deliveries_max(self) -> int:
+        """Of one message."""
+        if self._audience is None:
+            return 0
+        return self._audience.clients if self._to_all else 1
 
     def _look(self, audience: "Population") -> None:
         self._seen = audience.subscribed_version
@@ -80,7 +92,7 @@ class Topic:
     def delivered(self, message: Message, deliveries: int, sent_s: float) -> None:
         """That many subscribers have it, a latency after `sent_s`."""
         self.delivered_count += deliveries
-        self._latencies.observe(sent_s + self._latency_s - message.due_s, deliveries)
+        self.deliveries.observe(sent_s + self._latency_s - message.due_s, deliveries)
 
 
 def _message(payload_bytes: int) -> Publish:

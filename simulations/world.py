@@ -15,7 +15,8 @@ from simulations.connection import Attempt
 from simulations.draws import random_for
 from simulations.engine import Engine
 from simulations.faults import Faults
-from simulations.latencies import Latencies
+from simulations.invariants import Violation
+from simulations.latencies import Latencies, sum_of
 from simulations.machine import Machine
 from simulations.network import Network
 from simulations.publishers import Publishers
@@ -42,17 +43,13 @@ class World:
         self.on_attempt = on_attempt
         self.engine = Engine(traced=traced)
         self.network = Network()
-        self.connects = Latencies()
-        """From the start of the attempt that succeeded to its CONNACK; first connections."""
-        self.acknowledgements = Latencies()
-        """From the instant a PUBLISH was due to its PUBACK."""
-        self.deliveries = Latencies()
-        """From the instant a PUBLISH was due to its arrival at a subscriber."""
         self.living: list[int] = []
         """Nodes where a process runs."""
         self.ended_s: float | None = None
         """When it was over, if it is."""
         self._lateness = random_for(scenario.seed, "gossip")
+        self.violation: Violation | None = None
+        """An invariant that did not hold, if somebody looked (`simulations.invariants`)."""
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
@@ -84,8 +81,24 @@ class World:
             None if publish.to is None else by_name[publish.to],
             to_all=publish.spread == "all",
             latency_s=self.scenario.network.latency_s,
-            latencies=self.deliveries,
         )
+
+    # --- all populations together ------------------------------------------------------------
+
+    @property
+    def connects(self) -> Latencies:
+        """See `Population.connects`."""
+        return sum_of(population.connects for population in self.populations)
+
+    @property
+    def acknowledgements(self) -> Latencies:
+        """See `Publishers.acknowledgements`."""
+        return sum_of(p.publishers.acknowledgements for p in self.populations if p.publishers)
+
+    @property
+    def deliveries(self) -> Latencies:
+        """See `Topic.deliveries`."""
+        return sum_of(p.topic.deliveries for p in self.populations if p.topic)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -94,6 +107,22 @@ class World:
         duration_s = self.scenario.duration_s
         if self.ended_s is None and self.engine.run(min(until_s, duration_s)):
             self.ended_s = duration_s if until_s >= duration_s else None
+
+    def violate(self, violation: Violation) -> None:
+        """An invariant does not hold: the run ends with this event."""
+        if self.violation is None:
+            self.violation = violation
+            self.ended_s = self.engine.now_s
+            self.engine.stop()
+
+    @property
+    def ended_by(self) -> str:
+        """What ended it, as table `end` has it (docs/parquet-schema.md)."""
+        if self.violation is not None:
+            return "violation"
+        if self.ended_s is None:
+            return "stopped"
+        return "duration" if self.ended_s >= self.scenario.duration_s else "connected"
 
     def on_first_connected(self) -> None:
         """One more client has been in."""
@@ -154,3 +183,9 @@ class World:
         if broker is not None and self.network.is_up(origin, node):
             arrives_s = sent_s + self.scenario.network.peer_latency_s
             self.engine.at(arrives_s, lambda _: broker.forward(message, deliveries), None)
+        else:
+            self.lose(message, deliveries)
+
+    def lose(self, message: Message, deliveries: int) -> None:
+        """So many subscribers do not get a message that was acknowledged."""
+        self.machines[message.node].counters.lost_count += deliveries

@@ -80,6 +80,23 @@ def test_a_timer_may_be_cancelled_by_an_event_of_the_same_instant_and_after_it_h
     assert happened == ["other"]
 
 
+def test_a_watch_sees_an_instant_before_all_else_happens_and_leaves_no_trace() -> None:
+    traces = []
+    seen: list[int] = []
+    for watched in (False, True):
+        engine = Engine(traced=True)
+        happened: list[int] = []
+        engine.at(1.0, happened.append, 1)
+        if watched:
+            engine.watch(1.0, lambda _, happened=happened: seen.append(len(happened)), None)
+        engine.at(1.0, happened.append, 2)
+        engine.run(2.0)
+        assert happened == [1, 2]
+        traces.append((engine.trace, engine.events_count))
+    assert seen == [0]
+    assert traces[0] == traces[1]
+
+
 def test_nothing_is_scheduled_in_the_past() -> None:
     engine = Engine()
     engine.run(1.0)

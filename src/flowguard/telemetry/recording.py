@@ -21,6 +21,8 @@ FILE_ROWS: Final = 4_000_000
 
 Row = Sequence[Any]
 """Values in the order of the table's columns, without `run_id`, which is always the first."""
+Columns = Sequence[Sequence[Any]]
+"""The same of many rows, column by column."""
 
 
 @final
@@ -49,28 +51,39 @@ class _Output:
     def add(self, row: Row) -> None:
         self._rows.append(row)
         if len(self._rows) >= BATCH_ROWS:
-            self._write()
-            if self._written_rows >= self._file_rows:
-                self._close()
+            self._write_rows()
+
+    def add_columns(self, columns: Columns) -> None:
+        if self._rows:
+            self._write_rows()
+        for start in range(0, len(columns[0]), BATCH_ROWS):
+            self._write([column[start : start + BATCH_ROWS] for column in columns])
 
     def complete(self) -> None:
         """Write what is buffered and close the file; does nothing where there is none."""
         if self._rows:
-            self._write()
+            self._write_rows()
         if self._writer is not None:
             self._close()
 
-    def _write(self) -> None:
+    def _write_rows(self) -> None:
         rows, self._rows = self._rows, []
-        columns = [[self._run_id] * len(rows), *zip(*rows, strict=True)]
+        self._write(list(zip(*rows, strict=True)))
+
+    def _write(self, columns: Columns) -> None:
+        rows_count = len(columns[0])
         arrays = [
             pa.array(values, field.type)
-            for values, field in zip(columns, self._schema, strict=True)
+            for values, field in zip(
+                ([self._run_id] * rows_count, *columns), self._schema, strict=True
+            )
         ]
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._unfinished, self._schema, compression="zstd")
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._written_rows += len(rows)
+        self._written_rows += rows_count
+        if self._written_rows >= self._file_rows:
+            self._close()
 
     def _close(self) -> None:
         assert self._writer is not None
@@ -107,6 +120,10 @@ class Recording:
         output = self._outputs[table.name]
         for row in rows:
             output.add(row)
+
+    def add_columns(self, table: Table, columns: Columns) -> None:
+        """Many rows, without a tuple for each; written at once."""
+        self._outputs[table.name].add_columns(columns)
 
     def rotate(self) -> None:
         """Complete all files under way, for readers who follow; the next rows go to new ones."""

@@ -45,6 +45,17 @@ def test_a_run_is_complete_when_end_is_there_and_a_file_when_it_has_its_name(
     ]
 
 
+def test_columns_are_rows_and_come_after_the_rows_that_were_added_before(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, "crowd-1", file_rows=BATCH_ROWS)
+    rows = [decision(number) for number in range(BATCH_ROWS + 3)]
+    recording.add(DECISIONS, rows[0])
+    recording.add_columns(DECISIONS, list(zip(*rows[1:], strict=True)))
+    recording.finish(END_ROW)
+    tables = [pq.read_table(path) for path in sorted(tmp_path.glob("decisions-*.parquet"))]
+    written = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+    assert written == [("crowd-1", *r) for r in rows]
+
+
 def test_a_table_without_rows_has_no_file(tmp_path: Path) -> None:
     Recording(tmp_path, "crowd-1").finish(END_ROW)
     assert [path.name for path in tmp_path.iterdir()] == ["end-00000.parquet"]

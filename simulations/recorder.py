@@ -1,0 +1,265 @@
+"""Recorder: a world's run as the tables of docs/parquet-schema.md.
+
+It looks on ten times a virtual second, between events, and changes nothing: a recorded run is the
+same, event for event, as one that is not. Rows of a table come in the order of their time; so what
+a busy process does ahead of the engine's clock waits here until that time has come.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, final
+
+from flowguard import __version__
+from flowguard.telemetry.recording import BATCH_ROWS, Columns, Recording
+from flowguard.telemetry.schema import (
+    ATTEMPTS,
+    CLIENTS,
+    DECISIONS,
+    GOODPUT,
+    LATENCIES,
+    RUN,
+    SAMPLES,
+    VERSION,
+    VIOLATIONS,
+)
+from simulations.clients import NEVER_S, Population
+from simulations.connection import Attempt, Outcome
+from simulations.latencies import BOUNDS_S, Latencies
+from simulations.samples import Row, Samples
+
+if TYPE_CHECKING:
+    from simulations.world import World
+
+SAMPLES_PER_S: Final = 10
+OUTCOMES: Final = tuple(outcome.name.lower() for outcome in Outcome)
+ATTEMPT_FIELDS: Final = len(Attempt._fields)
+ENDED_FIELD: Final = Attempt._fields.index("ended_s")
+OUTCOME_FIELD: Final = Attempt._fields.index("outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDescription:
+    """What table `run` says and the world does not know."""
+
+    scenario: str
+    command: str
+    """Runs the same again."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What differs from the scenario's file, by dotted key."""
+    trigger_at_s: float | None = None
+    trigger_until_s: float | None = None
+    load_ratio: float | None = None
+
+
+@final
+class Recorder:
+    """Records a world that has not begun; `finish` when its run is over."""
+
+    def __init__(self, world: "World", recording: Recording, description: RunDescription) -> None:
+        assert not world.engine.now_s
+        self._world = world
+        self._recording = recording
+        self._samples = [Samples(machine) for machine in world.machines]
+        self._crowds = [_Crowd(p) for p in sorted(world.populations, key=lambda p: p.name)]
+        self._attempts: list[Any] = []
+        """Ended, but not necessarily by now: their fields one after the other, because a container
+        for each would have the garbage collector walk through the whole world more often."""
+        self._decisions: list[Row] = []
+        """Made, but not necessarily by now."""
+        self._sampled_s = 0.0
+        recording.add(RUN, _run_row(world, description))
+        self._listen()
+        self._watch(1)
+
+    def _listen(self) -> None:
+        keep, tell = self._attempts.extend, self._world.on_attempt
+        if tell is None:
+            self._world.on_attempt = keep
+            return
+
+        def hear(attempt: Attempt) -> None:
+            keep(attempt)
+            tell(attempt)
+
+        self._world.on_attempt = hear
+
+    def _watch(self, number: int) -> None:
+        self._world.engine.watch(number / SAMPLES_PER_S, self._on_time, number)
+
+    def _on_time(self, number: int) -> None:
+        now_s = self._world.engine.now_s
+        self._sample(now_s)
+        if number % SAMPLES_PER_S == 0:
+            self._tell_latencies(now_s)
+        self._watch(number + 1)
+
+    def _sample(self, now_s: float) -> None:
+        recording, decisions = self._recording, self._decisions
+        self._sampled_s = now_s
+        recording.extend(SAMPLES, [samples.row(now_s) for samples in self._samples])
+        recording.extend(GOODPUT, [crowd.row(now_s) for crowd in self._crowds])
+        for samples in self._samples:
+            decisions += samples.decisions(now_s)
+        self._tell_decisions(now_s)
+        if len(self._attempts) >= BATCH_ROWS * ATTEMPT_FIELDS:
+            self._tell_attempts(now_s)
+
+    def _tell_attempts(self, until_s: float) -> None:
+        """Those that have ended by then."""
+        attempts = self._attempts
+        columns = [attempts[field::ATTEMPT_FIELDS] for field in range(ATTEMPT_FIELDS)]
+        ended_s = columns[ENDED_FIELD]
+        order = sorted(range(len(ended_s)), key=ended_s.__getitem__)
+        count = bisect_right(order, until_s, key=ended_s.__getitem__)
+        left = [column[index] for index in order[count:] for column in columns]
+        columns = [[column[index] for index in order[:count]] for column in columns]
+        columns[OUTCOME_FIELD] = [OUTCOMES[outcome] for outcome in columns[OUTCOME_FIELD]]
+        self._recording.add_columns(ATTEMPTS, columns)
+        attempts[:] = left
+
+    def _tell_decisions(self, until_s: float) -> None:
+        """Those made by then."""
+        decisions = self._decisions
+        if decisions:
+            decisions.sort(key=_decided)
+            count = bisect_right(decisions, until_s, key=_decided_s)
+            self._recording.extend(DECISIONS, decisions[:count])
+            del decisions[:count]
+
+    def _tell_latencies(self, t_s: float) -> None:
+        for crowd in self._crowds:
+            self._recording.extend(LATENCIES, crowd.latencies(t_s))
+
+    def finish(self, ended_by: str) -> None:
+        """Write what is left and close all files; `ended_by` as table `end` has it."""
+        world, recording = self._world, self._recording
+        now_s = world.engine.now_s
+        if now_s > self._sampled_s:
+            self._sample(now_s)
+        self._tell_latencies(float(ceil(now_s)))
+        self._tell_attempts(inf)
+        self._tell_decisions(inf)
+        for crowd in self._crowds:
+            recording.add_columns(CLIENTS, crowd.clients())
+        violation = world.violation
+        if violation is not None:
+            row = (violation.node, violation.t_s, violation.invariant, violation.detail)
+            recording.add(VIOLATIONS, row)
+        deaths_count = sum(machine.deaths_count for machine in world.machines)
+        ended_s = now_s if world.ended_s is None else world.ended_s
+        recording.finish((ended_s, ended_by, world.engine.events_count, deaths_count))
+
+
+@final
+class _Crowd:
+    """One population: what was told of it, and what is new."""
+
+    def __init__(self, population: Population) -> None:
+        self._population = population
+        self._counts: tuple[int, ...] = (0,) * 7
+        self._latencies: list[tuple[str, Latencies, list[int]]] = []
+        """By kind, in the order of rows: all observations, and those told of."""
+        publishers, topic = population.publishers, population.topic
+        if publishers is not None:
+            self._follow("acknowledgement", publishers.acknowledgements)
+        self._follow("connect", population.connects)
+        if topic is not None:
+            self._follow("delivery", topic.deliveries)
+
+    def _follow(self, kind: str, latencies: Latencies) -> None:
+        self._latencies.append((kind, latencies, latencies.counts.copy()))
+
+    def row(self, t_s: float) -> Row:
+        """Of table `goodput`."""
+        population = self._population
+        publishers, topic = population.publishers, population.topic
+        counts = (
+            population.attempts_count,
+            sum(population.outcomes) - population.outcomes[Outcome.CONNECTED],
+            population.wasted_count,
+            0 if publishers is None else publishers.due_count,
+            0 if publishers is None else publishers.acknowledged_count,
+            0 if publishers is None else publishers.in_time_count,
+            0 if topic is None else topic.delivered_count,
+        )
+        since = [now - before for now, before in zip(counts, self._counts, strict=True)]
+        self._counts = counts
+        return (
+            population.name,
+            t_s,
+            population.arrived_count,
+            population.connected_count,
+            population.first_connected_count,
+            *since,
+        )
+
+    def latencies(self, t_s: float) -> Iterator[Row]:
+        """What was observed since the last call, in the second that ends at `t_s`."""
+        name = self._population.name
+        for kind, latencies, told in self._latencies:
+            counts = latencies.counts
+            if counts != told:
+                for bound_s, count, before in zip(BOUNDS_S, counts, told, strict=True):
+                    if count != before:
+                        yield name, kind, t_s, bound_s, count - before
+                told[:] = counts
+
+    def clients(self) -> Columns:
+        """Of table `clients`: every one."""
+        population = self._population
+        publishers = population.publishers
+        none = [0] * population.clients
+        return (
+            [population.name] * population.clients,
+            range(population.clients),
+            population.attempts,
+            [None if s == NEVER_S else s for s in population.first_connected_s],
+            none if publishers is None else publishers.acknowledged_counts,
+            none if publishers is None else publishers.in_time_counts,
+            none if publishers is None else publishers.cost_units,
+        )
+
+
+def _run_row(world: "World", description: RunDescription) -> Row:
+    scenario = world.scenario
+    plans = scenario.populations.values()
+    limits = [
+        (key, "" if value is None else str(value))
+        for key, value in world.settings.model_dump().items()
+    ]
+    return (
+        VERSION,
+        "simulation",
+        __version__,
+        description.scenario,
+        world.settings.policy,
+        scenario.seed,
+        scenario.nodes,
+        scenario.clients,
+        scenario.duration_s,
+        None,
+        description.trigger_at_s,
+        description.trigger_until_s,
+        description.load_ratio,
+        _common({plan.timeout_s for plan in plans}),
+        _common({plan.publish.deadline_s for plan in plans if plan.publish is not None}),
+        list(description.parameters.items()),
+        limits,
+        description.command,
+    )
+
+
+def _common(values: set[float]) -> float | None:
+    """What all have; None: they differ, or there are none."""
+    return values.pop() if len(values) == 1 else None
+
+
+def _decided(row: Row) -> tuple[float, int, str]:
+    node, decided_s, kind = row[:3]
+    return decided_s, node, kind
+
+
+_decided_s: Final = itemgetter(1)
