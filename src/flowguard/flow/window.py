@@ -95,8 +95,11 @@ class InflightWindow:
         room = node.limit - self.in_process
         if room <= 0 or node.closed:
             return 0
-        if node.shared and room > self._permits:
-            room = self._permits
+        if node.shared:
+            if node.in_process_bytes >= node.bytes_max:
+                return 0  # A permit is for a packet: those of others may have filled the budget.
+            if room > self._permits:
+                room = self._permits
         if node.credits is not None:
             room = min(room, self._credits_left(node.credits))
         return room

@@ -177,7 +177,12 @@ class Protection(Generic[C]):
         window = self.window
         if window.closed or window.in_process_bytes >= window.bytes_max:
             return 0
-        return self._units_limit - window.in_process - window.permits
+        free = self._units_limit - window.in_process
+        if window.in_process_bytes:
+            # What comes is taken to be as large as what is there (`InflightWindow.room` is sure).
+            unit_bytes = window.in_process_bytes / window.in_process
+            free = min(free, 1 + int((window.bytes_max - window.in_process_bytes) / unit_bytes))
+        return free - window.permits
 
     def take_turns(self, now_s: float) -> None:
         """Give permits to who is next, as many as there is room for."""

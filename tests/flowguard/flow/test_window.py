@@ -95,3 +95,18 @@ def test_admission_without_room_and_settling_without_admission_are_bugs(limit: i
         window.admit()
     with pytest.raises(AssertionError):
         window.admit()
+
+
+def test_a_permit_is_of_no_use_while_the_bytes_of_others_fill_the_budget() -> None:
+    node = NodeWindow(10, units_max=100, bytes_max=1_000)
+    one, other = InflightWindow(node), InflightWindow(node)
+    one.admit(1, 600)
+    other.admit(1, 600)
+    assert node.shared
+    one.settle(1, 600)
+    one.permit(3)
+    assert one.room() == 3
+    one.admit(1, 600)
+    assert one.room() == 0
+    other.settle(1, 600)
+    assert one.room() == 2

@@ -198,6 +198,20 @@ def test_bytes_in_process_are_bounded_for_the_whole_node() -> None:
     assert stage.node.window.in_process_bytes == 0
 
 
+def test_bytes_in_process_stay_bounded_while_clients_take_turns() -> None:
+    stage, clients = slow({"unfinished_bytes_max": 1 << 20}, publishers=20)
+    for client in clients:
+        client.send(*messages(4, 300_000))
+    commits_count = 0
+    while stage.node.window.in_process_bytes:
+        assert stage.node.window.in_process_bytes <= (1 << 20) + 300_000
+        commit(stage)
+        commits_count += 1
+    assert commits_count < 40
+    for client in clients:
+        assert acknowledged(client) == [1, 2, 3, 4]
+
+
 def test_a_window_below_one_lets_a_part_of_the_clients_have_a_packet_each() -> None:
     stage, clients = slow({"window_floor": 0.1}, publishers=20)
     clients[0].send(*messages(1))
