@@ -6,8 +6,9 @@
 - `world`     a scenario under one policy
 - `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`)
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
-              `listener`, serves in `packets`, and works turn by turn in a `loop`
+              `listener`, connects in `entrance`, serves in `packets`, works by turns in a `loop`
 - `machine`   where it lives: its `disk`, its sessions; `network` and `faults` around it
 - `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
               `counters`, populations, attempts, `latencies`
+- `invariants` what must hold at every instant; the first that does not ends the run
 """

@@ -9,30 +9,27 @@ A process that dies takes its connections and all that was not committed with it
 """
 
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.broker.housekeeping import JITTER
 from flowguard.broker.reactor import EVENTS_MAX, SLICE_CONNECTIONS
-from flowguard.flow import Arrival, Cluster, PressureRecord, Resumption
+from flowguard.flow import Cluster, PressureRecord
 from flowguard.flow.signals import TICK_S
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.protection import Protection
 from flowguard.node.timers import Wheel
-from flowguard.records import PutSession, StoreOp
-from flowguard.session.handshake import CONNECT_BYTES
 from simulations.connection import (
     CONNECTED,
     CONNECTING,
     ENDED,
     OPENED,
-    SERVED,
-    WAITING,
     Connection,
     Packet,
 )
+from simulations.counters import Counters
 from simulations.draws import random_for
+from simulations.entrance import Entrance
 from simulations.listener import Listener
 from simulations.loop import Loop
 from simulations.packets import Packets
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
     from simulations.machine import Machine
     from simulations.topics import Message
 
-SESSION_OP: Final = PutSession("", 0, None)
 ACCEPTOR_TURN_S: Final = 0.02
 """How long accepting goes on before anything else is looked at (design/overload.md 8)."""
 KEEP_ALIVE_GRACE: Final = 1.5
@@ -51,7 +47,7 @@ KEEP_ALIVE_GRACE: Final = 1.5
 
 @final
 class Broker:
-    """A life of the process on a `Machine`; implements `Reception` and `Work`."""
+    """A life of the process on a `Machine`; implements `Work`."""
 
     def __init__(self, machine: "Machine", incarnation: int) -> None:
         world = machine.world
@@ -72,31 +68,24 @@ class Broker:
         self.journal = Journal(
             ops_max=settings.journal_ops_max, bytes_max=settings.journal_bytes_max
         )
-        self.intake: Intake[Connection] = Intake(self.protection, self.journal, self)
         self.gate = self.protection.gate
-        self.loop = Loop(self.engine, self, self.protection.observer)
+        self.counters: Counters = machine.counters
+        self.loop: Loop = Loop(self.engine, self, self.protection.observer)
+        self.entrance = Entrance(self)
+        self.intake: Intake[Connection] = Intake(self.protection, self.journal, self.entrance)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
         self.runnable: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
-        self.waiting_count = 0
-        """Of them, those whose CONNECT waits for its outcome: what the gate should say, too."""
-        self.served_count = 0
-        """The same of those admitted and not answered."""
-        self.counters = machine.counters
-        self._random = random_for(
+        self.random = random_for(
             world.scenario.seed, f"{machine.name}, life {incarnation}: tick, hints, noise"
         )
         self.ready: deque[Connection | None] = deque()
         """As epoll has it: who became ready first is reported first; None is the listener."""
-        self._serving: deque[tuple[Connection, float]] = deque()
-        """Admitted, and since when; only where an acceptor goes first."""
         self._forwarded: deque[tuple[Message, int]] = deque()
         self.listener = Listener(self)
         self.packets = Packets(self)
         self.replays = Replays(self)
-        self._answers: list[tuple[Connection, float | None]] = []
-        """CONNACKs of this slice: None is success, else the hint of a refusal in seconds."""
         self._batch: Batch | None = None
         self._batch_since_s = 0.0
         self._batch_is_done = False
@@ -156,16 +145,18 @@ class Broker:
             self.ready
             or self.listener.is_ready
             or self.runnable
-            or self._serving
+            or self.entrance.is_serving
             or self._forwarded
             or self.intake.has_work
         )
 
     def turn(self, now_s: float) -> bool:
         """See `Work`."""
-        if self.plan.accepts_first:
-            return self._turn_of_acceptor(now_s)
-        return self._turn(now_s)
+        worked = self._turn_of_acceptor(now_s) if self.plan.accepts_first else self._turn(now_s)
+        invariants = self.world.invariants
+        if invariants is not None:
+            invariants.after_step(self)
+        return worked
 
     def _turn(self, now_s: float) -> bool:
         """See `Reactor._turn`."""
@@ -184,16 +175,12 @@ class Broker:
     def _turn_of_acceptor(self, now_s: float) -> bool:
         """Who knocks is heard before anybody is served; what is admitted is served one by one."""
         until_s = now_s + ACCEPTOR_TURN_S
-        worked = self.listener.is_ready or bool(self._serving)
+        worked = self.listener.is_ready or self.entrance.is_serving
         if self.listener.is_ready:
             self.listener.accept_until(until_s)
         worked |= self._turn(self.loop.clock_s)
-        serving, loop = self._serving, self.loop
-        while serving and loop.clock_s < until_s:
-            connection, since_s = serving.popleft()
-            if connection.state != ENDED:
-                self._claim(connection, since_s)
-        self._settle(loop.clock_s)
+        self.entrance.serve_until(until_s)
+        self._settle(self.loop.clock_s)
         return worked
 
     def _serve(self, slice_s: float) -> float:
@@ -228,21 +215,13 @@ class Broker:
     def _settle(self, slice_s: float) -> None:
         """End a slice: admit, ask for a commit, send."""
         self.intake.turn(slice_s)
-        if self._answers:
-            answers, self._answers = self._answers, []
-            sent_s = self.loop.clock_s
-            for connection, hint_s in answers:
-                if hint_s is None:
-                    self.counters.accepted_count += 1
-                    connection.population.accepted(connection, sent_s)
-                else:
-                    connection.population.refused(connection, sent_s, hint_s)
+        self.entrance.answer()
 
     def _read(self, connection: Connection, now_s: float) -> None:
         """What a socket has, once; the end of its stream comes after what was sent before."""
         state = connection.state
         if state == OPENED:
-            self.offer(connection, now_s)
+            self.entrance.offer(connection, now_s)
             if connection.ended_by_peer:
                 self._announce(connection)
         elif connection.ended_by_peer:
@@ -256,33 +235,14 @@ class Broker:
             if connection.inbound is not None:
                 self.packets.run(connection, now_s)
 
-    def offer(self, connection: Connection, now_s: float) -> None:
-        """Its CONNECT comes to the gate, which has an outcome at once, or lets it wait."""
-        connection.state = CONNECTING
-        self.intake.connect(connection, self._arrival(connection), now_s)
-        if connection.state == CONNECTING:
-            connection.state = WAITING
-            self.waiting_count += 1
-
-    def _arrival(self, connection: Connection) -> Arrival:
-        """What the gate wants to know of its CONNECT."""
-        client_id = connection.population.client_id(connection.client)
-        resumption = Resumption.NEW
-        if connection.population.is_durable:
-            resumption = self.machine.resumption(connection.population, connection.client)
-        return Arrival(client_id, CONNECT_BYTES + client_id.__sizeof__(), resumption)
-
-    def end(self, connection: Connection, now_s: float) -> None:
-        """See `ServerConnection.end`."""
-        if CONNECTING <= connection.state < CONNECTED:
-            self.counters.discarded_count += 1
-        self._end(connection, now_s)
-
-    def _end(self, connection: Connection, now_s: float) -> None:
+    def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
+        """See `ServerConnection.end`; `refused`: it is being answered."""
         state = connection.state
         if state == ENDED:
             return
-        self._leave_gate(connection)
+        if CONNECTING <= state < CONNECTED and not refused:
+            self.counters.discarded_count += 1
+        self.entrance.leave(connection)
         connection.state = ENDED
         self.connections.pop(connection, None)
         if state != CONNECTED:
@@ -293,66 +253,12 @@ class Broker:
         self.packets.forget(connection)
         connection.population.left(connection)
 
-    def _leave_gate(self, connection: Connection) -> None:
-        """It neither waits nor is served from now on."""
-        if connection.state == WAITING:
-            self.waiting_count -= 1
-        elif connection.state == SERVED:
-            self.served_count -= 1
-
-    # --- CONNECTs: see `Reception` -----------------------------------------------------------
-
-    def admit(self, connection: Connection, now_s: float) -> None:
-        """See `Node.admit`."""
-        self._leave_gate(connection)
-        connection.state = SERVED
-        self.served_count += 1
-        if self.plan.accepts_first:
-            self._serving.append((connection, now_s))
-        else:
-            self._claim(connection, now_s)
-
-    def _claim(self, connection: Connection, now_s: float) -> None:
-        """See `Node._claim`."""
-        self.spend(self.plan.connect_s)
-        ops: list[StoreOp] = [SESSION_OP] if connection.population.is_durable else []
-        self.journal.append(ops, partial(self._claimed, connection), now_s)
-
-    def _claimed(self, connection: Connection, now_s: float) -> None:
-        """See `Node._claimed`."""
-        if connection.state == ENDED:
-            connection.population.wasted_count += 1
-            return
-        self.gate.settle(connection, now_s)
-        self._leave_gate(connection)
-        connection.state = CONNECTED
+    def watch(self, connection: Connection, now_s: float) -> None:
+        """It is connected from now on, and may not be silent for too long."""
+        keep_alive_s = connection.population.keep_alive_s
         connection.last_received_s = now_s
-        population = connection.population
-        if population.is_durable:
-            self.machine.keep(population, connection.client)
-        if population.keep_alive_s:
-            self.wheel.watch(connection, now_s + KEEP_ALIVE_GRACE * population.keep_alive_s)
-        self._answers.append((connection, None))
-        self.replays.want(connection)
-
-    def turn_away(self, connection: Connection, now_s: float) -> None:
-        """See `Node.turn_away`."""
-        started_s = self.loop.clock_s
-        self.spend(self.plan.refuse_s)
-        self.counters.refusing_s += self.loop.clock_s - started_s
-        self.counters.refused_count += 1
-        hint_s = self.gate.retry_after_s(self._random.random())
-        self._end(connection, now_s)
-        self._answers.append((connection, hint_s))
-
-    def drop(self, connection: Connection, now_s: float) -> None:
-        """See `Node.drop`."""
-        self.end(connection, now_s)
-        connection.population.closed(connection, self.loop.clock_s)
-
-    def failed(self, connection: Connection, error: Exception, now_s: float) -> None:
-        """Nothing here may break."""
-        raise error
+        if keep_alive_s:
+            self.wheel.watch(connection, now_s + KEEP_ALIVE_GRACE * keep_alive_s)
 
     # --- tasks -------------------------------------------------------------------------------
 
@@ -369,6 +275,9 @@ class Broker:
             if journal.is_urgent or (self._ticked and not journal.is_empty):
                 self._commit()
             self._ticked = False
+        invariants = self.world.invariants
+        if invariants is not None:
+            invariants.after_step(self)
 
     def _commit(self) -> None:
         """See `Committer._work_once`."""
@@ -395,7 +304,7 @@ class Broker:
 
     def _next_tick(self) -> None:
         self.engine.at(
-            self.loop.clock_s + TICK_S * self._random.uniform(*JITTER), self._on_tick, None
+            self.loop.clock_s + TICK_S * self.random.uniform(*JITTER), self._on_tick, None
         )
 
     def _on_tick(self, _: None) -> None:
@@ -429,6 +338,9 @@ class Broker:
         if due_s > now_s:
             self.wheel.watch(connection, due_s)
             return
+        invariants = self.world.invariants
+        if invariants is not None:
+            invariants.on_keep_alive(self, connection)
         self.end(connection, now_s)
         connection.population.closed(connection, self.loop.clock_s)
 
@@ -470,5 +382,5 @@ class Broker:
         """Work that would take so long on a healthy machine."""
         factor = self.machine.slowness
         if self.plan.noise:
-            factor *= 1.0 + self.plan.noise * (2.0 * self._random.random() - 1.0)
+            factor *= 1.0 + self.plan.noise * (2.0 * self.random.random() - 1.0)
         self.loop.clock_s += cost_s * factor

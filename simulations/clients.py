@@ -46,14 +46,10 @@ class Population:
 
     def __init__(self, world: "World", name: str, plan: PopulationPlan) -> None:
         seed = world.scenario.seed
-        latency_s = world.scenario.network.latency_s
         engine = world.engine
         self.world = world
         self.name = name
         self.plan = plan
-        self.clients = plan.clients
-        self.is_durable = plan.durable
-        self.keep_alive_s = plan.keep_alive_s
         self.topic: Topic | None = None
         self.publishers: Publishers | None = None
         self.homes = bytearray(plan.clients)
@@ -87,11 +83,10 @@ class Population:
         self.subscribed_counts = [0] * world.scenario.nodes
         self.subscribed_version = 0
         self._failures = bytearray(plan.clients)
-        self._latency_s = latency_s
-        self._handshake_s = HANDSHAKE_LATENCIES * latency_s
+        self._latency_s = world.scenario.network.latency_s
+        self._handshake_s = HANDSHAKE_LATENCIES * self._latency_s
         self._retry = Retry(plan.retry, seed, name)
         self._starts = Draws(seed, f"{name}: start")
-        self._at = plan.at or range(world.scenario.nodes)
         self._nodes = Draws(seed, f"{name}: node")
         self._subscribed = bytearray(plan.clients)
         self._deadlines = Lane(engine, self._time_out, _is_answered)
@@ -100,6 +95,26 @@ class Population:
         self._arrivals = Lane(engine, self._attempt)
         self._silences = Lane(engine, self._on_silence, _is_gone)
         self._pings = Lane(engine, _ping)
+
+    @property
+    def clients(self) -> int:
+        """How many."""
+        return self.plan.clients
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether sessions outlive their connections."""
+        return self.plan.durable
+
+    @property
+    def keep_alive_s(self) -> float:
+        """See the plan."""
+        return self.plan.keep_alive_s
+
+    @property
+    def _at(self) -> Sequence[int]:
+        """The nodes that it knows."""
+        return self.plan.at or range(self.world.scenario.nodes)
 
     def start(self) -> None:
         """Everybody comes, each at its time."""

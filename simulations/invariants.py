@@ -1,6 +1,44 @@
-"""Invariants."""
+"""Invariants: what must hold at every instant of a run, looked at from outside (docs/overload.md).
+
+The model keeps its own books of what is in process and who waits; here they are compared with what
+flowguard's windows and gate say. Cheap comparisons follow every step of every loop, sums over all
+connections come once a virtual second and at the end. The first violation ends the run, and names
+the seed that shows it. What only flowguard's own policy promises is asked of no other.
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.broker.reactor import ACCEPTS_MAX
+from flowguard.config import PolicyName
+from flowguard.flow.policies import WITH_BUDGETS
+from flowguard.flow.signals import TICK_S
+from simulations.connection import CONNECTING, ENDED, SERVED, WAITING, Connection
+
+if TYPE_CHECKING:
+    from simulations.broker import Broker
+    from simulations.clients import Population
+    from simulations.world import World
+
+WINDOW: Final = "1 window"
+CONSERVATION: Final = "2 conservation"
+UNFINISHED_BYTES: Final = "3 unfinished bytes"
+KEEP_ALIVE: Final = "5 keep-alive"
+IDLE: Final = "10 no refusal when idle"
+ONE_OUTCOME: Final = "11 one outcome"
+REFUSAL_BUDGET: Final = "16 refusal budget"
+
+CALM_BELOW: Final = 0.8
+"""Pressure at which nobody is refused or paused."""
+CENSUS_S: Final = 1.0
+WITHIN_WINDOW_MAX: Final[frozenset[PolicyName]] = WITH_BUDGETS | {
+    "level-map",
+    "emqx-flag",
+    "flashmq-gate",
+    "vegas",
+    "gradient2",
+}
+"""The others have a window of their own, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +48,241 @@ class Violation:
     node: int | None
     """None: the whole world."""
     t_s: float
+    """Virtual time."""
     invariant: str
-    """Its number and name."""
+    """Its number and name in docs/overload.md."""
     detail: str
     """What was seen."""
+    policy: PolicyName
+    seed: int
+    """Shows it again."""
+
+    def __str__(self) -> str:
+        where = "" if self.node is None else f" at node {self.node}"
+        return (
+            f"invariant {self.invariant} violated{where} after {self.t_s:g} s: {self.detail} "
+            f"(policy {self.policy}, seed {self.seed})"
+        )
+
+
+@final
+class Invariants:
+    """Watches a world that has not begun, from now on."""
+
+    def __init__(self, world: "World") -> None:
+        assert not world.engine.now_s
+        settings = world.settings
+        topics = [p.topic for p in world.populations if p.topic is not None]
+        cost = world.machines[0].cost
+        self._world = world
+        self._is_flowguard = settings.policy == "flowguard"
+        is_bounded = settings.policy in WITHIN_WINDOW_MAX
+        self._window_max = float(settings.window_max) if is_bounded else float("inf")
+        self._payload_max = max((t.payload_bytes for t in topics), default=0)
+        costs = [cost.of(t.deliveries_max, t.payload_bytes) for t in topics]
+        self._cost_max = max(costs, default=1)
+        self._buffer_max = settings.connect_buffer_max
+        self._buffer_bytes_max = settings.connect_buffer_bytes_max
+        self._refusing = [_Refusing(settings.refusal_share) for _ in world.machines]
+        world.invariants = self
+        self._watch(CENSUS_S)
+
+    def _violate(self, broker: "Broker", invariant: str, detail: str) -> None:
+        self._world.violate(broker.node, invariant, detail)
+
+    # --- after every step of a loop ----------------------------------------------------------
+
+    def after_step(self, broker: "Broker") -> None:
+        """A turn, or the tasks between two of them."""
+        self._check_windows(broker)
+        self._check_gate(broker)
+        if self._is_flowguard:
+            detail = self._refusing[broker.node].after_step(broker)
+            if detail is not None:
+                self._violate(broker, REFUSAL_BUDGET, detail)
+
+    def _check_windows(self, broker: "Broker") -> None:
+        window, packets = broker.protection.window, broker.packets
+        granted, limit = broker.protection.grant.window, window.limit
+        if not (0.0 < granted <= self._window_max and 1 <= limit <= granted + 1.0):
+            self._violate(broker, WINDOW, f"granted {granted:g}, in force {limit}")
+        # Who has one unit less than its limit may begin one packet more, whatever that weighs.
+        if window.used_max >= limit + self._cost_max:
+            detail = f"a client had {window.used_max} units in process with a window of {limit}"
+            self._violate(broker, WINDOW, detail)
+        units, size_bytes = window.in_process, window.in_process_bytes
+        if units != packets.in_process_units or size_bytes != packets.in_process_bytes:
+            self._violate(
+                broker,
+                CONSERVATION,
+                f"windows have {units} units and {size_bytes} bytes in process, "
+                f"admitted and not done are {packets.in_process_units} and "
+                f"{packets.in_process_bytes}",
+            )
+        if size_bytes > window.bytes_max + len(window.busy) * self._payload_max:
+            detail = f"{size_bytes} bytes of {len(window.busy)} clients, budget {window.bytes_max}"
+            self._violate(broker, UNFINISHED_BYTES, detail)
+
+    def _check_gate(self, broker: "Broker") -> None:
+        gate, waiting = broker.gate, broker.entrance.waiting_count
+        served = broker.entrance.served_count
+        if gate.in_process != served:
+            detail = f"the gate has {gate.in_process} in process, {served} are served"
+            self._violate(broker, CONSERVATION, detail)
+        buffered = gate.buffered
+        # Who is superseded is out of the buffer, and dropped as soon as the gate is asked.
+        if buffered != waiting and (buffered > waiting or not gate.is_ready):
+            detail = f"the gate has {buffered} in its buffer, {waiting} wait for their outcome"
+            self._violate(broker, ONE_OUTCOME, detail)
+        if buffered and (
+            buffered > self._buffer_max or gate.buffered_bytes > self._buffer_bytes_max
+        ):
+            detail = f"the buffer has {buffered} CONNECTs of {gate.buffered_bytes} bytes"
+            self._violate(broker, ONE_OUTCOME, detail)
+
+    # --- what a broker is about to do --------------------------------------------------------
+
+    def may_decide(self, broker: "Broker", connection: Connection) -> bool:
+        """Its CONNECT has an outcome now: the first one, and its socket is open."""
+        if CONNECTING <= connection.state <= WAITING:
+            return True
+        what = "its socket was closed" if connection.state == ENDED else "it had one"
+        client_id = connection.population.client_id(connection.client)
+        self._violate(broker, ONE_OUTCOME, f"an outcome for {client_id} after {what}")
+        return False
+
+    def on_refusal(self, broker: "Broker", connection: Connection) -> None:
+        """It is answered with 137 now; where it waited before, the buffer was not empty."""
+        if connection.state == CONNECTING and self._buffer_max:
+            self._must_be_loaded(broker, "a CONNECT is refused")
+
+    def on_rest(self, broker: "Broker") -> None:
+        """Nobody is accepted until the next tick."""
+        self._must_be_loaded(broker, "sockets are not accepted")
+
+    def _must_be_loaded(self, broker: "Broker", what: str) -> None:
+        pressure = broker.protection.grant.pressure.value
+        if self._is_flowguard and pressure < CALM_BELOW and not broker.gate.buffered:
+            detail = f"{what} at a pressure of {pressure:.2f}, with an empty buffer"
+            self._violate(broker, IDLE, detail)
+
+    def on_keep_alive(self, broker: "Broker", connection: Connection) -> None:
+        """Its client was silent for too long, and is disconnected now."""
+        if not self._is_flowguard:
+            return  # Whose loop drowns reads too late.
+        inbound = connection.inbound
+        waiting_count = len(inbound.waiting) if inbound is not None else 0
+        if connection.is_ready or connection.pings or waiting_count:
+            client_id = connection.population.client_id(connection.client)
+            detail = (
+                f"{client_id} is disconnected as silent: {connection.pings} PINGREQ and "
+                f"{waiting_count} packets of it were not looked at"
+            )
+            self._violate(broker, KEEP_ALIVE, detail)
+
+    # --- sums over all connections -----------------------------------------------------------
+
+    def _watch(self, when_s: float) -> None:
+        self._world.engine.watch(when_s, self._on_time, when_s)
+
+    def _on_time(self, when_s: float) -> None:
+        self._take_census()
+        self._watch(when_s + CENSUS_S)
+
+    def at_end(self) -> None:
+        """The run is over."""
+        self._take_census()
+        for population in self._world.populations:
+            self._check_attempts(population)
+
+    def _take_census(self) -> None:
+        for machine in self._world.machines:
+            if machine.broker is not None:
+                self._count_packets(machine.broker)
+                self._count_connections(machine.broker)
+
+    def _count_packets(self, broker: "Broker") -> None:
+        window = broker.protection.window
+        units = sum(inflight.in_process for inflight in window.busy)
+        if units != window.in_process:
+            detail = f"{units} units in process in all windows, {window.in_process} at the node"
+            self._violate(broker, CONSERVATION, detail)
+        waiting = sum(len(c.inbound.waiting) for c in broker.connections if c.inbound is not None)
+        if waiting != broker.packets.waiting_count:
+            detail = f"{waiting} packets wait, {broker.packets.waiting_count} are counted"
+            self._violate(broker, CONSERVATION, detail)
+
+    def _count_connections(self, broker: "Broker") -> None:
+        served_count = 0
+        waiting: list[Connection] = []
+        for connection in broker.connections:
+            if connection.state == SERVED:
+                served_count += 1
+            elif connection.state == WAITING:
+                waiting.append(connection)
+        counted = (broker.entrance.served_count, broker.entrance.waiting_count)
+        if (served_count, len(waiting)) != counted:
+            detail = f"{served_count} served and {len(waiting)} wait, counted are {counted}"
+            self._violate(broker, CONSERVATION, detail)
+        clients = {(connection.population.name, connection.client) for connection in waiting}
+        if broker.gate.buffered > len(clients):
+            detail = f"{broker.gate.buffered} CONNECTs in the buffer, of {len(clients)} clients"
+            self._violate(broker, ONE_OUTCOME, detail)
+
+    def _check_attempts(self, population: "Population") -> None:
+        current = [c for c in population.connections if c is not None]
+        under_way = sum(connection.outcome is None for connection in current)
+        ended = sum(population.outcomes)
+        if ended + under_way != population.attempts_count:
+            self._world.violate(
+                None,
+                CONSERVATION,
+                f"{population.name}: {population.attempts_count} attempts, of which {ended} have "
+                f"ended and {under_way} are under way",
+            )
+
+
+@final
+class _Refusing:
+    """One node's work of accepting and refusing since its buffer was empty last: a leaky bucket.
+
+    It overflows where flowguard's own budget would, plus what may be under way when that is spent:
+    the sockets of one accept, and the refusals of those accepted before.
+    """
+
+    __slots__ = ("_at_s", "_bucket_s", "_debt_s", "_emptied_count", "_life", "_share", "_spent_s")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._life: Broker | None = None
+        self._emptied_count = 0
+        self._spent_s = 0.0
+        self._at_s = 0.0
+        self._debt_s = 0.0
+        self._bucket_s = 0.0
+
+    def after_step(self, broker: "Broker") -> str | None:
+        """What is wrong, if anything."""
+        clock_s, spent_s = broker.loop.clock_s, broker.counters.refusing_s
+        work_s, self._spent_s = spent_s - self._spent_s, spent_s
+        elapsed_s, self._at_s = clock_s - self._at_s, clock_s
+        if not broker.entrance.waiting_count:
+            self._life = None
+            return None
+        if broker is not self._life or broker.entrance.emptied_count != self._emptied_count:
+            self._life, self._emptied_count = broker, broker.entrance.emptied_count
+            self._debt_s = self._bucket_s = 0.0
+            return None
+        self._debt_s = max(0.0, self._debt_s - self._share * elapsed_s) + work_s
+        # A machine may become slower or faster meanwhile.
+        self._bucket_s = max(self._bucket_s, self._bucket_now_s(broker))
+        if self._debt_s <= self._bucket_s:
+            return None
+        over_s = self._debt_s - self._bucket_s
+        return f"accepting and refusing took {over_s:.4f} s more than {self._share:.0%}"
+
+    def _bucket_now_s(self, broker: "Broker") -> float:
+        plan = broker.plan
+        each_s = plan.accept_s + plan.tls_s + 2.0 * plan.refuse_s
+        slowness = broker.machine.slowness * (1.0 + plan.noise)
+        return self._share * TICK_S + ACCEPTS_MAX * each_s * slowness

@@ -88,7 +88,7 @@ class Listener:
                 if connection.ended_by_peer:
                     broker.end(connection, now_s)
                 else:
-                    broker.offer(connection, now_s)
+                    broker.entrance.offer(connection, now_s)
             gate.spent(loop.clock_s - now_s, now_s)
         self.is_ready = bool(backlog) and not self._rests
 
@@ -96,6 +96,9 @@ class Listener:
         """Not now; `sweep` listens again."""
         self._rests = True
         self.is_ready = False
+        invariants = self._broker.world.invariants
+        if invariants is not None:
+            invariants.on_rest(self._broker)
 
     def _accept_one(self, *, closes: bool) -> Connection:
         broker = self._broker

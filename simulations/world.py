@@ -15,7 +15,7 @@ from simulations.connection import Attempt
 from simulations.draws import random_for
 from simulations.engine import Engine
 from simulations.faults import Faults
-from simulations.invariants import Violation
+from simulations.invariants import Invariants, Violation
 from simulations.latencies import Latencies, sum_of
 from simulations.machine import Machine
 from simulations.network import Network
@@ -48,8 +48,10 @@ class World:
         self.ended_s: float | None = None
         """When it was over, if it is."""
         self._lateness = random_for(scenario.seed, "gossip")
+        self.invariants: Invariants | None = None
+        """Who looks whether they hold."""
         self.violation: Violation | None = None
-        """An invariant that did not hold, if somebody looked (`simulations.invariants`)."""
+        """The first that did not."""
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
@@ -107,12 +109,15 @@ class World:
         duration_s = self.scenario.duration_s
         if self.ended_s is None and self.engine.run(min(until_s, duration_s)):
             self.ended_s = duration_s if until_s >= duration_s else None
+        if self.ended_s is not None and self.invariants is not None:
+            self.invariants.at_end()
 
-    def violate(self, violation: Violation) -> None:
+    def violate(self, node: int | None, invariant: str, detail: str) -> None:
         """An invariant does not hold: the run ends with this event."""
         if self.violation is None:
-            self.violation = violation
-            self.ended_s = self.engine.now_s
+            now_s, policy, seed = self.engine.now_s, self.settings.policy, self.scenario.seed
+            self.violation = Violation(node, now_s, invariant, detail, policy, seed)
+            self.ended_s = now_s
             self.engine.stop()
 
     @property

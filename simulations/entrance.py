@@ -1,0 +1,161 @@
+"""Entrance: how a CONNECT comes in, from the gate to its CONNACK.
+
+`flowguard.node.node` without sessions: flowguard's gate decides, `NodePlan` says what serving and
+refusing cost.
+"""
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.flow import Arrival, Resumption
+from flowguard.records import PutSession, StoreOp
+from flowguard.session.handshake import CONNECT_BYTES
+from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
+
+if TYPE_CHECKING:
+    from simulations.broker import Broker
+
+SESSION_OP: Final = PutSession("", 0, None)
+
+
+@final
+class Entrance:
+    """One process's; implements `Reception`."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self.waiting_count = 0
+        """CONNECTs that wait for their outcome: what the gate should say, too."""
+        self.served_count = 0
+        """The same of those admitted and not answered."""
+        self.emptied_count = 0
+        """How often the last who waited was gone."""
+        self._broker = broker
+        self._machine = broker.machine
+        self._plan = broker.plan
+        self._world = broker.world
+        self._gate = broker.gate
+        self._loop = broker.loop
+        self._journal = broker.journal
+        self._counters = broker.counters
+        self._serving: deque[tuple[Connection, float]] = deque()
+        """Admitted, and since when; only where an acceptor goes first."""
+        self._answers: list[tuple[Connection, float | None]] = []
+        """CONNACKs of this slice: None is success, else the hint of a refusal in seconds."""
+
+    def offer(self, connection: Connection, now_s: float) -> None:
+        """Its CONNECT comes to the gate, which has an outcome at once, or lets it wait."""
+        connection.state = CONNECTING
+        self._broker.intake.connect(connection, self._arrival(connection), now_s)
+        if connection.state == CONNECTING:
+            connection.state = WAITING
+            self.waiting_count += 1
+
+    def _arrival(self, connection: Connection) -> Arrival:
+        """What the gate wants to know of its CONNECT."""
+        client_id = connection.population.client_id(connection.client)
+        resumption = Resumption.NEW
+        if connection.population.is_durable:
+            resumption = self._machine.resumption(connection.population, connection.client)
+        return Arrival(client_id, CONNECT_BYTES + client_id.__sizeof__(), resumption)
+
+    def leave(self, connection: Connection) -> None:
+        """It ends, or is connected: it neither waits nor is served from now on."""
+        if connection.state == WAITING:
+            self.waiting_count -= 1
+            self.emptied_count += not self.waiting_count
+        elif connection.state == SERVED:
+            self.served_count -= 1
+
+    def answer(self) -> None:
+        """Send the CONNACKs of this slice."""
+        if not self._answers:
+            return
+        answers, self._answers = self._answers, []
+        sent_s = self._loop.clock_s
+        for connection, hint_s in answers:
+            if hint_s is None:
+                self._counters.accepted_count += 1
+                connection.population.accepted(connection, sent_s)
+            else:
+                connection.population.refused(connection, sent_s, hint_s)
+
+    # --- serving -----------------------------------------------------------------------------
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether an acceptor left somebody to be served."""
+        return bool(self._serving)
+
+    def serve_until(self, until_s: float) -> None:
+        """Those whom an acceptor left, one by one."""
+        serving, loop = self._serving, self._loop
+        while serving and loop.clock_s < until_s:
+            connection, since_s = serving.popleft()
+            if connection.state != ENDED:
+                self._claim(connection, since_s)
+
+    def _claim(self, connection: Connection, now_s: float) -> None:
+        """See `Node._claim`."""
+        self._broker.spend(self._plan.connect_s)
+        ops: list[StoreOp] = [SESSION_OP] if connection.population.is_durable else []
+        self._journal.append(ops, partial(self._claimed, connection), now_s)
+
+    def _claimed(self, connection: Connection, now_s: float) -> None:
+        """See `Node._claimed`."""
+        if connection.state == ENDED:
+            connection.population.wasted_count += 1
+            return
+        self._gate.settle(connection, now_s)
+        self.leave(connection)
+        connection.state = CONNECTED
+        population = connection.population
+        if population.is_durable:
+            self._machine.keep(population, connection.client)
+        self._broker.watch(connection, now_s)
+        self._answers.append((connection, None))
+        self._broker.replays.want(connection)
+
+    # --- what the gate decides: see `Reception` ----------------------------------------------
+
+    def admit(self, connection: Connection, now_s: float) -> None:
+        """See `Node.admit`."""
+        if not self._may_decide(connection):
+            return
+        self.leave(connection)
+        connection.state = SERVED
+        self.served_count += 1
+        if self._plan.accepts_first:
+            self._serving.append((connection, now_s))
+        else:
+            self._claim(connection, now_s)
+
+    def turn_away(self, connection: Connection, now_s: float) -> None:
+        """See `Node.turn_away`."""
+        if not self._may_decide(connection):
+            return
+        broker, invariants = self._broker, self._world.invariants
+        if invariants is not None:
+            invariants.on_refusal(broker, connection)
+        started_s = self._loop.clock_s
+        broker.spend(self._plan.refuse_s)
+        self._counters.refusing_s += self._loop.clock_s - started_s
+        self._counters.refused_count += 1
+        hint_s = self._gate.retry_after_s(broker.random.random())
+        broker.end(connection, now_s, refused=True)
+        self._answers.append((connection, hint_s))
+
+    def drop(self, connection: Connection, now_s: float) -> None:
+        """See `Node.drop`."""
+        if not self._may_decide(connection):
+            return
+        self._broker.end(connection, now_s)
+        connection.population.closed(connection, self._loop.clock_s)
+
+    def failed(self, connection: Connection, error: Exception, now_s: float) -> None:
+        """Nothing here may break."""
+        raise error
+
+    def _may_decide(self, connection: Connection) -> bool:
+        invariants = self._world.invariants
+        return invariants is None or invariants.may_decide(self._broker, connection)
