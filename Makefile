@@ -13,7 +13,7 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo test torture check spec bench bench-store bench-overload scoreboard lint compile
+.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -37,6 +37,9 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, und
 test: $(DEV)  ## the tests; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
 	@$(PY) -m pytest $(ARGS)
+
+simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flash_crowd"; without: which there are)
+	@$(PY) -m flowguard simulate $(if $(ARGS),$(ARGS),--list)
 
 torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,000 messages (ARGS="--kills 500 --seed 1")
 	@$(PY) -m tests.torture $(ARGS)

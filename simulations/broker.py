@@ -77,6 +77,8 @@ class Broker:
         self.runnable: list[Connection] = []
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
+        self.connected_count = 0
+        """Of those, the ones that are connected."""
         self.random = random_for(
             world.scenario.seed, f"{machine.name}, life {incarnation}: tick, hints, noise"
         )
@@ -248,6 +250,7 @@ class Broker:
         if state != CONNECTED:
             self.gate.settle(connection, now_s)
             return
+        self.connected_count -= 1
         self.wheel.forget(connection)
         self.intake.left(connection)
         self.packets.forget(connection)
@@ -256,6 +259,7 @@ class Broker:
     def watch(self, connection: Connection, now_s: float) -> None:
         """It is connected from now on, and may not be silent for too long."""
         keep_alive_s = connection.population.keep_alive_s
+        self.connected_count += 1
         connection.last_received_s = now_s
         if keep_alive_s:
             self.wheel.watch(connection, now_s + KEEP_ALIVE_GRACE * keep_alive_s)
@@ -354,6 +358,7 @@ class Broker:
         return (
             plan.process_bytes
             + plan.connection_bytes * len(self.connections)
+            + plan.connecting_bytes * (len(self.connections) - self.connected_count)
             + plan.packet_bytes * packets
             + self.gate.buffered_bytes
             + self.journal.size_bytes

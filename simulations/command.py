@@ -20,6 +20,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow.policies import POLICIES
 from simulations.complaints import nearest
 from simulations.loading import Loaded, change, load, names, parameters
+from simulations.reference import keys_toml
 from simulations.run import Summary, run
 from simulations.view import screen
 from simulations.world import World
@@ -49,12 +50,18 @@ def simulate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary for programs.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="Explain the scenarios.")] = False,
+    show_keys: Annotated[
+        bool, typer.Option("--keys", help="Explain the keys of a scenario file.")
+    ] = False,
 ) -> None:
     """Replay a crowd in virtual time against flowguard's real controllers, and others'."""
     console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
     try:
         if show_list:
             _explain(console)
+            return
+        if show_keys:
+            sys.stdout.write(keys_toml())
             return
         if scenario is None:
             raise ConfigError("which SCENARIO? flowguard simulate --list explains them")

@@ -57,6 +57,8 @@ class NodePlan(_Part):
     """What it holds without clients, bytes."""
     connection_bytes: int = Field(2 * KIB, ge=0)
     """What a connection takes, bytes."""
+    connecting_bytes: int = Field(0, ge=0)
+    """What it takes besides until it is connected: buffers, TLS, authentication; bytes."""
     packet_bytes: int = Field(KIB, ge=0)
     """What a packet takes besides its payload while it waits or is in process, bytes."""
 
@@ -183,8 +185,9 @@ class Fault(_Part):
     kind: Literal["node_down", "pause", "link_cut", "slow_cpu", "slow_store", "store_stop"]
     """`node_down` ends the process, `pause` only stops it until `until_s`."""
     at_s: NotNegative
+    """When it begins, seconds."""
     until_s: Positive | None = None
-    """Absent: never, seconds."""
+    """When it is over; absent: never, seconds."""
     node: int = Field(0, ge=0)
     """Which node, from 0."""
     peer: int | None = Field(None, ge=0)

@@ -10,6 +10,8 @@ from simulations.scenario import (
     Scenario,
 )
 
+CONNECTING = 20
+"""So many times the memory of a connection that is idle takes one that is coming in."""
 DEAD_AT_S = 60.0
 """After all are connected."""
 DEAD_S = 120.0
@@ -21,9 +23,9 @@ def scenario(
     load: float = 0.6,
     second_after_s: float = 0.0,
     connects_per_s: float = 667.0,
-    messages_per_s: float = 500.0,
+    messages_per_s: float = 200.0,
     connection_kib: int = 2,
-    memory_max_mib: int = 768,
+    memory_max_mib: int = 640,
 ) -> Scenario:
     """`second_after_s`: so long after the first node a second one is killed; 0: none is.
 
@@ -43,17 +45,22 @@ def scenario(
         title=f"one of {nodes} nodes dies, {clients // nodes:,} clients fall on the others",
         description=(
             f"Every node is busy to {load:.0%} with messages. One dies for two minutes: its "
-            "clients come to the others, which have to serve their messages as well. A node that "
-            "takes everybody at once runs out of memory and hands its own clients on. Look at: "
+            "clients come to the others, which have to serve their messages as well. Acceptors "
+            "take in whoever comes; a node that admits them all at once runs out of memory, and "
+            "hands its own clients on to the next. Look at: "
             "nodes died, 99 % back after, messages in time. second_after_s=20 kills a second one, "
             "--nodes 18 is the same in a large cluster."
         ),
         nodes=nodes,
         duration_s=kill_s + DEAD_S + 60.0,
         node=NodePlan(
-            connect_s=1.0 / connects_per_s,
+            accept_s=0.05 / connects_per_s,
+            refuse_s=0.02 / connects_per_s,
+            connect_s=0.95 / connects_per_s,
+            accepts_first=True,
             publish_s=1.0 / messages_per_s,
             connection_bytes=connection_kib * KIB,
+            connecting_bytes=CONNECTING * connection_kib * KIB,
             memory_max_bytes=memory_max_mib * MIB,
             restart_s=30.0,
         ),

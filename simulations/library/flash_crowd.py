@@ -18,8 +18,12 @@ def scenario(
     connects_per_s: float = 667.0,
     retry: Literal["backoff", "fixed", "hints"] = "backoff",
     refuse_cost: float = 0.07,
+    acceptors: bool = True,
 ) -> Scenario:
-    """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal."""
+    """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal.
+
+    `acceptors`: threads of their own accept, as in the broker of the published test.
+    """
     service_s = 1.0 / connects_per_s
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)
     return Scenario(
@@ -34,7 +38,12 @@ def scenario(
         nodes=nodes,
         duration_s=600.0,
         ends_when_connected=True,
-        node=NodePlan(accept_s=accept_s, refuse_s=REFUSE_S, connect_s=service_s - accept_s),
+        node=NodePlan(
+            accept_s=accept_s,
+            refuse_s=REFUSE_S,
+            connect_s=service_s - accept_s,
+            accepts_first=acceptors,
+        ),
         network=NetworkPlan(replicas=2 if nodes > 1 else 1),
         populations={"crowd": PopulationPlan(clients=clients, retry=RETRIES[retry])},
     )
