@@ -149,7 +149,7 @@ class SessionSettings(_Settings):
     inflight_max: int = Field(1_000, ge=1, le=32_000)
     """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
     queue_messages_max: int = Field(10_000, ge=1)
-    """QoS 1 and 2 messages waiting for a client, messages."""
+    """QoS 1 and 2 messages waiting for a client or a shared subscription, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
     """The same, bytes."""
     queue_policy: Literal["drop-new", "drop-oldest", "block"] = "drop-new"

@@ -25,6 +25,15 @@ def packet_id_of(pos: int, qos: int) -> int:
     return 1 + pos % QOS_1_IDS if qos == 1 else QOS_2_IDS + pos % QOS_2_IDS
 
 
+GROUP_PREFIX: Final = "\0"
+"""Before the filter of a shared subscription: the `client_id` of its queue, which no client has."""
+
+
+def is_group(client_id: str) -> bool:
+    """Whether a name in the store is that of a shared subscription's queue."""
+    return client_id.startswith(GROUP_PREFIX)
+
+
 class Durability(IntEnum):
     """What "committed" means (design/storage.md 8.3)."""
 

@@ -35,6 +35,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
     Will,
 )
+from flowguard.records import QOS_1_IDS
 from flowguard.types import (
     MQTT_5,
     NO_PROPERTIES,
@@ -442,3 +443,16 @@ class Peer:
             isinstance(packet, Connack) and packet.reason_code for packet in self.wire.inbox
         )
         assert refused or not self.wire.is_closed, "the server ended a connection without reason"
+
+
+class Member(Peer):
+    """A client that has shared subscriptions only.
+
+    What it has not acknowledged at QoS 1 when its connection ends may go to another member (4.8.2):
+    the exchange is over, and its identifier stands for nothing. A receiver keeps no state of QoS 1
+    (4.1).
+    """
+
+    def _leave(self) -> None:
+        super()._leave()
+        self.in_use = {each: payload for each, payload in self.in_use.items() if each > QOS_1_IDS}

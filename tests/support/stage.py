@@ -191,6 +191,14 @@ class Stage:
         self.hold_fetches = False
         self.settle()
 
+    def finish_commit(self) -> None:
+        """The slow store has finished one batch, if there was one."""
+        batch, self.held = self.held, None
+        if batch is not None:
+            self.store.commit(batch.ops)
+            self.node.committed(batch, self.now_s, 0.0)
+            self.settle()
+
     def release_commits(self) -> None:
         """The slow store has finished."""
         self.hold_commits = False
@@ -233,7 +241,8 @@ class Client:
                 self._decoder.feed(data)
                 while (packet := self._decoder.next()) is not None:
                     self.inbox.append(packet)
-            outbound.pump(self.stage.now_s)
+            if outbound.has_more:
+                outbound.pump(self.stage.now_s)
             if not outbound.outbox:
                 break
         outbound.dirty = False

@@ -21,6 +21,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 TOPICS = ["t/0", "t/1", "t/2"]
 EVERYTHING = {"t/#": 2, "w/#": 2}
 SHARED = {"$share/g/t/#": 2}
+LENT = {"$share/h/t/#": 1}
 
 
 def settings(random: Random) -> dict[str, dict[str, Any]]:
@@ -36,7 +37,7 @@ def cast(port: int, selector: BaseSelector, ledger: Ledger, random: Random) -> l
         version = MQTT_5 if client_id.endswith("5") else MQTT_311
         return client_id, version, Line(port, selector), ledger, Random(random.random())
 
-    group = Account("group g", shared=True)
+    group, lent = Account("group g", shared=True), Account("group h", shared=True)
     return [
         Publisher(*given("p5"), topics=TOPICS),
         Publisher(*given("p4"), topics=TOPICS),
@@ -50,6 +51,8 @@ def cast(port: int, selector: BaseSelector, ledger: Ledger, random: Random) -> l
         Subscriber(*given("sleeper4"), filters=EVERYTHING, sleeps=True),
         Subscriber(*given("member5"), filters=SHARED, account=group),
         Subscriber(*given("member4"), filters=SHARED, account=group, sleeps=True),
+        Subscriber(*given("lent5"), filters=LENT, account=lent, laziness=0.5, receive_maximum=20),
+        Subscriber(*given("lent4"), filters=LENT, account=lent, sleeps=True),
         Visitor(*given("visitor5"), filter="t/0"),
         Visitor(*given("visitor4"), filter="t/1"),
         Mortal(*given("mortal5"), topic="w/5", qos=2),

@@ -9,7 +9,7 @@ from random import Random
 
 from flowguard.codec.packets import Will
 from flowguard.types import MQTT_5, SESSION_NEVER_EXPIRES, Publish
-from tests.support.peer import Peer
+from tests.support.peer import Member, Peer
 from tests.torture.ledger import Account, Ledger, Message, message_of, payload_of
 from tests.torture.wire import Line
 
@@ -33,11 +33,12 @@ class Player:
         *,
         expiry_s: int = SESSION_NEVER_EXPIRES,
         receive_maximum: int = 65_535,
+        peer: type[Peer] = Peer,
     ) -> None:
         self.line = line
         self.ledger = ledger
         self.random = random
-        self.peer = Peer(
+        self.peer = peer(
             line,
             client_id,
             version,
@@ -132,8 +133,10 @@ class Subscriber(Player):
     ) -> None:
         """`filters` with the QoS asked for; `laziness`: turns without acknowledgements, 0 to 1;
         `sleeps`: away for whole lives of brokers."""
-        super().__init__(*given, receive_maximum=receive_maximum)  # type: ignore[arg-type]
-        self.ledger.watch(self.peer, account or Account(self.peer.client_id))
+        account = account or Account(str(given[0]))
+        peer = Member if account.shared else Peer
+        super().__init__(*given, receive_maximum=receive_maximum, peer=peer)  # type: ignore[arg-type]
+        self.ledger.watch(self.peer, account)
         self._filters = filters
         self._laziness = laziness
         self._sleeps = sleeps

@@ -1,8 +1,9 @@
 """Dead letters: messages that expired in a durable session, published again.
 
 Under `session.dead_letter_topic`, "/" and their own topic, as they came but for the expiry, with
-user properties that say who did not get them and why. The old message is settled in the commit that
-appends the dead letter to its queues: it is never lost between the two, nor there twice.
+user properties that say who did not get them (a client, or the filter of a shared subscription) and
+why. The old message is settled in the commit that appends the dead letter to its queues: it is
+never lost between the two, nor there twice.
 """
 
 from collections import deque
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.flow import Reason
 from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
-from flowguard.records import Settle
+from flowguard.records import GROUP_PREFIX, Settle
 from flowguard.types import Publish
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class DeadLetters:
             topic_alias=None,
             user_properties=(
                 *received.user_properties,
-                ("dead-letter-client", settle.client_id),
+                ("dead-letter-client", settle.client_id.removeprefix(GROUP_PREFIX)),
                 ("dead-letter-reason", str(Reason.MESSAGE_EXPIRED)),
             ),
         )

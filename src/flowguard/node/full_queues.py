@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
 
 Queue = Session | Shared
-"""Of a client, or the queues of all members of a shared subscription: one with room is enough."""
+"""Of a client, or of a shared subscription.
+
+Where that has none of its own, it is the queues of all its members: one with room is enough.
+"""
 
 
 @final
@@ -94,6 +97,9 @@ class FullQueues:
     def _lacks_room(self, queue: Queue, size_bytes: int, now_s: float) -> bool:
         if isinstance(queue, Session):
             return queue.lacks_room(size_bytes, self._host, now_s)
+        shared_queue = self._router.queues.of(queue)
+        if shared_queue is not None:
+            return shared_queue.lacks_room(size_bytes, self._host, now_s)
         members = queue.members()
         for session, options in members:
             if not options.qos or not session.lacks_room(size_bytes, self._host, now_s):

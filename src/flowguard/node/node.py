@@ -90,7 +90,7 @@ class Node:
         self.dirty: list[ServerConnection] = []
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
-        self.router = Router(self, self.journal, self.hooks)
+        self.router = Router(self, self.journal, self.hooks, self.queue_budget)
         # The hot one of the host's calls goes to the router without a hop.
         self.publish = self.router.publish
         self.full_queues = FullQueues(self, self.router)
@@ -308,7 +308,7 @@ class Node:
         if connection.keep_alive_s:
             self.wheel.watch(connection, now_s + connection.keep_alive_s)
         if answer.present:
-            self.router.wake(session)
+            self.router.queues.connected(session)
         connection.outbound.resume(now_s)
 
     def _unused_id(self) -> str:
@@ -387,8 +387,8 @@ class Node:
 
     def fetched(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> None:
         """The store has answered: on with that backlog."""
-        if not fetch.session.ended:
-            fetch.session.fetched(fetch, entries, self, now_s)
+        if not fetch.owner.ended:
+            fetch.owner.fetched(fetch, entries, self, now_s)
 
     def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
         self.journal.append([], done, now_s)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Cost, Reason
+from flowguard.flow import Budget, Cost, Reason
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
+from flowguard.node.shared_queue import granted
+from flowguard.node.shared_queues import SharedQueues
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -24,9 +26,10 @@ from flowguard.records import (
     Settle,
     StoreOp,
 )
-from flowguard.routing import RetainedMessages, RetainOutcome, parse_shared
+from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS
 from flowguard.session.inbound import Inbound
+from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 SUCCESS: Final = ReasonCode.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = ReasonCode.NO_MATCHING_SUBSCRIBERS
 
-Target = tuple[Session, int, Delivery]
+Target = tuple[QueueOwner, int, Delivery]
 """Who gets a message, at which position; position 0: QoS 0, never queued."""
 
 
@@ -63,14 +66,15 @@ class InProcess:
 class Router:
     """Takes messages in and gives them to the sessions that want them."""
 
-    __slots__ = ("_hooks", "_host", "_journal", "cost", "plans", "retained", "table")
+    __slots__ = ("_hooks", "_host", "_journal", "cost", "plans", "queues", "retained", "table")
 
-    def __init__(self, host: "Host", journal: Journal, hooks: Hooks) -> None:
+    def __init__(self, host: "Host", journal: Journal, hooks: Hooks, queue_budget: Budget) -> None:
         limits = host.settings
         self._host = host
         self._journal = journal
         self._hooks = hooks
         self.table: Table = Table()
+        self.queues = SharedQueues(host, self.table, journal, queue_budget)
         self.cost = Cost(limits.flow)
         self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
         self.retained = RetainedMessages(
@@ -155,14 +159,6 @@ class Router:
         """Whether the authorizer, if there is one, lets the client publish to `topic`."""
         authorizer = self._hooks.authorizer
         return authorizer is None or authorizer.may_publish(session.client_id, topic)
-
-    def wake(self, session: Session) -> None:
-        """The client of `session` is back: its shared groups may choose it again."""
-        for filter in session.subscriptions:
-            key = parse_shared(filter) if filter.startswith("$share/") else None
-            group = self.table.group(*key) if key is not None else None
-            if group is not None:
-                group.wake(session)
 
     def refusal(self, client_id: str, topic: str) -> ReasonCode | None:
         """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
@@ -273,11 +269,11 @@ class Router:
 
     def deliver_to(self, targets: list[Target], now_s: float) -> None:
         """Give a message to targets whose positions are taken already."""
-        for session, pos, delivery in targets:
+        for owner, pos, delivery in targets:
             if pos:
-                session.offer(pos, delivery, self._host, now_s)
-            elif session.outbound is not None:
-                session.outbound.send_qos_0(delivery, now_s)
+                owner.offer(pos, delivery, self._host, now_s)
+            elif owner.outbound is not None:
+                owner.outbound.send_qos_0(delivery, now_s)
 
     def _targets(
         self, plan: Plan, message: Publish, origin: Session | None, now_s: float
@@ -310,35 +306,36 @@ class Router:
         return targets
 
     def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
-        """One member of each shared group [MQTT-4.8.2-4]."""
+        """The queue of each shared group, or where there is none one of its members."""
         targets: list[Target] = []
+        expires_at_s = _expires_at_s(message, now_s)
         for group in groups:
-            chosen = group.pick(_rank_qos_0 if message.qos == 0 else _rank)
+            queue = self.queues.of(group)
+            if queue is not None and message.qos:
+                delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
+                self._target(targets, queue, delivery, now_s)
+                continue
+            chosen = group.pick(_rank if message.qos else _rank_qos_0)
             if chosen is None:
                 self._host.counters.drop(Reason.OFFLINE_QOS_0)
-                continue
-            session, options = chosen
-            qos = min(message.qos, options.qos)
-            identifiers = (options.identifier,) if options.identifier else ()
-            retain = message.retain and options.retain_as_published
-            expires_at_s = _expires_at_s(message, now_s)
-            delivery = Delivery(message, qos, retain, identifiers, expires_at_s)
-            self._target(targets, session, delivery, now_s)
+            else:
+                delivery = granted(message, chosen[1], expires_at_s)
+                self._target(targets, chosen[0], delivery, now_s)
         return targets
 
     def _target(
-        self, targets: list[Target], session: Session, delivery: Delivery, now_s: float
+        self, targets: list[Target], owner: QueueOwner, delivery: Delivery, now_s: float
     ) -> None:
-        """A place in the queue of `session`, if there is one: what goes on has been counted."""
+        """A place in the queue of `owner`, if there is one: what goes on has been counted."""
         if not delivery.qos:
-            targets.append((session, 0, delivery))
+            targets.append((owner, 0, delivery))
             return
-        if session.durable or self._host.blocks:
-            reason = session.admit(delivery.size_bytes, self._host, now_s)
+        if owner.durable or self._host.blocks:
+            reason = owner.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
                 self._host.counters.drop(reason)
                 return
-        targets.append((session, session.reserve(), delivery))
+        targets.append((owner, owner.reserve(), delivery))
 
 
 def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
@@ -349,9 +346,9 @@ def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s:
 
 def _appends(targets: list[Target]) -> list[StoreOp]:
     return [
-        Append(session.client_id, pos, delivery)
-        for session, pos, delivery in targets
-        if pos and session.durable
+        Append(owner.client_id, pos, delivery)
+        for owner, pos, delivery in targets
+        if pos and owner.durable
     ]
 
 

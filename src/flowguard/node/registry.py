@@ -35,13 +35,23 @@ FETCH_LIMIT = 1_000
 class Registry:
     """All sessions by client id, connected or not."""
 
-    __slots__ = ("_armed", "_budget", "_host", "_journal", "_router", "_timers", "sessions")
+    __slots__ = (
+        "_armed",
+        "_budget",
+        "_host",
+        "_journal",
+        "_queues",
+        "_router",
+        "_timers",
+        "sessions",
+    )
 
     def __init__(
         self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: Budget
     ) -> None:
         self._host = host
         self._router = router
+        self._queues = router.queues
         self._journal = journal
         self._timers = timers
         self._budget = budget
@@ -96,6 +106,8 @@ class Registry:
 
     def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
         """The connection of `session` is over: owe its will, start its expiry."""
+        if session.membership is not None:
+            session.membership.leave(session, self._host, now_s)
         if not with_will:
             self._drop_will(session)
         expiry_s = session.expiry_interval_s
@@ -121,7 +133,8 @@ class Registry:
         session.ended = True
         self._disarm(session)
         for filter in session.subscriptions:
-            self._router.table.unsubscribe(filter, session)
+            for op in self._queues.unsubscribe(filter, session):
+                self._journal.note(op)
         session.queue.clear()
         for packet_id, delivery in session.inflight.items():
             self._host.inflight.settle(session, packet_id, delivery)
@@ -179,7 +192,9 @@ class Registry:
         for message, expires_at_s in store.retained():
             self._router.retained.put(message, expires_at_s)
         for record in store.sessions():
-            self._recover_session(record, store, now_s)
+            if not self._queues.stored(record):
+                self._recover_session(record, store, now_s)
+        self._queues.recovered(store)
         for session in list(self.sessions.values()):
             # As if the connection had ended now; wills need every subscriber to be there.
             if session.will is not None:
@@ -197,7 +212,8 @@ class Registry:
             session.inbound_ids = dict.fromkeys(record.inbound_ids, True)
         for filter, options in record.subscriptions.items():
             session.subscriptions[filter] = options
-            self._router.table.subscribe(filter, session, options)
+            for op in self._queues.subscribe(filter, session, options)[1]:
+                self._journal.note(op)
         self._charge_restored(session)
         self._recover_queue(session, record, store)
         ends_at_s = record.ends_at_s
@@ -225,8 +241,7 @@ class Registry:
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
         session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
         if not self._host.spills:
-            while (fetch := session.queue.fetch(session)) is not None:
-                session.queue.fetched(fetch, fetch.entries(store))
+            session.load(store, self._host)
 
     def _charge_restored(self, session: Session) -> None:
         size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)

@@ -44,7 +44,8 @@ class Subscriber:
             if refused is not None:
                 codes.append(refused)
                 continue
-            is_new = self._router.table.subscribe(filter, session, options)
+            is_new, more = self._router.queues.subscribe(filter, session, options)
+            ops += more
             session.subscriptions[filter] = options
             codes.append(options.qos)
             if session.durable:
@@ -60,6 +61,8 @@ class Subscriber:
                 for filter, options in replays:
                     if filter in session.subscriptions:
                         outbound.replay(filter, self._retained(filter, options, now_s))
+                if session.membership is not None:
+                    session.membership.tell(session, outbound, now_s)
 
         size_bytes = sum(len(filter) for filter, _ in packet.filters)
         self._when_durable(inbound, size_bytes, ops, done, now_s)
@@ -74,7 +77,7 @@ class Subscriber:
                 codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
                 continue
             session.charge_state(-subscription_bytes(filter), self._host)
-            self._router.table.unsubscribe(filter, session)
+            ops += self._router.queues.unsubscribe(filter, session)
             if session.outbound is not None:
                 session.outbound.stop_replay(filter)
             codes.append(ReasonCode.SUCCESS)

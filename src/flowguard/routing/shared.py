@@ -12,6 +12,9 @@ Only while no hopeful member is left do messages go to parked ones, the best of 
 `PROBES_MAX`, or the first beyond them that can take it at all. A larger group can have an online
 member beyond those: `wake` it when it connects.
 
+Where a group has a queue of its own (`flowguard.node.shared_queue`), `first`, `turn` and `park` are
+the same without parked members: they are woken when they have room.
+
 What the standard decides elsewhere: a QoS 2 message stays with the member that has it
 ([MQTT-4.8.2-4], [MQTT-4.8.2-5]), and one refused by a member is not tried again
 ([MQTT-4.8.2-6]); both are the session's to keep.
@@ -79,15 +82,31 @@ class SharedGroup(Generic[S, V]):
         calls always give the same answers: no chance is involved.
         """
         self._probe_beside(ready)
-        asked = len(self._hopeful)
-        while asked:
+        chosen = self.first(ready)
+        if chosen is None:
+            return self._pick_parked(ready)
+        self.turn(chosen[0])
+        return chosen
+
+    def first(self, ready: Callable[[S], int]) -> tuple[S, V] | None:
+        """The hopeful member whose turn it is, and it stays so until `turn`; None: nobody is fit.
+
+        For who wakes a member that has become fit: parked ones are not asked.
+        """
+        while self._hopeful:
             member = next(iter(self._hopeful))
             if ready(member) == 0:
-                self._hopeful.move_to_end(member)
                 return member, self._hopeful[member]
-            self._parked[member] = self._hopeful.pop(member)
-            asked -= 1
-        return self._pick_parked(ready)
+            self.park(member)
+        return None
+
+    def turn(self, member: S) -> None:
+        """A hopeful member has had its turn. O(1)."""
+        self._hopeful.move_to_end(member)
+
+    def park(self, member: S) -> None:
+        """A hopeful member was not fit after all. O(1)."""
+        self._parked[member] = self._hopeful.pop(member)
 
     def _probe_beside(self, ready: Callable[[S], int]) -> None:
         if not self._hopeful:

@@ -1,8 +1,8 @@
-"""Backlog: the QoS 1 and 2 messages that wait for one client, oldest first.
+"""Backlog: the QoS 1 and 2 messages that wait for one client, or one group, oldest first.
 
 Bounded in messages and bytes, wherever they are. The first of them are here, in memory, which a
 node-wide budget bounds; where the store is on disk, the rest is only there (`away`) and is fetched
-page by page when its turn comes. Nobody's backlog is in memory while its client is not connected.
+page by page when its turn comes. No client's backlog is in memory while it is not connected.
 
 A message that goes through the store is counted before it goes (`reserve`), so that what has a
 place when it is accepted still has one when its commit is done.
@@ -12,7 +12,9 @@ those away page by page (`look`). Nobody searches before the earliest of them ca
 leave gaps, which a page shows only once they are durable: until then none is asked for (`gaps`).
 """
 
+from bisect import bisect_left
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Budget, Reason
@@ -20,12 +22,12 @@ from flowguard.records import NEVER_S, Delivery, QueueEntry
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
-    from flowguard.session.session import Session
+    from flowguard.session.owner import QueueOwner
 
 # Not final: tests have smaller ones, and the compiled code should look at them.
 HERE_MAX = 1_000
 HERE_BYTES_MAX = 1024 * 1024
-"""In memory of one client, where there is a disk; one message more is always possible."""
+"""In memory of one backlog, where there is a disk; one message more is always possible."""
 PAGE_MAX = 250
 PAGE_BYTES_MAX = 512 * 1024
 """A page ends with the message that reaches one of the two."""
@@ -39,21 +41,21 @@ Waiting = tuple[int, Delivery, int]
 class Fetch:
     """A page of a backlog that the store is to be asked for."""
 
-    # No dataclass: mypyc would look for the class Session, whose module has not begun then.
+    # No dataclass: mypyc would look for the class QueueOwner, whose module has not begun then.
     __slots__ = (
         "after_pos",
         "bytes_max",
         "client_id",
         "count_max",
         "looks",
+        "owner",
         "sent",
-        "session",
         "until_pos",
     )
 
     def __init__(
         self,
-        session: "Session",
+        owner: "QueueOwner",
         after_pos: int,
         until_pos: int,
         count_max: int,
@@ -61,15 +63,15 @@ class Fetch:
         *,
         looks: bool,
     ) -> None:
-        self.session = session
-        self.client_id = session.client_id
+        self.owner = owner
+        self.client_id = owner.client_id
         self.after_pos = after_pos
         self.until_pos = until_pos
         self.count_max = count_max
         self.bytes_max = bytes_max
         self.looks = looks
         """The page is only looked through, and stays where it is."""
-        self.sent = {pos for pos in session.positions.values() if pos > after_pos}
+        self.sent = {pos for pos in owner.positions.values() if pos > after_pos}
         """In flight, though the first that waits is older: retained messages."""
 
     def entries(self, store: Store) -> list[QueueEntry]:
@@ -169,10 +171,7 @@ class Backlog:
         """Count a message in; else why there is no room. `overshoot`: a page above the limits."""
         reason = self.refusal(size_bytes, overshoot=overshoot)
         if reason is None:
-            self.count += 1
-            self.size_bytes += size_bytes
-            if not self.spills:
-                self._budget.used_bytes += size_bytes
+            self.promise(size_bytes)
         return reason
 
     def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
@@ -194,6 +193,13 @@ class Backlog:
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for such a message if nothing else waited."""
         return size_bytes <= self._bytes_max
+
+    def promise(self, size_bytes: int) -> None:
+        """Count a message in that had its place before: it keeps one whatever the limits are."""
+        self.count += 1
+        self.size_bytes += size_bytes
+        if not self.spills:
+            self._budget.used_bytes += size_bytes
 
     def forget(self, size_bytes: int) -> None:
         """A message that was counted in does not wait after all."""
@@ -299,50 +305,64 @@ class Backlog:
             self._budget.give_back(size_bytes)
         self.forget(size_bytes)
 
+    def put_back(self, pos: int, delivery: Delivery, size_bytes: int) -> None:
+        """A message that was taken waits again, at its old place."""
+        self.promise(size_bytes)
+        if self.spills:
+            self._budget.used_bytes += size_bytes
+        if self._here is None:
+            self._here = deque()
+        place = bisect_left(self._here, pos, key=itemgetter(0))
+        self._here.insert(place, (pos, delivery, size_bytes))
+        self._here_bytes += size_bytes
+        self._here_expires_s = min(self._here_expires_s, delivery.expires_at_s)
+
     # --- pages -------------------------------------------------------------------------------
 
-    def fetch(self, session: "Session") -> Fetch | None:
+    def fetch(self, owner: "QueueOwner") -> Fetch | None:
         """The next page to ask the store for; None: none is missing, or one is on its way.
 
         While the client is not connected it is no longer than what is above the limits.
         """
         count_max, bytes_max = PAGE_MAX, PAGE_BYTES_MAX
-        if session.outbound is None and self.spills:
+        if owner.outbound is None and self.spills:
             excess = self.excess()
             if excess is Reason.QUEUE_MESSAGES:
                 count_max = min(count_max, self.count - self._messages_max)
             elif excess is Reason.QUEUE_BYTES:
                 bytes_max = min(bytes_max, self.size_bytes - self._bytes_max)
-        return self._ask(session, self._after_pos, count_max, bytes_max, looks=False)
+        return self._ask(owner, self._after_pos, count_max, bytes_max, looks=False)
 
-    def look(self, session: "Session", now_s: float) -> Fetch | None:
+    def look(self, owner: "QueueOwner", now_s: float) -> Fetch | None:
         """The next page in which a message may have expired; None: none, or one is on its way."""
         if self._away_expires_s > now_s:
             return None
         after_pos = max(self._look_pos, self._after_pos)
-        return self._ask(session, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
+        return self._ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
 
     def _ask(
-        self, session: "Session", after_pos: int, count_max: int, bytes_max: int, *, looks: bool
+        self, owner: "QueueOwner", after_pos: int, count_max: int, bytes_max: int, *, looks: bool
     ) -> Fetch | None:
         if self._fetching is not None or self.gaps or not self._away_count:
             return None
         self._late_count = self._late_bytes = 0
-        fetch = Fetch(session, after_pos, self._away_pos, count_max, bytes_max, looks=looks)
+        fetch = Fetch(owner, after_pos, self._away_pos, count_max, bytes_max, looks=looks)
         self._fetching = fetch
         return fetch
 
     def fetched(self, fetch: Fetch, entries: list[QueueEntry]) -> None:
-        """The page is there; an empty one: nothing was left up to where it was asked for."""
+        """The page is there; an empty one: nothing was left up to where it was asked for.
+
+        What was sent does not wait, nor do positions that have no message any more.
+        """
         if fetch is not self._fetching:
             return  # The client left meanwhile, and the order of things is another.
         self._fetching = None
         for entry in entries:
-            if entry.pos in fetch.sent:
+            delivery = entry.delivery
+            if delivery is None or entry.pos in fetch.sent:
                 self._after_pos = entry.pos
                 continue
-            delivery = entry.delivery
-            assert delivery is not None
             size_bytes = delivery.size_bytes
             if self._here is None or not self.spills:
                 # One message per client always has room; so has what a store in memory remembers.
@@ -363,10 +383,9 @@ class Backlog:
         self._fetching = None
         for entry in entries:
             self._look_pos = entry.pos
-            if entry.pos in fetch.sent:
-                continue
             delivery = entry.delivery
-            assert delivery is not None
+            if delivery is None or entry.pos in fetch.sent:
+                continue
             if delivery.expires_at_s > now_s:
                 self._seen_expires_s = min(self._seen_expires_s, delivery.expires_at_s)
                 continue

@@ -9,9 +9,12 @@ from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties
 if TYPE_CHECKING:
     from flowguard.session.aliases import TopicAliases
 
+Frame = tuple[bytes, bytes]
+"""Head and tail of a PUBLISH; above QoS 0 its packet identifier goes between them."""
 
-def frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
-    """(head, tail) for 3.1.1 and 3.1, remembered; at QoS 0 all of it is head."""
+
+def frame_v4(delivery: Delivery) -> Frame:
+    """For 3.1.1 and 3.1, remembered; at QoS 0 all of it is head."""
     frame = publish_frame(delivery.message, MQTT_311, delivery.qos, delivery.retain, NO_PROPERTIES)
     if not delivery.qos:
         frame = (frame[0] + frame[1], b"")
@@ -19,10 +22,8 @@ def frame_v4(delivery: Delivery) -> tuple[bytes, bytes]:
     return frame
 
 
-def frame_v5(
-    delivery: Delivery, aliases: "TopicAliases | None", now_s: float
-) -> tuple[bytes, bytes]:
-    """(head, tail) for 5.0, remembered unless it depends on time or on a connection's aliases."""
+def frame_v5(delivery: Delivery, aliases: "TopicAliases | None", now_s: float) -> Frame:
+    """For 5.0, remembered unless it depends on time or aliases; at QoS 0 all of it is head."""
     properties = forwarded(delivery, now_s)
     if aliases is not None and delivery.qos < 2:
         # MQTT.js 5.16 forgets the topic with QoS 2.

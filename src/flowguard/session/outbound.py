@@ -9,7 +9,6 @@ the first two and is dropped when the outbox is full. Only the matching event (a
 a drained socket) moves things on, through one `pump`.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
@@ -21,9 +20,10 @@ from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, Release, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX
-from flowguard.session.frames import frame_v4, frame_v5
+from flowguard.session.frames import Frame, frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
+from flowguard.session.resend import Resend
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 SHARED_BYTES: Final = 4 * 1024
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
-_DUP: Final = 0x08
 _ABSENT: Final = object()
 
 
@@ -49,7 +48,6 @@ class Outbound:
         "_blocked_bytes",
         "_host",
         "_inflight_budget",
-        "_inflight_max",
         "_outbox_max",
         "_packet_size_max",
         "_replay",
@@ -60,6 +58,7 @@ class Outbound:
         "dirty",
         "ended",
         "has_more",
+        "inflight_max",
         "outbox",
         "outbox_bytes",
         "version",
@@ -82,10 +81,10 @@ class Outbound:
         self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
         self._inflight_budget = host.inflight.budget
-        self._inflight_max = host.settings.session.inflight_max
+        self.inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
         self._aliases: TopicAliases | None = None
-        self._resend: deque[int] | None = None
+        self._resend: Resend | None = None
         self._replay: Replay | None = None
 
     def limit_packets(self, properties: Properties) -> None:
@@ -98,7 +97,7 @@ class Outbound:
         self._session = session
         session.outbound = self
         if properties.receive_maximum is not None:
-            self._inflight_max = min(self._inflight_max, properties.receive_maximum)
+            self.inflight_max = min(self.inflight_max, properties.receive_maximum)
         limit = self._host.settings.session.topic_alias_maximum
         if properties.topic_alias_maximum and limit:
             aliases_max = min(limit, properties.topic_alias_maximum)
@@ -111,6 +110,18 @@ class Outbound:
         self.outbox.append(frame)
         self.outbox_bytes += len(frame)
         self._host.counters.messages_sent += 1
+        if not self.dirty:
+            self.dirty = True
+            self._host.dirty.append(self.connection)
+
+    def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
+        """Queue a PUBLISH that is in flight."""
+        counters = self._host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += len(delivery.message.payload)
+        head, tail = frame
+        self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        self.outbox_bytes += len(head) + len(tail) + 2
         if not self.dirty:
             self.dirty = True
             self._host.dirty.append(self.connection)
@@ -165,7 +176,7 @@ class Outbound:
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         if not self.send_frame(head + tail, len(delivery.message.payload)):
-            self._forget_alias(delivery)
+            self.forget_alias(delivery)
 
     def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
         """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
@@ -198,26 +209,28 @@ class Outbound:
         self._blocked_bytes += size_bytes
         return None
 
-    def _drop(self, delivery: Delivery, reason: Reason) -> None:
-        self._host.counters.drop(reason)
-        self._forget_alias(delivery)
-
-    def _forget_alias(self, delivery: Delivery) -> None:
+    def forget_alias(self, delivery: Delivery) -> None:
         if self._aliases is not None:
             self._aliases.forget(delivery.message.topic)
 
-    def _open(self, session: "Session") -> bool:
+    @property
+    def takes_more(self) -> bool:
+        """Whether little enough is unsent."""
+        return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+
+    def has_places(self, session: "Session", count: int) -> bool:
+        """Whether so many messages could be sent now, but for identifiers that are in use."""
         return (
             self._resend is None
-            and len(session.inflight) < self._inflight_max
-            and self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+            and len(session.inflight) + count <= self.inflight_max
+            and self.takes_more
         )
 
-    def _open_for_any(self, session: "Session") -> bool:
-        """The same for a message that has not been looked at."""
+    def is_open(self, session: "Session") -> bool:
+        """Whether a message that has not been looked at could be sent now."""
         pos, inflight = session.next_pos, session.inflight
         used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
-        return not used and self._open(session)
+        return not used and self.has_places(session, 1)
 
     def send(self, pos: int, delivery: Delivery, now_s: float, charged: bool = False) -> bool:
         """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
@@ -231,7 +244,7 @@ class Outbound:
         qos = delivery.qos
         packet_id = 1 + pos % QOS_1_IDS if qos == 1 else packet_id_of(pos, qos)
         if (
-            len(inflight) >= self._inflight_max
+            len(inflight) >= self.inflight_max
             or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
             or packet_id in inflight
         ):
@@ -244,7 +257,7 @@ class Outbound:
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
             session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self._host)
-            self._forget_alias(delivery)
+            self.forget_alias(delivery)
             return True
         message = delivery.message
         payload_bytes = len(message.payload)
@@ -260,7 +273,7 @@ class Outbound:
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
             not self._host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
-            self._forget_alias(delivery)
+            self.forget_alias(delivery)
             return False
         counters = self._host.counters
         counters.publish_sent += 1
@@ -287,21 +300,27 @@ class Outbound:
         self._pump(now_s)
 
     def _pump(self, now_s: float) -> None:
-        """First resends, then the queue, then retained messages for new subscriptions."""
+        """First resends, then the queue, retained messages, and what waits for its groups."""
         session = self._session
         if session is None:
             return
         if self._resend is not None:
-            self._pump_resend(session, now_s)
+            self._resend.pump(session, self, self._host, now_s)
+            if self._resend.is_done:
+                self._resend = None
         self._pump_queue(session, now_s)
         if self._replay is not None and not session.queue.waits:
-            self._pump_replay(self._replay, session, now_s)
+            self._replay.pump(session, self, self._host, now_s)
+            if self._replay.is_done:
+                self._replay = None
         self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
+        if session.membership is not None:
+            session.membership.tell(session, self, now_s)
 
     def _pump_queue(self, session: "Session", now_s: float) -> None:
         queue = session.queue
         expired_count = 0
-        while self._open(session):
+        while self.has_places(session, 1):
             head = queue.peek()
             if head is None:
                 if queue.is_away:
@@ -335,24 +354,6 @@ class Outbound:
         if self._replay is not None:
             self._replay.remove(filter)
 
-    def _pump_replay(self, replay: Replay, session: "Session", now_s: float) -> None:
-        if replay.is_tired:
-            return
-        while self._open_for_any(session):
-            delivery = replay.take()
-            if delivery is None:
-                break
-            if delivery.expires_at_s <= now_s:
-                self._host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
-            elif delivery.qos == 0:
-                self.send_qos_0(delivery, now_s)
-            elif not session.offer_retained(delivery, self._host, now_s):
-                return
-        if replay.is_done:
-            self._replay = None
-        elif replay.is_tired:
-            self._host.dirty.append(self.connection)
-
     # --- acknowledgements --------------------------------------------------------------------
 
     def on_puback(self, packet_id: int, now_s: float) -> None:
@@ -365,7 +366,7 @@ class Outbound:
             return
         if delivery.qos != 1:
             raise ProtocolViolation("PUBACK for a QoS 2 message")
-        self._settle(session, packet_id, delivery)
+        self.settle(session, packet_id, delivery)
         if self.has_more:
             self._pump(now_s)
 
@@ -385,7 +386,7 @@ class Outbound:
             if delivery.qos != 2:
                 raise ProtocolViolation("PUBREC for a QoS 1 message")
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-                self._settle(session, packet_id, delivery)
+                self.settle(session, packet_id, delivery)
                 self._pump(now_s)
                 return
             # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
@@ -411,17 +412,22 @@ class Outbound:
         if session.inflight.get(packet_id, _ABSENT) is not None:
             self._host.counters.unknown_acknowledgements += 1
             return
-        self._settle(session, packet_id, None)
+        self.settle(session, packet_id, None)
         self._pump(now_s)
 
-    def _settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
+    def settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
+        """The exchange is over."""
         del session.inflight[packet_id]
         if delivery is None or session.shares:
             self._host.inflight.settle(session, packet_id, delivery)
         else:
             payload_bytes = len(delivery.message.payload)
             self._inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
-        if session.durable:
+        membership = session.membership
+        loan = membership.loans.pop(packet_id, None) if membership is not None else None
+        if loan is not None:
+            loan.lender.settle(loan.pos, loan.delivery, self._host)
+        elif session.durable:
             pos = session.positions.pop(packet_id)
             self._host.note(Settle(session.client_id, pos, delivery))
 
@@ -431,47 +437,25 @@ class Outbound:
         """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
         session = self._session
         assert session is not None
-        resend: deque[int] = deque()
         for packet_id, delivery in session.inflight.items():
             if delivery is None:
                 self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
-            else:
-                resend.append(packet_id)
-        self._resend = resend or None
+        self._resend = Resend(session)
         session.backlog_end = session.next_pos
         self._pump(now_s)
 
-    def _pump_resend(self, session: "Session", now_s: float) -> None:
-        resend = self._resend
-        assert resend is not None
-        while resend and self.outbox_bytes < OUTBOX_WATERMARK_BYTES:
-            if len(session.inflight) - len(resend) >= self._inflight_max:
-                return
-            packet_id = resend.popleft()
-            delivery = session.inflight.get(packet_id)
-            if delivery is not None:
-                self._send_again(session, packet_id, delivery, now_s)
-        if not resend:
-            self._resend = None
+    # --- encoding ----------------------------------------------------------------------------
 
-    def _send_again(
-        self, session: "Session", packet_id: int, delivery: Delivery, now_s: float
-    ) -> None:
-        head, tail = (
-            frame_v5(delivery, self._aliases, now_s)
-            if self.version == MQTT_5
-            else frame_v4(delivery)
-        )
-        if len(head) + len(tail) + 2 > self._packet_size_max:
-            self._settle(session, packet_id, delivery)
-            self._drop(delivery, Reason.PACKET_TOO_LARGE)
-            return
-        counters = self._host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += len(delivery.message.payload)
-        # [MQTT-3.3.1-1] DUP is set when a PUBLISH is sent again.
-        first = bytes((head[0] | _DUP,))
-        self.write(first + head[1:] + packet_id.to_bytes(2, "big") + tail)
+    def encode(self, delivery: Delivery, now_s: float) -> Frame | None:
+        """The PUBLISH; None: the client takes none as large [MQTT-3.1.2-25]."""
+        if self.version == MQTT_5:
+            frame = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
+        else:
+            frame = delivery.frame_v4 or frame_v4(delivery)
+        if len(frame[0]) + len(frame[1]) + 2 <= self._packet_size_max:
+            return frame
+        self.forget_alias(delivery)
+        return None
 
     # --- end ---------------------------------------------------------------------------------
 

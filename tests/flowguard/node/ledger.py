@@ -145,7 +145,8 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
         )
     inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(shares, node.inflight.budget)
     assert node.inflight.budget.used_bytes == inflight_bytes
-    queue_bytes = sum(session.queue.charged_bytes for session in sessions)
+    queues = node.router.queues._queues.values()
+    queue_bytes = sum(owner.queue.charged_bytes for owner in (*sessions, *queues))
     assert node.queue_budget.used_bytes == queue_bytes + _of(shares, node.queue_budget)
     for session in sessions:
         assert session.state_bytes == _state_bytes(session)

@@ -588,9 +588,9 @@ def test_publishers_that_wait_for_the_same_two_queues_all_get_through() -> None:
 # --- shared subscriptions ------------------------------------------------------------------------
 
 
-def test_a_shared_subscription_has_room_while_one_member_has() -> None:
+def test_a_shared_subscription_of_clean_sessions_has_room_while_one_member_has() -> None:
     stage = blocking(messages_max=1)
-    members = [stage.connect_durable(name, receive_maximum=1) for name in ("one", "two")]
+    members = [stage.connect(name, receive_maximum=1) for name in ("one", "two")]
     for member in members:
         member.subscribe("$share/g/a", qos=1)
     publisher = stage.connect("p")

@@ -26,6 +26,7 @@ And once everybody is back and reads and answers, under whatever window there is
 11. Once all sessions are over, no budget holds anything.
 """
 
+from collections.abc import Set
 from typing import Any, ClassVar
 
 import pytest
@@ -34,9 +35,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.flow import Reason
+from flowguard.records import is_group
 from flowguard.session import backlog
 from flowguard.session.inbound import Inbound
-from flowguard.stores import MemoryStore
+from flowguard.stores import MemoryStore, Store
 from flowguard.types import MQTT_5, MQTT_311, SESSION_NEVER_EXPIRES
 from tests.flowguard.node.ledger import Ledger, check_budgets, end_all_sessions, used_bytes
 from tests.support.peer import Peer
@@ -46,15 +48,17 @@ PEERS = st.integers(0, 2)
 TOPICS = st.sampled_from(["t/0", "t/1"])
 FILTERS = st.sampled_from(["t/0", "t/1", "t/#"])
 QOS = st.sampled_from([2, 2, 1, 1, 0])
-QOS_0_REASONS = {Reason.OUTBOX_BYTES, Reason.NODE_OUTBOX_BYTES}
 ROUNDS_MAX = 2_000
 
 
 class Sessions(RuleBasedStateMachine):
     """See the module."""
 
+    peer: type[Peer] = Peer
     queues: ClassVar[dict[str, Any]] = {}
     """Settings of them."""
+    dropped: Set[Reason] = frozenset({Reason.OUTBOX_BYTES, Reason.NODE_OUTBOX_BYTES})
+    """QoS 0 only."""
 
     @initialize(
         versions=st.lists(st.sampled_from([MQTT_5, MQTT_5, MQTT_311]), min_size=3, max_size=3),
@@ -97,7 +101,7 @@ class Sessions(RuleBasedStateMachine):
         )
         self.inflight_bytes = inflight_bytes
         self.narrow_the_flight()
-        self.ledger = Ledger()
+        self.ledger = self.new_ledger()
         self.in_process: dict[Inbound, int] = {}
         self.limit_before = 100
         for index in range(3):
@@ -105,15 +109,21 @@ class Sessions(RuleBasedStateMachine):
             if versions[index] != MQTT_5 and expiry_s:
                 expiry_s = SESSION_NEVER_EXPIRES
             self.ledger.watch(
-                Peer(self.stage, f"c{index}", versions[index], expiry_s, receive_maxima[index])
+                self.peer(self.stage, f"c{index}", versions[index], expiry_s, receive_maxima[index])
             )
         self.peers = self.ledger.peers
         for index, (filter, qos) in enumerate(subscribed):
             self.subscribe(index, filter, qos)
             self.peers[index].receive()
 
-    def new_store(self) -> MemoryStore:
+    def new_store(self) -> Store:
         return MemoryStore()
+
+    def store_forgets(self) -> None:
+        """What a store may lose in a crash."""
+
+    def new_ledger(self) -> Ledger:
+        return Ledger()
 
     def narrow_the_flight(self) -> None:
         """Below what a setting may be."""
@@ -233,12 +243,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def slow_store_finishes_one_batch(self) -> None:
-        stage = self.stage
-        if stage.held is not None:
-            batch, stage.held = stage.held, None
-            stage.store.commit(batch.ops)
-            stage.node.committed(batch, stage.now_s, 0.0)
-            stage.settle()
+        self.stage.finish_commit()
 
     @rule(committed=st.booleans())
     def kill_and_restart(self, committed: bool) -> None:
@@ -248,6 +253,7 @@ class Sessions(RuleBasedStateMachine):
             stage.store.commit(stage.held.ops)
         for peer in self.peers:
             peer.lost()
+        self.store_forgets()
         stage.restart()
         self.narrow_the_flight()
         self.in_process.clear()
@@ -271,7 +277,7 @@ class Sessions(RuleBasedStateMachine):
         node = self.stage.node
         for peer in self.peers:
             peer.check(node.settings.session.inflight_max)
-        assert set(node.counters.dropped) <= QOS_0_REASONS
+        assert set(node.counters.dropped) <= self.dropped
         check_budgets(node, [p.wire.connection for p in self.peers if p.wire is not None])
         limit = max(self.limit_before, node.window.limit)
         self.limit_before = node.window.limit
@@ -329,8 +335,12 @@ class Sessions(RuleBasedStateMachine):
             assert session.outbound.outbox_bytes == 0
             assert store.fetch(peer.client_id, 0, 10) == []
         durable = {name: s for name, s in node.registry.sessions.items() if s.durable}
-        records = {record.client_id: record for record in store.sessions()}
+        stored = {record.client_id: record for record in store.sessions()}
+        records = {name: record for name, record in stored.items() if not is_group(name)}
         assert records.keys() == durable.keys()
+        queues = {queue.client_id for queue in node.router.queues._queues.values()}
+        assert stored.keys() - records.keys() == queues
+        assert all(not record.unsettled_count for record in stored.values())
         for name, record in records.items():
             assert record.subscriptions == durable[name].subscriptions
             assert not record.inbound_ids
@@ -355,7 +365,7 @@ class SessionsOnDisk(Sessions):
         self.patch.setattr(backlog, "HERE_MAX", 2)
         self.patch.setattr(backlog, "PAGE_MAX", 3)
 
-    def new_store(self) -> MemoryStore:
+    def new_store(self) -> Store:
         return StoreOnDisk()
 
     def teardown(self) -> None:

@@ -3,7 +3,8 @@
 1. A backlog never counts more messages, nor more bytes, than it may, but for what was promised.
 2. The budget holds exactly what is in memory: everything where there is no disk; where there is
    one, the first messages, and nothing of a client that is away.
-3. First in, first out, whether or not a message was away meanwhile; none comes twice, none is lost.
+3. First in, first out, whether or not a message was away meanwhile, or was taken and put back; none
+   comes twice, none is lost, and what was taken is not fetched though the disk still has it.
 4. A refusal changes nothing and names the bound that was in the way, the client's own first.
 """
 
@@ -58,6 +59,10 @@ class Backlogs(RuleBasedStateMachine):
         ]
         self.queues = [session.queue for session in self.sessions]
         self.models: list[deque[tuple[int, Delivery]]] = [deque() for _ in range(3)]
+        self.taken: list[dict[int, Delivery]] = [{} for _ in range(3)]
+        """What waits no more, and is on the disk still."""
+        self.promised = [0] * 3
+        """Messages that were put back, whatever the limits."""
         self.connected = [True] * 3
         self.fetches: list[Fetch] = []
         self.pos = 0
@@ -97,6 +102,19 @@ class Backlogs(RuleBasedStateMachine):
         pos, delivery = model.popleft()
         assert waiting[0] == pos
         assert waiting[1].message.payload == delivery.message.payload
+        self.taken[client][pos] = delivery
+        self.sessions[client].positions[pos] = pos
+
+    @rule(client=CLIENTS, data=st.data())
+    def is_put_back(self, client: int, data: st.DataObject) -> None:
+        if not self.taken[client]:
+            return
+        pos = data.draw(st.sampled_from(sorted(self.taken[client])))
+        delivery = self.taken[client].pop(pos)
+        del self.sessions[client].positions[pos]
+        self.queues[client].put_back(pos, delivery, delivery.size_bytes)
+        self.models[client] = deque(sorted([*self.models[client], (pos, delivery)]))
+        self.promised[client] += 1
 
     @rule(client=CLIENTS)
     def asks_for_a_page(self, client: int) -> None:
@@ -111,13 +129,14 @@ class Backlogs(RuleBasedStateMachine):
         self.answer(self.fetches.pop(data.draw(st.integers(0, len(self.fetches) - 1))))
 
     def answer(self, fetch: Fetch) -> None:
-        model = self.models[self.sessions.index(fetch.session)]
+        client = next(n for n, session in enumerate(self.sessions) if session is fetch.owner)
+        taken = self.taken[client]
         page = [
             QueueEntry(pos, packet_id_of(pos, 1), delivery)
-            for pos, delivery in model
+            for pos, delivery in sorted([*self.models[client], *taken.items()])
             if fetch.after_pos < pos <= fetch.until_pos
         ]
-        fetch.session.queue.fetched(fetch, page[:PAGE_MAX])
+        self.queues[client].fetched(fetch, page[:PAGE_MAX])
 
     @rule(client=CLIENTS)
     def leaves(self, client: int) -> None:
@@ -132,13 +151,17 @@ class Backlogs(RuleBasedStateMachine):
     def ends(self, client: int) -> None:
         self.queues[client].clear()
         self.models[client].clear()
+        self.taken[client].clear()
+        self.sessions[client].positions.clear()
 
     @rule(client=CLIENTS)
     def restarts(self, client: int) -> None:
         """What the store remembers is promised."""
-        if not self.spills or any(fetch.session is self.sessions[client] for fetch in self.fetches):
+        if not self.spills or any(fetch.owner is self.sessions[client] for fetch in self.fetches):
             return
         queue, model = self.queues[client], self.models[client]
+        self.taken[client].clear()
+        self.sessions[client].positions.clear()
         queue.clear()
         queue.restore(model[0][0] - 1 if model else 0, self.pos, len(model), self.bytes_of(client))
 
@@ -147,8 +170,10 @@ class Backlogs(RuleBasedStateMachine):
         if not hasattr(self, "budget"):
             return
         for client, queue in enumerate(self.queues):
-            assert queue.count == len(self.models[client]) <= self.messages_max
-            assert queue.size_bytes == self.bytes_of(client) <= self.bytes_max
+            assert queue.count == len(self.models[client])
+            assert queue.count <= self.messages_max + self.promised[client]
+            assert queue.size_bytes == self.bytes_of(client)
+            assert queue.size_bytes <= self.bytes_max + self.promised[client] * (BASE_BYTES + 60)
             if self.spills and not self.connected[client] and not self.fetches:
                 assert queue.charged_bytes <= PAGE_MAX * (BASE_BYTES + 60)
         assert self.budget.used_bytes == sum(queue.charged_bytes for queue in self.queues)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from flowguard.config import StoreSettings
 from flowguard.flow.signals import StoreState
 from flowguard.records import (
+    GROUP_PREFIX,
     NEVER_S,
     Append,
     Delivery,
@@ -228,7 +229,7 @@ def test_operations_on_unknown_sessions_change_nothing(bench: Bench) -> None:
 
 
 def test_sessions_are_told_apart_and_come_in_order_of_their_ids(bench: Bench) -> None:
-    names = ["b", "a", "c", "a/b", "a\u00e9", "aa", "\U0001f600"]
+    names = ["b", "a", "c", "a/b", "a\u00e9", "aa", "\U0001f600", GROUP_PREFIX + "$share/g/a"]
     bench.store.commit([PutSession(name, 10, None) for name in names])
     bench.store.commit([Append(name, 1, delivery(name.encode())) for name in names])
     bench.reopen()

@@ -1,0 +1,117 @@
+"""Which shared subscriptions of a node have a queue; subscriptions come and go through here.
+
+A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
+clean sessions only has none: its messages go to members that are here, and wait in their queues.
+"""
+
+from typing import TYPE_CHECKING, final
+
+from flowguard.flow import Budget
+from flowguard.node.journal import Journal
+from flowguard.node.plans import Shared, Table
+from flowguard.node.shared_queue import SharedQueue
+from flowguard.records import (
+    GROUP_PREFIX,
+    DropSession,
+    PutSession,
+    SessionRecord,
+    StoreOp,
+    is_group,
+)
+from flowguard.routing import parse_shared
+from flowguard.session.owner import new_backlog
+from flowguard.session.session import Session
+from flowguard.stores import Store
+from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+
+
+@final
+class SharedQueues:
+    """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
+
+    __slots__ = ("_budget", "_host", "_journal", "_queues", "_stored", "_table")
+
+    def __init__(self, host: "Host", table: Table, journal: Journal, budget: Budget) -> None:
+        self._host = host
+        self._table = table
+        self._journal = journal
+        self._budget = budget
+        self._queues: dict[Shared, SharedQueue] = {}
+        self._stored: dict[str, SessionRecord] = {}
+        """Between `stored` and `recovered`: queues whose members have not come yet."""
+
+    def of(self, group: Shared) -> SharedQueue | None:
+        return self._queues.get(group)
+
+    def subscribe(
+        self, filter: str, session: Session, options: SubscriptionOptions
+    ) -> tuple[bool, list[StoreOp]]:
+        """Into the table: is it new? And what must be durable besides the subscription itself."""
+        is_new = self._table.subscribe(filter, session, options)
+        group = self._group(filter)
+        if group is None:
+            return is_new, []
+        ops: list[StoreOp] = []
+        queue = self._queues.get(group)
+        name = GROUP_PREFIX + filter
+        if queue is None and session.durable and (options.qos or name in self._stored):
+            backlog = new_backlog(self._host, self._budget, durable=True)
+            queue = SharedQueue(name, backlog, group, self._host, self._journal)
+            self._queues[group] = queue
+            record = self._stored.pop(name, None)
+            if record is not None:
+                queue.restore(record)
+            else:
+                ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None))
+        if queue is not None and session.outbound is not None:
+            queue.welcome(session)
+        return is_new, ops
+
+    def unsubscribe(self, filter: str, session: Session) -> list[StoreOp]:
+        """Out of the table; what must be durable besides."""
+        group = self._group(filter)
+        self._table.unsubscribe(filter, session)
+        if group is None or len(group):
+            return []
+        queue = self._queues.pop(group, None)
+        if queue is None:
+            return []
+        queue.end()
+        return [DropSession(queue.client_id)]
+
+    def connected(self, session: Session) -> None:
+        """The client of `session` is back: its groups may choose it again."""
+        for filter in session.subscriptions:
+            group = self._group(filter)
+            if group is None:
+                continue
+            queue = self._queues.get(group)
+            if queue is not None:
+                queue.welcome(session)
+            else:
+                group.wake(session)
+
+    def _group(self, filter: str) -> Shared | None:
+        key = parse_shared(filter) if filter.startswith("$share/") else None
+        return self._table.group(*key) if key is not None else None
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def stored(self, record: SessionRecord) -> bool:
+        """Whether a store's record is of a queue; it waits for its members then."""
+        if not is_group(record.client_id):
+            return False
+        self._stored[record.client_id] = record
+        return True
+
+    def recovered(self, store: Store) -> None:
+        """All durable members have come."""
+        for name in self._stored:
+            self._journal.note(DropSession(name))
+        self._stored.clear()
+        if not self._host.spills:
+            for queue in self._queues.values():
+                queue.load(store, self._host)

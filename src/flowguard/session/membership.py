@@ -1,0 +1,94 @@
+"""Membership: what a session has of the queues of shared subscriptions, and owes them.
+
+A message of a group waits in the group's own queue (`flowguard.node.shared_queue`). At QoS 1 it is
+lent to a member: in the store it stays where it is until PUBACK, and who lends it is remembered
+here alone. So a connection that ends gives it back with a word, and a crash gives back all of them.
+At QoS 2 it moves to the member's own queue before it is sent, and is lent to nobody.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from flowguard.records import Delivery
+from flowguard.session.owner import QueueOwner
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+    from flowguard.session.outbound import Outbound
+    from flowguard.session.session import Session
+
+
+class Lender(QueueOwner):
+    """The queue of a group, seen from one of its members."""
+
+    __slots__ = ()
+
+    def wake(self, member: "Session", now_s: float) -> None:
+        """The member may have room again."""
+        raise NotImplementedError
+
+    def take_back(self, loan: "Loan") -> None:
+        """The member is gone; `pump` follows."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True, eq=False)
+class Loan:
+    """A QoS 1 message in flight to a member; `pos` and `delivery` as the group has it."""
+
+    lender: Lender
+    pos: int
+    delivery: Delivery
+
+
+@final
+class Membership:
+    """One session's; made when a group asks for it first."""
+
+    __slots__ = ("asked", "loans", "moving_count")
+
+    def __init__(self) -> None:
+        self.asked: dict[Lender, None] = {}
+        """Groups that found no room, in turn: `Outbound.pump` tells them when there is some."""
+        self.loans: dict[int, Loan] = {}
+        """By packet identifier."""
+        self.moving_count = 0
+        """QoS 2 messages on their way into the session's own queue."""
+
+    def has_room(self, member: "Session", outbound: "Outbound") -> bool:
+        """Whether a message of a group could go now, with none of the client's own before it."""
+        return not outbound.has_more and outbound.has_places(member, 1 + self.moving_count)
+
+    def tell(self, member: "Session", outbound: "Outbound", now_s: float) -> None:
+        """There may be room: whoever asked is told, until there is none."""
+        asked = self.asked
+        while asked and self.has_room(member, outbound):
+            lender = next(iter(asked))
+            del asked[lender]
+            lender.wake(member, now_s)
+        if asked:
+            outbound.has_more = True
+
+    def leave(self, member: "Session", host: "Host", now_s: float) -> None:
+        """The connection is over: what is lent goes back, for others.
+
+        What a group without members lent stays in flight: it must still be delivered
+        ([MQTT-3.10.4-3]), and there is nobody else.
+        """
+        self.asked.clear()
+        lenders: dict[Lender, None] = {}
+        for packet_id, loan in list(self.loans.items()):
+            if not loan.lender.ended:
+                del self.loans[packet_id]
+                host.inflight.settle(member, packet_id, member.inflight.pop(packet_id))
+                loan.lender.take_back(loan)
+                lenders[loan.lender] = None
+        for lender in lenders:
+            lender.pump(now_s)
+
+
+def membership_of(session: "Session") -> Membership:
+    """Its membership, from now on."""
+    if session.membership is None:
+        session.membership = Membership()
+    return session.membership

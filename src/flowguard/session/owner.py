@@ -1,0 +1,191 @@
+"""QueueOwner: a name in the store under which QoS 1 and 2 messages wait: positions, limits, drops.
+
+A client's session is one (`session`), the queue of a shared subscription another
+(`flowguard.node.shared_queue`).
+"""
+
+from typing import TYPE_CHECKING
+
+from flowguard.flow import Budget, Reason
+from flowguard.records import Delivery, QueueEntry, Settle
+from flowguard.session.backlog import Backlog, Fetch, Waiting
+from flowguard.stores import Store
+
+if TYPE_CHECKING:
+    from flowguard.session.host import Host
+    from flowguard.session.outbound import Outbound
+
+
+class QueueOwner:
+    """Whose messages wait in `queue`; a `durable` one is told to the store as `client_id`."""
+
+    __slots__ = ("client_id", "durable", "ended", "next_pos", "outbound", "positions", "queue")
+
+    def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
+        self.client_id = client_id
+        self.queue = queue
+        self.durable = durable
+        self.next_pos = 1
+        self.positions: dict[int, int] = {}
+        """Of what was sent to a durable client, by packet identifier."""
+        self.outbound: Outbound | None = None
+        """The connection of a client that is here."""
+        self.ended = False
+
+    # --- what each kind does its own way -----------------------------------------------------
+
+    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+        """Take a message that is durable now, and was admitted if it had to be."""
+        raise NotImplementedError
+
+    def pump(self, now_s: float) -> None:
+        """Send what waits, as far as there is room; what has nobody to go to need not be here."""
+        raise NotImplementedError
+
+    # --- places ------------------------------------------------------------------------------
+
+    def reserve(self) -> int:
+        """The position of the next QoS 1 or 2 message; each is used exactly once."""
+        pos = self.next_pos
+        self.next_pos = pos + 1
+        return pos
+
+    # --- room --------------------------------------------------------------------------------
+
+    def admit(self, size_bytes: int, host: "Host", now_s: float) -> Reason | None:
+        """Keep a place for a message that has to be durable first; else why there is none.
+
+        Room is made of what has expired, then, with `drop-oldest`, of the oldest. Where those are
+        on disk, or on their way to it, it is made when they have been fetched, or have arrived, and
+        until then the queue is a page above its limits, no more.
+        """
+        queue = self.queue
+        reason = queue.reserve(size_bytes)
+        if reason is None or not queue.could_hold(size_bytes):
+            return reason
+        self.expire_some(host, now_s)
+        reason = queue.reserve(size_bytes)
+        if not host.drops_oldest:
+            return reason
+        while reason is not None and reason is not Reason.NODE_QUEUE_BYTES:
+            oldest = queue.take()
+            if oldest is None:
+                reason = queue.reserve(size_bytes, overshoot=True)
+                if queue.is_away:
+                    self.fetch(host)
+                return reason
+            self.drop(oldest[0], oldest[1], reason, host)
+            reason = queue.reserve(size_bytes)
+        return reason
+
+    def lacks_room(self, size_bytes: int, host: "Host", now_s: float) -> bool:
+        """Whether a message would not find room now, and may later."""
+        queue = self.queue
+        if self.ended or queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+            return False
+        self.expire_some(host, now_s)
+        return queue.refusal(size_bytes) is not None
+
+    def expire_some(self, host: "Host", now_s: float) -> None:
+        """Give up what has expired while it waits, a page at most.
+
+        What is on disk is looked through page by page, unless it has to make room anyway.
+        """
+        queue = self.queue
+        self._expire(queue.take_expired(now_s), host, now_s)
+        fetch = None if host.drops_oldest else queue.look(self, now_s)
+        if fetch is not None:
+            host.fetches.append(fetch)
+
+    def fetch(self, host: "Host") -> None:
+        """Ask for the next page, unless one is on its way."""
+        fetch = self.queue.fetch(self)
+        if fetch is not None:
+            host.fetches.append(fetch)
+
+    def fetched(self, fetch: Fetch, entries: list[QueueEntry], host: "Host", now_s: float) -> None:
+        """A page of the backlog is there: on with it."""
+        queue = self.queue
+        if fetch.looks:
+            self._expire(queue.looked(fetch, entries, now_s), host, now_s)
+        else:
+            queue.fetched(fetch, entries)
+        self._settle_empty(fetch, entries, host)
+        self._go_on(host, now_s)
+
+    def load(self, store: Store, host: "Host") -> None:
+        """Everything that waits into memory, where no disk holds it."""
+        while (fetch := self.queue.fetch(self)) is not None:
+            entries = fetch.entries(store)
+            self.queue.fetched(fetch, entries)
+            self._settle_empty(fetch, entries, host)
+
+    def _settle_empty(self, fetch: Fetch, entries: list[QueueEntry], host: "Host") -> None:
+        """What has no message and was not sent went to another owner.
+
+        Nobody could settle it before a crash.
+        """
+        for entry in entries:
+            if entry.delivery is None and entry.pos not in fetch.sent:
+                self.settle(entry.pos, None, host)
+
+    def left_gaps(self, host: "Host", now_s: float) -> None:
+        """Positions changed out of their order: no page until that is durable."""
+
+        def done(now_s: float) -> None:
+            self.queue.gaps -= 1
+            if not self.ended:
+                self._go_on(host, now_s)
+
+        self.queue.gaps += 1
+        host.when_durable(done, now_s)
+
+    def _go_on(self, host: "Host", now_s: float) -> None:
+        self.trim(host, now_s)
+        self.pump(now_s)
+
+    def trim(self, host: "Host", now_s: float) -> None:
+        """With `drop-oldest`: bring a queue that is above its limits back to them."""
+        queue = self.queue
+        if not host.drops_oldest or queue.excess() is None:
+            return
+        self.expire_some(host, now_s)
+        while (reason := queue.excess()) is not None:
+            oldest = queue.take()
+            if oldest is None:
+                if queue.is_away:
+                    self.fetch(host)
+                return
+            self.drop(oldest[0], oldest[1], reason, host)
+
+    # --- messages given up -------------------------------------------------------------------
+
+    def drop(self, pos: int, delivery: Delivery, reason: Reason, host: "Host") -> None:
+        """Give a message up: counted, and settled in the store."""
+        host.counters.drop(reason)
+        self.settle(pos, delivery, host)
+
+    def settle(self, pos: int, delivery: Delivery | None, host: "Host") -> None:
+        """The store need not keep this position; one of the same name may have come since."""
+        if self.durable and not self.ended:
+            host.note(Settle(self.client_id, pos, delivery))
+
+    def expire(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+        """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
+        host.counters.drop(Reason.MESSAGE_EXPIRED)
+        if self.durable and not self.ended:
+            host.expired(Settle(self.client_id, pos, delivery), now_s)
+
+    def _expire(self, expired: list[Waiting], host: "Host", now_s: float) -> None:
+        """The same for messages that need not have been the first of the queue."""
+        for pos, delivery, _ in expired:
+            self.expire(pos, delivery, host, now_s)
+        if expired and self.queue.spills:
+            self.left_gaps(host, now_s)
+
+
+def new_backlog(host: "Host", budget: Budget, *, durable: bool) -> Backlog:
+    """An empty one with the node's limits."""
+    limits = host.settings.session
+    spills = host.spills and durable
+    return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, spills=spills)
