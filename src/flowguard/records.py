@@ -34,6 +34,13 @@ def is_group(client_id: str) -> bool:
     return client_id.startswith(GROUP_PREFIX)
 
 
+def owner_name(client_id: str) -> str:
+    """What to call whoever has a queue under this name in the store."""
+    if is_group(client_id):
+        return f"shared subscription {client_id.removeprefix(GROUP_PREFIX)!r}"
+    return f"session {client_id!r}"
+
+
 class Durability(IntEnum):
     """What "committed" means (design/storage.md 8.3)."""
 

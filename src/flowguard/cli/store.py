@@ -58,7 +58,8 @@ def verify(directory: Folder = DEFAULT) -> None:
             found = verification.verify(reader, progress)
         out = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
         out.print(
-            f"{found.sessions:,} sessions, {found.entries:,} queued messages, "
+            f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
+            f"{found.entries:,} queued messages, "
             f"{found.payloads:,} shared messages, {found.retained:,} retained, "
             f"{found.orphans:,} that nobody refers to."
         )
@@ -117,8 +118,9 @@ def merge(
     entries = report.entries
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     console.print(
-        f"{out}: {report.sessions:,} sessions, {entries.both + entries.new:,} queued messages, "
-        f"{report.retained:,} retained messages."
+        f"{out}: {report.sessions:,} sessions, {report.groups:,} shared subscriptions with a "
+        f"queue, {entries.both + entries.new:,} queued messages, {report.retained:,} retained "
+        "messages."
     )
     console.print(
         f"Of the messages {entries.both:,} were in both, {entries.new:,} were new to one; "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from flowguard.records import NEVER_S, QueueEntry, WillRecord
+from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
 from flowguard.stores.rocks.reader import StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
@@ -42,7 +42,10 @@ def _records(reader: StoreReader) -> Iterator[Record]:
         "seen": {node.hex(): hlc.hex() for node, hlc in reader.identity.seen.items()},
     }
     for session in reader.sessions():
-        yield from _of_session(reader, session)
+        if is_group(session.client_id):
+            yield from _of_group(reader, session)
+        else:
+            yield from _of_session(reader, session)
     for _, row in rows_of(reader.engine.retained):
         message, expires_at_s = decode_retained(row)
         yield {
@@ -72,6 +75,18 @@ def _of_session(reader: StoreReader, session: StoredSession) -> Iterator[Record]
         yield _entry(client_id, entry, record.sent_pos)
 
 
+def _of_group(reader: StoreReader, session: StoredSession) -> Iterator[Record]:
+    filter = session.client_id.removeprefix(GROUP_PREFIX)
+    yield {"type": "group", "filter": filter, "next_pos": session.queue.next_pos}
+    for entry in reader.entries(session):
+        delivery = entry.delivery
+        found: Record = {"type": "entry", "filter": filter, "pos": entry.pos}
+        if delivery is None:
+            yield {**found, "status": "moved"}
+        else:
+            yield {**found, "status": "waiting", **_delivery(delivery)}
+
+
 def _will(will: WillRecord) -> Record:
     return {"delay_s": will.delay_s, "message": message_fields(will.message)}
 
@@ -89,6 +104,12 @@ def _entry(client_id: str, entry: QueueEntry, sent_pos: int) -> Record:
     return {
         **found,
         "status": "sent" if entry.pos <= sent_pos else "waiting",
+        **_delivery(delivery),
+    }
+
+
+def _delivery(delivery: Delivery) -> Record:
+    return {
         "qos": delivery.qos,
         "retain": delivery.retain,
         "identifiers": list(delivery.identifiers),

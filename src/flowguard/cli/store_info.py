@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
 from flowguard.stores.rocks.reader import StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_session
@@ -24,15 +25,17 @@ class QueueSize:
 
     messages: int
     size_bytes: int
-    client_id: str
+    name: str
+    """Client id, or the filter of a shared subscription."""
     state: str
 
 
 @dataclass(slots=True)
 class Contents:
-    """What all sessions hold together."""
+    """What all sessions and shared subscriptions hold together."""
 
     sessions: int = 0
+    groups: int = 0
     messages: int = 0
     size_bytes: int = 0
 
@@ -66,6 +69,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         ("node", node),
         ("closed", "in good order" if reader.is_clean else "not at all: the process died"),
         ("sessions", f"{contents.sessions:,}"),
+        ("shared", f"{contents.groups:,} subscriptions with a queue"),
         ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),
         ("retained", f"{retained:,} messages"),
         ("on disk", size_text(used_bytes_of(reader.folder))),
@@ -77,15 +81,18 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
 
 
 def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
-    """Of queues that are not empty; all sessions are counted on the way."""
+    """Of queues that are not empty; everything is counted on the way."""
     for session in reader.sessions():
         queue = session.queue
-        contents.sessions += 1
+        group = is_group(session.client_id)
+        contents.sessions += not group
+        contents.groups += group
         contents.messages += queue.count
         contents.size_bytes += queue.size_bytes
         if queue.count:
-            state = _state(*decode_session(session.row)[1:])
-            yield QueueSize(queue.count, queue.size_bytes, session.client_id, state)
+            name = session.client_id.removeprefix(GROUP_PREFIX)
+            state = "shared" if group else _state(*decode_session(session.row)[1:])
+            yield QueueSize(queue.count, queue.size_bytes, name, state)
 
 
 def _state(expiry_interval_s: int, ends_at_s: float | None) -> str:
@@ -96,10 +103,10 @@ def _state(expiry_interval_s: int, ends_at_s: float | None) -> str:
 
 def _queues(largest: list[QueueSize]) -> Table:
     table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
-    table.add_column("client", overflow="fold")
+    table.add_column("client, or shared subscription", overflow="fold")
     table.add_column("messages", justify="right")
     table.add_column("size", justify="right")
     table.add_column("session")
     for each in largest:
-        table.add_row(each.client_id, f"{each.messages:,}", size_text(each.size_bytes), each.state)
+        table.add_row(each.name, f"{each.messages:,}", size_text(each.size_bytes), each.state)
     return table

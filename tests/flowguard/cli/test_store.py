@@ -15,6 +15,7 @@ from flowguard.cli import store as commands
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
 from flowguard.config import StoreSettings
 from flowguard.records import (
+    GROUP_PREFIX,
     NEVER_S,
     Append,
     Delivery,
@@ -25,6 +26,7 @@ from flowguard.records import (
     PutWill,
     Release,
     Sent,
+    Settle,
     StoreOp,
     WillRecord,
     packet_id_of,
@@ -144,7 +146,7 @@ def test_info_says_what_a_copy_is_and_what_crashed(folder: Path, tmp_path: Path)
 def test_verify_is_quiet_about_a_good_store(folder: Path) -> None:
     code, shown, complaint = run_here("store", "verify", str(folder))
     assert (code, complaint) == (0, "")
-    assert "3 sessions, 1,503 queued messages" in shown
+    assert "3 sessions, 0 shared subscriptions with a queue, 1,503 queued messages" in shown
     assert "Everything fits together." in shown
 
 
@@ -239,7 +241,7 @@ def test_merge_makes_one_of_two(folder: Path, tmp_path: Path) -> None:
         store.close()
     code, shown, _ = run_here("store", "merge", str(folder), str(copy), "--out", str(out))
     assert code == 0
-    assert "3 sessions, 1,505 queued messages" in shown
+    assert "3 sessions, 0 shared subscriptions with a queue, 1,505 queued messages" in shown
     assert "1,503 were in both, 2 were new to one; 1 of these" in shown
     store = open_store(out)
     payloads = [entry.delivery.message.payload for entry in store.fetch("idle", 0, 9)]
@@ -254,6 +256,78 @@ def test_compact_rewrites_the_tables(folder: Path) -> None:
     assert re.search(r"[\d.]+ [KM]iB before, [\d.]+ [KM]iB now", shown)
     assert not before & {path.name for path in folder.glob("*.sst")}
     assert run_here("store", "verify", str(folder))[0] == 0
+
+
+# --- shared subscriptions -------------------------------------------------------------------------
+
+FILTER = "$share/g/t/#"
+GROUP = GROUP_PREFIX + FILTER
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """Of one group and its member: one message has moved to it, two wait for anybody."""
+    folder = tmp_path / "shared"
+    store = open_store(folder)
+    store.commit([PutSession(name, 0xFFFF_FFFF, None) for name in (GROUP, "member")])
+    store.commit([PutSubscription("member", FILTER, OPTIONS)])
+    store.commit([Append(GROUP, pos, delivery(b"%d" % pos)) for pos in (1, 2, 3)])
+    store.commit([Release(GROUP, 1, 0), Append("member", 1, delivery(b"1"))])
+    store.close()
+    return folder
+
+
+def test_the_queue_of_a_shared_subscription_is_no_session(shared: Path) -> None:
+    shown = run_here("store", "info", str(shared))[1]
+    for words in (
+        "sessions +1 ",
+        "shared +1 subscriptions with a queue",
+        r"\$share/g/t/# +3 .*shared",
+        "member +1 .*does not end",
+    ):
+        assert re.search(words, shown), words
+    code, shown, _ = run_here("store", "verify", str(shared))
+    assert code == 0
+    assert "1 sessions, 1 shared subscriptions with a queue, 4 queued messages" in shown
+    shown = run_here("store", "export", str(shared))[1]
+    assert "\\u0000" not in shown
+    _, group, moved, *waiting = [json.loads(line) for line in shown.splitlines()][:5]
+    assert group == {"type": "group", "filter": FILTER, "next_pos": 4}
+    assert moved == {"type": "entry", "filter": FILTER, "pos": 1, "status": "moved"}
+    assert [(each["pos"], each["status"]) for each in waiting] == [(2, "waiting"), (3, "waiting")]
+    assert message_of(waiting[0]["message"]).payload == b"2"
+    test_the_page_names_all_that_an_export_has(shared)
+
+
+def test_what_is_wrong_with_a_shared_subscription_is_said_of_it(shared: Path) -> None:
+    damage(shared)
+    shown = run_here("store", "verify", str(shared))[1]
+    assert f"shared subscription '{FILTER}': the record of a queue is cut short" in shown
+
+
+def test_a_merge_takes_from_a_group_what_a_member_on_either_side_has(
+    shared: Path, tmp_path: Path
+) -> None:
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    run_here("store", "backup", str(copy), "--data", str(shared))
+    there = delivery(b"2")
+    for replica, ops in (
+        (shared, [Settle(GROUP, 3), Append(GROUP, 4, delivery(b"here"))]),
+        (copy, [Release(GROUP, 2, 0), Append("member", 2, there), Settle(GROUP, 2)]),
+    ):
+        store = open_store(replica)
+        store.commit(ops)
+        store.close()
+    code, shown, _ = run_here("store", "merge", str(shared), str(copy), "--out", str(out))
+    assert code == 0
+    assert "1 sessions, 1 shared subscriptions with a queue" in shown
+    store = open_store(out)
+    left = {
+        name: [each.delivery.message.payload for each in store.fetch(name, 0, 9) if each.delivery]
+        for name in (GROUP, "member")
+    }
+    store.close()
+    assert left == {GROUP: [b"here"], "member": [b"1", b"2"]}
 
 
 # --- what cannot be done --------------------------------------------------------------------------

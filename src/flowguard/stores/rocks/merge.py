@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar, final
 
 from flowguard.errors import FormatError, StoreError
+from flowguard.records import is_group
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
 from flowguard.stores.rocks.engine import Engine
@@ -52,6 +53,8 @@ class MergeReport:
     """What the new store was made of."""
 
     sessions: int = 0
+    groups: int = 0
+    """Shared subscriptions that have a queue."""
     ended: int = 0
     """Sessions that one replica has ended."""
     retained: int = 0
@@ -208,12 +211,15 @@ class _Merge:
             self._forget(decode_session(a.row)[0])
         is_known = row_uid(winner.row) in second.received
         if (a is None or b is None) and is_known and not merge.count:
-            self.report.ended += 1
+            self.report.ended += not is_group(winner.client_id)
             self._forget(qno)
             if in_place:
                 self._output.delete(own.handle, key)
             return
-        self.report.sessions += 1
+        if is_group(winner.client_id):
+            self.report.groups += 1
+        else:
+            self.report.sessions += 1
         self._output.put(own.handle, key, with_qno(winner.row, qno))
         self._merge_own(a, b, winner, qno)
 

@@ -14,7 +14,7 @@ from typing import Final, Self, final
 
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, FormatError, StoreError
-from flowguard.records import QueueEntry, SessionRecord
+from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format
 from flowguard.stores.rocks.copying import LEFT_OUT
@@ -155,7 +155,7 @@ def _naming(client_id: str, where: str = "") -> Iterator[None]:
     try:
         yield
     except CorruptionError as error:
-        raise CorruptionError(f"session {client_id!r}{where}: {error}") from error
+        raise CorruptionError(f"{owner_name(client_id)}{where}: {error}") from error
 
 
 def rows_of(

@@ -13,6 +13,7 @@ from flowguard.records import (
     PutSubscription,
     PutWill,
     SessionRecord,
+    owner_name,
 )
 from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
 from flowguard.stores.rocks.keys import (
@@ -120,7 +121,7 @@ class Sessions:
         elif kind == WILL:
             record.will = decode_will(value)
         else:
-            raise CorruptionError(f"session {record.client_id!r} has a row of kind {kind}")
+            raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
     def write_counter(self, work: Work) -> None:
         """With the batch that used numbers; one too many does no harm."""

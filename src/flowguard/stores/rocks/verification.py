@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
+from flowguard.records import is_group, owner_name
 from flowguard.stores.rocks.codec import UID_BYTES, decode_message
 from flowguard.stores.rocks.keys import queue_prefix
 from flowguard.stores.rocks.reader import KEYS_END, StoredSession, StoreReader, rows_of
@@ -21,6 +22,8 @@ class Verification:
     """What was read, and what is wrong with it."""
 
     sessions: int = 0
+    groups: int = 0
+    """Shared subscriptions that have a queue."""
     entries: int = 0
     payloads: int = 0
     """Messages that queues share."""
@@ -53,7 +56,10 @@ class _Reading:
     def run(self) -> Verification:
         with self._told("sessions: "):
             for client_id, row in self._reader.rows():
-                self._found.sessions += 1
+                if is_group(client_id):
+                    self._found.groups += 1
+                else:
+                    self._found.sessions += 1
                 with self._told():
                     self._read_session(self._reader.session(client_id, row))
         with self._told("queues: "):
@@ -101,7 +107,7 @@ class _Reading:
             is_whole = True
         if is_whole and (count, size_bytes) != (queue.count, queue.size_bytes):
             self._wrong(
-                f"session {client_id!r}: {count} entries with {size_bytes} bytes are there, "
+                f"{owner_name(client_id)}: {count} entries with {size_bytes} bytes are there, "
                 f"its record counts {queue.count} with {queue.size_bytes}"
             )
         self._found.entries += count
