@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 SUCCESS: Final = ReasonCode.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = ReasonCode.NO_MATCHING_SUBSCRIBERS
 
+Admitted = tuple[QueueOwner, Delivery]
+"""Who gets a message, and has a place for it."""
 Target = tuple[QueueOwner, int, Delivery]
-"""Who gets a message, at which position; position 0: QoS 0, never queued."""
+"""The same, at which position; position 0: QoS 0, never queued."""
 
 
 @dataclass(slots=True)
@@ -221,9 +223,9 @@ class Router:
                     delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
                 outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
-            targets = self._own_targets(plan.own, message, origin, now_s)
-            targets += self._shared_targets(plan.shared, message, now_s)
-            self.deliver_to(targets, now_s)
+            admitted = self._own(plan.own, message, origin, now_s)
+            admitted += self._shared(plan.shared, message, now_s)
+            self.deliver_to(_placed(admitted), now_s)
 
     def _deliver_solo(self, session: Session, message: Publish, now_s: float) -> None:
         """`_deliver_now` at QoS 1 for a `Plan.solo`."""
@@ -263,9 +265,9 @@ class Router:
                 elif outbound is not None:
                     outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
-            targets = self._own_targets(plan.own, message, origin, now_s)
-            targets += self._shared_targets(plan.shared, message, now_s)
-            self.deliver_to(targets, now_s)
+            admitted = self._own(plan.own, message, origin, now_s)
+            admitted += self._shared(plan.shared, message, now_s)
+            self.deliver_to(_placed(admitted), now_s)
 
     def deliver_to(self, targets: list[Target], now_s: float) -> None:
         """Give a message to targets whose positions are taken already."""
@@ -278,7 +280,7 @@ class Router:
     def _targets(
         self, plan: Plan, message: Publish, origin: Session | None, now_s: float
     ) -> list[Target]:
-        targets: list[Target] = []
+        admitted: list[Admitted] = []
         expires_at_s = _expires_at_s(message, now_s)
         for group in plan.groups:
             qos = min(message.qos, group.qos)
@@ -286,56 +288,63 @@ class Router:
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
-                    self._target(targets, session, delivery, now_s)
-        targets += self._own_targets(plan.own, message, origin, now_s)
-        targets += self._shared_targets(plan.shared, message, now_s)
-        return targets
+                    self._admit_to(admitted, session, delivery, now_s)
+        admitted += self._own(plan.own, message, origin, now_s)
+        admitted += self._shared(plan.shared, message, now_s)
+        return _placed(admitted)
 
-    def _own_targets(
+    def _own(
         self, groups: list[Group], message: Publish, origin: Session | None, now_s: float
-    ) -> list[Target]:
+    ) -> list[Admitted]:
         """The publisher itself, where only some of its subscriptions have No Local."""
-        targets: list[Target] = []
+        admitted: list[Admitted] = []
         for group in groups:
             if origin is not None and origin in group.sessions:
                 qos = min(message.qos, group.qos)
                 retain = message.retain and group.retain_as_published
                 expires_at_s = _expires_at_s(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                self._target(targets, origin, delivery, now_s)
-        return targets
+                self._admit_to(admitted, origin, delivery, now_s)
+        return admitted
 
-    def _shared_targets(self, groups: list[Shared], message: Publish, now_s: float) -> list[Target]:
+    def _shared(self, groups: list[Shared], message: Publish, now_s: float) -> list[Admitted]:
         """The queue of each shared group, or where there is none one of its members."""
-        targets: list[Target] = []
+        admitted: list[Admitted] = []
         expires_at_s = _expires_at_s(message, now_s)
         for group in groups:
             queue = self.queues.of(group)
             if queue is not None and message.qos:
                 delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
-                self._target(targets, queue, delivery, now_s)
+                self._admit_to(admitted, queue, delivery, now_s)
                 continue
             chosen = group.pick(_rank if message.qos else _rank_qos_0)
             if chosen is None:
                 self._host.counters.drop(Reason.OFFLINE_QOS_0)
             else:
                 delivery = granted(message, chosen[1], expires_at_s)
-                self._target(targets, chosen[0], delivery, now_s)
-        return targets
+                self._admit_to(admitted, chosen[0], delivery, now_s)
+        return admitted
 
-    def _target(
-        self, targets: list[Target], owner: QueueOwner, delivery: Delivery, now_s: float
+    def _admit_to(
+        self, admitted: list[Admitted], owner: QueueOwner, delivery: Delivery, now_s: float
     ) -> None:
         """A place in the queue of `owner`, if there is one: what goes on has been counted."""
-        if not delivery.qos:
-            targets.append((owner, 0, delivery))
-            return
-        if owner.durable or self._host.blocks:
+        if delivery.qos and (owner.durable or self._host.blocks):
             reason = owner.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
                 self._host.counters.drop(reason)
                 return
-        targets.append((owner, owner.reserve(), delivery))
+        admitted.append((owner, delivery))
+
+
+def _placed(admitted: list[Admitted]) -> list[Target]:
+    """Positions are taken together: making room for one may have published dead letters to another.
+
+    A store takes them in ascending order only.
+    """
+    return [
+        (owner, owner.reserve() if delivery.qos else 0, delivery) for owner, delivery in admitted
+    ]
 
 
 def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:

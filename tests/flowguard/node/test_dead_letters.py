@@ -273,3 +273,27 @@ def test_dead_letters_for_a_full_queue_are_dropped_and_counted() -> None:
         Reason.MESSAGE_EXPIRED: 1,
         Reason.QUEUE_MESSAGES: 1,
     }
+
+
+def test_dead_letters_of_one_that_get_ahead_of_the_message_in_another_take_nothing_from_it(
+    store: MemoryStore,
+) -> None:
+    """Room is made in one queue when the message has its place in another already."""
+    stage = stage_with_dead_letters(store, queue_messages_max=4)
+    both = stage.connect_durable("b")
+    both.subscribe("new", "dead/#", qos=1)
+    both.close()
+    full = stage.connect_durable("s")
+    full.subscribe("new", "a/#", qos=1)
+    full.close()
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("a/b", b"x", qos=1, message_expiry_interval=TTL_S)
+    publisher.publish("a/b", b"y", qos=1)
+    stage.advance(TTL_S + 1)
+    publisher.publish("new", b"z", qos=1)
+    check(stage)
+    stage.restart()
+    check(stage)
+    payloads = [message.payload for message in stage.connect_durable("b").publishes()]
+    assert sorted(payloads) == [b"x", b"x", b"x", b"z"]
