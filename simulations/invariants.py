@@ -213,20 +213,22 @@ class Invariants:
             self._violate(broker, CONSERVATION, detail)
 
     def _count_connections(self, broker: "Broker") -> None:
-        served_count = 0
-        waiting: list[Connection] = []
+        served_count = waiting_count = 0
+        # Sets of numbers: a tuple for each would keep the garbage collector busy.
+        waiting: dict[str, set[int]] = {p.name: set() for p in self._world.populations}
         for connection in broker.connections:
             if connection.state == SERVED:
                 served_count += 1
             elif connection.state == WAITING:
-                waiting.append(connection)
+                waiting_count += 1
+                waiting[connection.population.name].add(connection.client)
         counted = (broker.entrance.served_count, broker.entrance.waiting_count)
-        if (served_count, len(waiting)) != counted:
-            detail = f"{served_count} served and {len(waiting)} wait, counted are {counted}"
+        if (served_count, waiting_count) != counted:
+            detail = f"{served_count} served and {waiting_count} wait, counted are {counted}"
             self._violate(broker, CONSERVATION, detail)
-        clients = {(connection.population.name, connection.client) for connection in waiting}
-        if broker.gate.buffered > len(clients):
-            detail = f"{broker.gate.buffered} CONNECTs in the buffer, of {len(clients)} clients"
+        clients_count = sum(map(len, waiting.values()))
+        if broker.gate.buffered > clients_count:
+            detail = f"{broker.gate.buffered} CONNECTs in the buffer, of {clients_count} clients"
             self._violate(broker, ONE_OUTCOME, detail)
 
     def _check_attempts(self, population: "Population") -> None:

@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowguard.config import PolicyName
+from flowguard.flow.gate import ConnectGate
 from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import TABLES
 from simulations.connection import Attempt, Outcome
+from simulations.invariants import Invariants
 from simulations.recorder import Recorder, RunDescription
 from simulations.scenario import (
     Fault,
@@ -285,3 +287,19 @@ def test_the_same_seed_gives_the_same_files_byte_for_byte_and_two_policies_the_s
     both = arrivals[0].keys() & arrivals[1].keys()
     assert len(both) == SCENARIO.clients
     assert all(arrivals[0][client] == arrivals[1][client] for client in both)
+
+
+def test_a_violation_is_written_and_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConnectGate, "may_accept", lambda self, now_s: False)
+    world = World(SCENARIO, "flowguard")
+    Invariants(world)
+    recorder = Recorder(world, Recording(tmp_path, "run-1"), DESCRIPTION)
+    world.run()
+    recorder.finish(world.ended_by)
+    (row,) = read(tmp_path, "violations")
+    (end,) = read(tmp_path, "end")
+    assert row["invariant"] == "10 no refusal when idle"
+    assert (end["ended_by"], end["ended_s"]) == ("violation", row["t_s"])
+    assert read(tmp_path, "samples")[-1]["t_s"] <= row["t_s"]
