@@ -18,11 +18,11 @@ def scenario(
     connects_per_s: float = 667.0,
     retry: Literal["backoff", "fixed", "hints"] = "backoff",
     refuse_cost: float = 0.07,
-    acceptors: bool = True,
+    acceptors_first: bool = True,
 ) -> Scenario:
     """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal.
 
-    `acceptors`: threads of their own accept, as in the broker of the published test.
+    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it.
     """
     service_s = 1.0 / connects_per_s
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)
@@ -33,7 +33,8 @@ def scenario(
             "come back later and later. Whoever only refuses has to refuse again and again; "
             "whoever serves those that have given up serves nobody. Look at: time to 99 %, "
             "attempts per client, wasted. retry=fixed: they come back every 2 s; retry=hints: "
-            "they obey the time they are told; refuse_cost=0.22: refusing is dear, as with TLS."
+            "they obey the time they are told; refuse_cost=0.22: refusing is dear, as with TLS; "
+            "acceptors_first=false: sockets wait in the kernel, as flowguard's own reactor has it."
         ),
         nodes=nodes,
         duration_s=600.0,
@@ -42,7 +43,7 @@ def scenario(
             accept_s=accept_s,
             refuse_s=REFUSE_S,
             connect_s=service_s - accept_s,
-            accepts_first=acceptors,
+            accepts_first=acceptors_first,
         ),
         network=NetworkPlan(replicas=2 if nodes > 1 else 1),
         populations={"crowd": PopulationPlan(clients=clients, retry=RETRIES[retry])},

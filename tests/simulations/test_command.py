@@ -36,6 +36,27 @@ def test_policies_meet_the_same_crowd_side_by_side_on_one_screen() -> None:
         assert any(line.startswith(label) for line in lines), label
 
 
+def test_many_policies_and_long_names_stay_within_80_columns() -> None:
+    policies = ["rate-limit-v1", "reject-at-limit", "flashmq-gate", "static-100", "emqx-flag"]
+    words = [word for name in policies for word in ("--policy", name)]
+    result = simulate("flash_crowd", "--clients", "60", *words)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert all(name in result.stdout for name in policies)
+
+
+def test_a_scenario_may_have_nodes_that_are_down(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        "nodes = 2\nduration_s = 20.0\n[[faults]]\nkind = 'node_down'\nat_s = 5\nuntil_s = 15\n"
+    )
+    result = simulate(str(mine), "--clients", "60")
+    assert result.exit_code == 0, result.output
+    down, up, *_ = (line for line in result.stdout.splitlines() if line.startswith("node "))
+    assert "x" in down
+    assert "x" not in up
+
+
 def test_the_summary_is_json_for_programs() -> None:
     said = summary("flash_crowd", *SMALL, "--seed", "3", "--seed", "4", "--policy", "unlimited")
     assert said["scenario"] == "flash_crowd"

@@ -42,7 +42,6 @@ def test_flash_crowd_everybody_is_in_sooner_and_fewer_are_declined() -> None:
     assert ours.connected_share == control.connected_share == 1.0
     assert ours.declined_count < control.declined_count
     assert ours.connected_99_s < (control.connected_99_s or 0.0)
-    assert ours.wasted_count < 0.01 * ours.clients
 
 
 @pytest.mark.slow
