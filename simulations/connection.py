@@ -96,6 +96,7 @@ class Connection:
         "queued",
         "started_s",
         "state",
+        "waited_s",
         "watched_slot",
     )
 
@@ -132,6 +133,8 @@ class Connection:
         self.inbound: Inbound | None = None
         self.pings = 0
         self.last_received_s = started_s
+        self.waited_s = 0.0
+        """In the listen backlog."""
         self.watched_slot = 0
 
     @property

@@ -57,7 +57,8 @@ class Entrance:
         resumption = Resumption.NEW
         if connection.population.is_durable:
             resumption = self._machine.resumption(connection.population, connection.client)
-        return Arrival(client_id, CONNECT_BYTES + client_id.__sizeof__(), resumption)
+        size_bytes = CONNECT_BYTES + client_id.__sizeof__()
+        return Arrival(client_id, size_bytes, resumption, connection.waited_s)
 
     def leave(self, connection: Connection) -> None:
         """It ends, or is connected: it neither waits nor is served from now on."""

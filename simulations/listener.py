@@ -37,6 +37,7 @@ class Listener:
         if len(backlog) >= self._plan.listen_backlog:
             return False
         connection.state = BACKLOG
+        connection.last_received_s = self._broker.engine.now_s
         backlog.append(connection)
         if not self.is_ready and not self._rests:
             self._listen()
@@ -115,5 +116,6 @@ class Listener:
             broker.spend(self._plan.tls_s)
         counters.refusing_s += self._loop.clock_s - started_s
         connection.state = OPENED
+        connection.waited_s = self._loop.clock_s - connection.last_received_s
         broker.connections[connection] = None
         return connection

@@ -1,9 +1,13 @@
 """A socket and the conversation it carries."""
 
-from socket import socket
-from typing import final
+from socket import IPPROTO_TCP, TCP_INFO, socket
+from struct import Struct
+from typing import Final, final
 
 from flowguard.session.connection import ServerConnection
+
+LAST_DATA_RECV: Final = Struct("=52xI")
+"""`tcpi_last_data_recv` in struct tcp_info of Linux: since data or the connection came, ms."""
 
 
 @final
@@ -20,3 +24,9 @@ class Link:
         """True once the conversation is over and only a last word may still be on its way."""
         self.peer_closed = False
         self.connection: ServerConnection
+
+    def waited_s(self) -> float:
+        """How long what the peer sent has waited in the kernel; nothing sent: since it came."""
+        info = self.sock.getsockopt(IPPROTO_TCP, TCP_INFO, LAST_DATA_RECV.size)
+        (waited_ms,) = LAST_DATA_RECV.unpack(info)
+        return float(waited_ms) / 1_000.0

@@ -359,7 +359,7 @@ class Reactor:
             except OSError:
                 sock.close()  # The kernel has no room for another watch.
                 continue
-            link.connection = self._node.opened(link, now_s)
+            link.connection = self._node.opened(link, now_s, link.waited_s())
             self._links[link.fd] = link
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ class ConnectGate(Generic[K]):
             self._admit(key, now_s)
             return Verdict.ADMIT
         reason = waiting.why_not(arrival.size_bytes)
-        if reason is None and self._outlook.is_too_long(waiting.hopeful):
+        if reason is None and self._outlook.is_too_long(waiting.hopeful, arrival.waited_s):
             reason = Reason.GATE_WAIT
         if reason is not None:
             return self._reject(reason)

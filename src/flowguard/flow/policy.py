@@ -46,6 +46,8 @@ class Arrival:
     """Empty: the server will choose one; then nothing supersedes it."""
     size_bytes: int
     resumption: Resumption = Resumption.NEW
+    waited_s: float = 0.0
+    """In the kernel's listen backlog: its client's patience has begun there, seconds."""
 
 
 class Rung(IntEnum):

@@ -156,10 +156,11 @@ class Outlook:
         """CONNECTs done per second while somebody waits; 0: unknown."""
         return self._completed / self._crowd_s if self._crowd_s >= CROWD_MIN_S else 0.0
 
-    def is_too_long(self, ahead: int) -> bool:
-        """Whether a client behind `ahead` others would run out of patience; unknown: no."""
+    def is_too_long(self, ahead: int, waited_s: float = 0.0) -> bool:
+        """Whether a client behind `ahead` others, which has waited before, would run out of
+        patience; unknown: no."""
         rate = self.completion_rate
-        return rate > 0.0 and ahead + 1 > rate * self._patience_s
+        return rate > 0.0 and ahead + 1 > rate * (self._patience_s - waited_s)
 
     def retry_after_s(self, draw: float, waiting: int) -> float:
         """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""

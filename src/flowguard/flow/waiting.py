@@ -31,8 +31,8 @@ class _Entry(Generic[K]):
     def __init__(self, arrival: Arrival, now_s: float, queue: "OrderedDict[K, _Entry[K]]") -> None:
         self.client_id = arrival.client_id
         self.size_bytes = arrival.size_bytes
-        self.since_s = now_s
-        self.rank_s = now_s + AGEING_S * arrival.resumption
+        self.since_s = now_s - arrival.waited_s
+        self.rank_s = self.since_s + AGEING_S * arrival.resumption
         """The smallest goes first; two entries keep their order, however long they wait."""
         self.queue = queue
 

@@ -117,11 +117,14 @@ class Node:
         self.spills = store.on_disk
         return self.registry.recover(store, now_s)
 
-    def opened(self, transport: object, now_s: float) -> ServerConnection:
-        """A socket was accepted; it has `connect_timeout_s` to become a client."""
+    def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ServerConnection:
+        """A socket was accepted; it has `connect_timeout_s` to become a client.
+
+        `waited_s`: how long what it sent has waited in the kernel.
+        """
         self.counters.connections_accepted += 1
         self.connections_count += 1
-        connection = ServerConnection(self, transport, now_s)
+        connection = ServerConnection(self, transport, now_s, waited_s)
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
 
@@ -136,13 +139,14 @@ class Node:
         elif self._clients_count >= self.settings.node.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
-            self.intake.connect(connection, self._arrival(packet), now_s)
+            self.intake.connect(connection, self._arrival(connection, packet), now_s)
 
-    def _arrival(self, packet: Connect) -> Arrival:
+    def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
         session = self.registry.sessions.get(packet.client_id)
         resumes = session is not None and session.durable and not packet.clean_start
         resumption = Resumption.HERE if resumes else Resumption.NEW
-        return Arrival(packet.client_id, connect_bytes(packet), resumption)
+        size_bytes = connect_bytes(packet)
+        return Arrival(packet.client_id, size_bytes, resumption, connection.waited_s)
 
     @property
     def _clients_count(self) -> int:

@@ -73,12 +73,15 @@ class ServerConnection:
         "state",
         "tenant",
         "transport",
+        "waited_s",
         "waits",
         "watched_slot",
         "will_discarded",
     )
 
-    def __init__(self, host: "Host", transport: object, now_s: float) -> None:
+    def __init__(
+        self, host: "Host", transport: object, now_s: float, waited_s: float = 0.0
+    ) -> None:
         limits = host.settings.session
         self._host = host
         self.transport = transport
@@ -97,6 +100,8 @@ class ServerConnection:
         self.session: Session | None = None
         self.keep_alive_s = 0.0
         self.last_received_s = now_s
+        self.waited_s = waited_s
+        """In the kernel, before it was accepted."""
         self.drained = False
         """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False

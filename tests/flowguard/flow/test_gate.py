@@ -433,6 +433,20 @@ def test_a_connect_that_waited_too_long_is_refused_although_no_place_is_free() -
     assert gate.refused == {Reason.GATE_DEADLINE: 1}
 
 
+def test_patience_begins_in_the_listen_backlog() -> None:
+    gate = gate_of(limit=1)
+    gate.offer("a", arrival_of(), 0.0)
+    gate.offer("b", Arrival("", 100, waited_s=2.0), 0.0)
+    assert gate.admit_next(PATIENCE_S - 2.1) is None
+    assert gate.admit_next(PATIENCE_S - 2.0) == ("b", Verdict.REJECT)
+
+    busy = Busy(buffer_max=1_000)
+    while busy.gate.offer(busy.keys, Arrival("", 100, waited_s=4.0), 2.0) is Verdict.DELAY:
+        busy.keys += 1
+    assert busy.gate.refused == {Reason.GATE_WAIT: 1}
+    assert 35 <= busy.gate.buffered <= 45
+
+
 def test_a_late_connect_is_not_admitted_even_if_nobody_has_time_to_refuse_it() -> None:
     gate = gate_of(limit=1)
     for name in "ab":
