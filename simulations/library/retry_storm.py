@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-from flowguard.config import FlowSettings
 from simulations.scenario import Fault, NodePlan, PopulationPlan, RetryPlan, Scenario
 
 SERVICE_S = 0.01
@@ -23,7 +22,6 @@ def scenario(
     trigger_s: float = 10.0,
     factor: float = 2.0,
     backoff: Literal["none", "exponential"] = "none",
-    patience_s: float = 2.4,
 ) -> Scenario:
     """`load` is the share of what the server can do, `factor` times that comes in the trigger."""
     until_s = CALM_S + trigger_s
@@ -55,14 +53,12 @@ def scenario(
             "each. Clients wait 3 s and try three times. After the trigger the load is what the "
             "server could do easily, but where it serves those that have given up, their next "
             "tries keep it busy for ever. Look at: goodput after the trigger, wasted, gave up. "
-            "trigger=pause stops the process instead, backoff=exponential is kinder. "
-            "patience_s is what flowguard is told of its clients: with its default of 8 s it has "
-            "them wait longer than they do, and never recovers either."
+            "trigger=pause stops the process instead, backoff=exponential is kinder. flowguard is "
+            "told that clients wait 10 s; it learns from those that hang up that they wait 3 s."
         ),
         duration_s=duration_s,
         trigger_at_s=CALM_S,
         trigger_until_s=until_s,
-        flow=FlowSettings(connect_patience_s=patience_s),
         node=node.model_copy(update={"connect_s": SERVICE_S - node.accept_s}),
         populations=populations,
         faults=faults,

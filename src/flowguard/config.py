@@ -120,7 +120,8 @@ class FlowSettings(_Settings):
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
     """The same, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
-    """A CONNECT that waited, or would wait, longer is refused: its client has given up, seconds."""
+    """A CONNECT that waited, or would wait, longer is refused: its client has given up; where
+    clients hang up earlier that is learned, seconds."""
     refusal_share: float = Field(0.3, gt=0, le=1)
     """Share of the loop's time that accepting and refusing may take while CONNECTs wait, 0 to 1."""
     connect_timeout_s: float = Field(10.0, gt=0)

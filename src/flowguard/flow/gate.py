@@ -3,9 +3,9 @@
 Up to `limit` CONNECTs are in process; the limit adapts (`flow/concurrency`). The excess waits, who
 resumes a session first (`flow/waiting`), bounded in entries, bytes and patience: who would wait
 longer is refused at once, and who has waited longer is refused instead of connected, because its
-client has given up. A buffer without that is a metastable trap:
-a node serves the dead while the living time out (design/overload.md 0.5 and 6.6). Whose socket dies
-leaves its place at once, in the buffer as well as in process.
+client has given up; how long clients wait is learned (`flow/patience`). A buffer without that is a
+metastable trap: a node serves the dead while the living time out (design/overload.md 0.5 and 6.6).
+Whose socket dies leaves its place at once, in the buffer as well as in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone (invariant 11). With a
 free place and nobody waiting it is always ADMIT (invariant 10).
@@ -15,6 +15,7 @@ from typing import Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow.concurrency import ConcurrencyLimit
+from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
 from flowguard.flow.verdict import Reason, Verdict
@@ -33,6 +34,7 @@ class ConnectGate(Generic[K]):
         "_in_process",
         "_ladder",
         "_outlook",
+        "_patience",
         "_waiting",
         "refused",
     )
@@ -47,6 +49,7 @@ class ConnectGate(Generic[K]):
             patience_s=settings.connect_patience_s,
         )
         self._outlook = Outlook(settings.connect_patience_s)
+        self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
         self._ladder = Ladder()
         self._in_process: dict[K, float] = {}
@@ -115,7 +118,9 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         admitted_s = self._in_process.pop(key, None)
         if admitted_s is None:
-            self._waiting.leave(key)
+            since_s = self._waiting.leave(key)
+            if since_s is not None:
+                self._patience.gave_up(now_s - since_s, now_s)
             return
         self._concurrency.settled(admitted_s, now_s)
         if self._waiting.hopeful:
@@ -156,6 +161,8 @@ class ConnectGate(Generic[K]):
         """Every `TICK_S`: adapt the limit and the rung to the node's pressure."""
         self._advance(now_s)
         self._concurrency.tick(now_s, pressure, len(self._in_process))
+        self._patience.tick(now_s)
+        self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
         self._ladder.step(pressure)
 
     def peer_lost(self, now_s: float) -> None:

@@ -115,10 +115,11 @@ class Outlook:
     taken for one that can serve no more, and refuse the first small crowd.
     """
 
-    __slots__ = ("_at_s", "_buckets", "_completed", "_crowd_s", "_patience_s", "_refused")
+    __slots__ = ("_at_s", "_buckets", "_completed", "_crowd_s", "_refused", "patience_s")
 
     def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        """How long clients wait."""
         self._buckets: deque[_Bucket] = deque([_Bucket(-inf)])
         self._at_s = -inf
         self._crowd_s = 0.0
@@ -160,10 +161,10 @@ class Outlook:
         """Whether a client behind `ahead` others, which has waited before, would run out of
         patience; unknown: no."""
         rate = self.completion_rate
-        return rate > 0.0 and ahead + 1 > rate * (self._patience_s - waited_s)
+        return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
     def retry_after_s(self, draw: float, waiting: int) -> float:
         """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""
         rate = self.completion_rate
-        drain_s = (waiting + self._refused) / rate if rate > 0.0 else self._patience_s
+        drain_s = (waiting + self._refused) / rate if rate > 0.0 else self.patience_s
         return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s))

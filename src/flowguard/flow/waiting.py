@@ -47,16 +47,17 @@ class WaitingRoom(Generic[K]):
         "_entries_max",
         "_key_of_client",
         "_late",
-        "_patience_s",
         "_queues",
         "_superseded",
+        "patience_s",
         "size_bytes",
     )
 
     def __init__(self, *, entries_max: int, bytes_max: int, patience_s: float) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        """Who has waited longer is late."""
         self._entries: dict[K, _Entry[K]] = {}
         self._queues: list[OrderedDict[K, _Entry[K]]] = [OrderedDict() for _ in Resumption]
         self._late: OrderedDict[K, _Entry[K]] = OrderedDict()
@@ -107,19 +108,21 @@ class WaitingRoom(Generic[K]):
             self._remove(key)
             self._superseded[key] = None
 
-    def leave(self, key: K) -> None:
-        """Its connection is gone; does nothing for who is not here."""
-        if key in self._entries:
-            self._remove(key)
-        else:
+    def leave(self, key: K) -> float | None:
+        """Its connection is gone; returns since when it has waited, None: it is not here."""
+        entry = self._entries.get(key)
+        if entry is None:
             self._superseded.pop(key, None)
+            return None
+        self._remove(key)
+        return entry.since_s
 
     def expire(self, now_s: float) -> None:
         """Whoever has waited out its patience is late from now on."""
         for queue in self._queues:
             while queue:
                 key, entry = next(iter(queue.items()))
-                if now_s - entry.since_s < self._patience_s:
+                if now_s - entry.since_s < self.patience_s:
                     break
                 del queue[key]
                 self._late[key] = entry

@@ -447,6 +447,17 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert 35 <= busy.gate.buffered <= 45
 
 
+def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> None:
+    gate: ConnectGate[int] = ConnectGate(settings_of(1, 1_000))
+    for key in range(40):
+        gate.offer(key, arrival_of(), 0.0)
+    for key in range(1, 21):
+        gate.settle(key, 3.0)
+    gate.tick(3.0, 0.0)
+    assert gate.admit_next(3.0) == (21, Verdict.REJECT)
+    assert gate.refused == {Reason.GATE_DEADLINE: 1}
+
+
 def test_a_late_connect_is_not_admitted_even_if_nobody_has_time_to_refuse_it() -> None:
     gate = gate_of(limit=1)
     for name in "ab":

@@ -1,0 +1,52 @@
+"""Patience: how long clients wait for their CONNACK, learned from those that give up.
+
+Who is served after it has given up is served for nothing, and comes again: with a limit longer than
+the patience of its clients a node serves nobody else (design/overload.md 0.5). Nobody tells a node
+that limit; but while CONNECTs wait, those that lose patience hang up, all at about the same age.
+"""
+
+from collections import deque
+from statistics import median_low
+from typing import Final, final
+
+from flowguard.flow.signals import TICK_S
+
+SHARE: Final = 0.8
+"""Of the age at which clients give up: what is served then is done before."""
+LEAST_S: Final = 1.0
+AGES_MAX: Final = 128
+AGES_MIN: Final = 16
+"""So many have given up before anything is learned from them."""
+MEMORY_S: Final = 5.0
+RELIEF_PER_TICK: Final = 1.02**TICK_S
+"""How fast the limit grows while nobody gives up: to look whether clients wait longer now."""
+
+
+@final
+class Patience:
+    """The limit of one node's gate; `limit_s` is between `LEAST_S` and `longest_s`."""
+
+    __slots__ = ("_ages", "_longest_s", "limit_s")
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._ages: deque[tuple[float, float]] = deque(maxlen=AGES_MAX)
+        """When somebody gave up, and how long it had waited."""
+        self.limit_s = longest_s
+
+    def gave_up(self, age_s: float, now_s: float) -> None:
+        """A client whose CONNECT waited has hung up."""
+        self._ages.append((now_s, age_s))
+
+    def tick(self, now_s: float) -> None:
+        """Every `TICK_S`: learn from who gave up lately, or relax."""
+        ages = self._ages
+        while ages and now_s - ages[0][0] > MEMORY_S:
+            ages.popleft()
+        relaxed_s = min(self._longest_s, self.limit_s * RELIEF_PER_TICK)
+        if len(ages) < AGES_MIN:
+            self.limit_s = relaxed_s
+            return
+        learned_s = SHARE * median_low([age_s for _, age_s in ages])
+        least_s = min(LEAST_S, self._longest_s)
+        self.limit_s = max(least_s, min(relaxed_s, learned_s))
