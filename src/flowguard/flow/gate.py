@@ -103,11 +103,13 @@ class ConnectGate(Generic[K]):
             self._admit(key, now_s)
             return Verdict.ADMIT
         reason = waiting.why_not(arrival.size_bytes)
-        if reason is None and self._outlook.is_too_long(waiting.hopeful, arrival.waited_s):
+        # Whoever is next is in time, however long the kernel kept it.
+        since_s = now_s - arrival.waited_s if waiting.hopeful else now_s
+        if reason is None and self._outlook.is_too_long(waiting.hopeful, now_s - since_s):
             reason = Reason.GATE_WAIT
         if reason is not None:
             return self._reject(reason)
-        waiting.add(key, arrival, now_s)
+        waiting.add(key, arrival, since_s)
         return Verdict.DELAY
 
     def settle(self, key: K, now_s: float) -> None:

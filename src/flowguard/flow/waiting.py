@@ -28,11 +28,13 @@ class _Entry(Generic[K]):
 
     __slots__ = ("client_id", "queue", "rank_s", "since_s", "size_bytes")
 
-    def __init__(self, arrival: Arrival, now_s: float, queue: "OrderedDict[K, _Entry[K]]") -> None:
+    def __init__(
+        self, arrival: Arrival, since_s: float, queue: "OrderedDict[K, _Entry[K]]"
+    ) -> None:
         self.client_id = arrival.client_id
         self.size_bytes = arrival.size_bytes
-        self.since_s = now_s - arrival.waited_s
-        self.rank_s = self.since_s + AGEING_S * arrival.resumption
+        self.since_s = since_s
+        self.rank_s = since_s + AGEING_S * arrival.resumption
         """The smallest goes first; two entries keep their order, however long they wait."""
         self.queue = queue
 
@@ -90,11 +92,11 @@ class WaitingRoom(Generic[K]):
             return Reason.GATE_BUFFER_BYTES
         return None
 
-    def add(self, key: K, arrival: Arrival, now_s: float) -> None:
-        """`key` waits from now on; the caller asked `why_not` and called `supersede`."""
+    def add(self, key: K, arrival: Arrival, since_s: float) -> None:
+        """`key` has waited since then; the caller asked `why_not` and called `supersede`."""
         assert self.why_not(arrival.size_bytes) is None
         queue = self._queues[arrival.resumption]
-        entry = _Entry(arrival, now_s, queue)
+        entry = _Entry(arrival, since_s, queue)
         queue[key] = self._entries[key] = entry
         self.size_bytes += entry.size_bytes
         if entry.client_id:

@@ -435,11 +435,23 @@ def test_a_connect_that_waited_too_long_is_refused_although_no_place_is_free() -
 
 def test_patience_begins_in_the_listen_backlog() -> None:
     gate = gate_of(limit=1)
-    gate.offer("a", arrival_of(), 0.0)
-    gate.offer("b", Arrival("", 100, waited_s=2.0), 0.0)
+    for name, waited_s in (("a", 0.0), ("b", 0.0), ("c", 2.0)):
+        assert gate.offer(name, Arrival("", 100, waited_s=waited_s), 0.0) is not Verdict.REJECT
+    gate.settle("a", 1.0)
+    assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
     assert gate.admit_next(PATIENCE_S - 2.1) is None
-    assert gate.admit_next(PATIENCE_S - 2.0) == ("b", Verdict.REJECT)
+    assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
 
+
+def test_whoever_is_next_is_in_time_however_long_the_kernel_kept_it() -> None:
+    gate = gate_of(limit=1)
+    gate.offer("a", arrival_of(), 0.0)
+    assert gate.offer("b", Arrival("", 100, waited_s=2 * PATIENCE_S), 0.0) is Verdict.DELAY
+    gate.settle("a", 1.0)
+    assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
+
+
+def test_who_has_waited_in_the_backlog_is_refused_earlier_behind_others() -> None:
     busy = Busy(buffer_max=1_000)
     while busy.gate.offer(busy.keys, Arrival("", 100, waited_s=4.0), 2.0) is Verdict.DELAY:
         busy.keys += 1
