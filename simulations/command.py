@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -25,7 +26,12 @@ from simulations.run import Summary, run
 from simulations.view import screen
 from simulations.world import World
 
+if TYPE_CHECKING:
+    from simulations.archive import Archive
+    from simulations.recorder import Recorder
+
 EXIT_INTERRUPTED = 130
+EXIT_VIOLATION = 1
 
 
 def simulate(
@@ -47,6 +53,9 @@ def simulate(
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeat it."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Record every run there, as Parquet.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary for programs.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="Explain the scenarios.")] = False,
@@ -70,17 +79,39 @@ def simulate(
         changes = {key: value for key, value in given.items() if value is not None}
         changes |= dict(change(text) for text in sets or ())
         plans = [load(scenario, changes | chosen) for chosen in _seeds(seed)]
+        archive = _archive(out, plans, policies)
     except ConfigError as error:
         _refuse(error)
-    groups, interrupted = _run_all(plans, policies, quiet=as_json)
+    groups, interrupted = _run_all(plans, policies, archive, quiet=as_json)
     if as_json:
         sys.stdout.write(_json(plans[0], groups))
     elif groups:
         title = Text.assemble((plans[0].name, "bold"), f": {plans[0].scenario.title}\n")
         console.print(title)
         console.print(screen(plans[0].scenario, groups))
+    violations = [run.violation for group in groups for run in group if run.violation]
+    for violation in violations:
+        typer.echo(violation, err=True)
     if interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
+    if violations:
+        raise typer.Exit(EXIT_VIOLATION)
+
+
+def _archive(
+    out: Path | None, plans: Sequence[Loaded], policies: Sequence[PolicyName]
+) -> "Archive | None":
+    """Where runs are recorded; raises ConfigError before the first, not after an hour."""
+    if out is None:
+        return None
+    # Here, because it needs Parquet, which a summary does not.
+    from simulations.archive import Archive
+
+    archive = Archive(out)
+    for plan in plans:
+        for policy in policies:
+            archive.check(plan, policy)
+    return archive
 
 
 def _refuse(error: ConfigError) -> NoReturn:
@@ -134,7 +165,11 @@ class _Interrupt:
 
 
 def _run_all(
-    plans: Sequence[Loaded], policies: Sequence[PolicyName], *, quiet: bool
+    plans: Sequence[Loaded],
+    policies: Sequence[PolicyName],
+    archive: "Archive | None",
+    *,
+    quiet: bool,
 ) -> tuple[list[list[Summary]], bool]:
     """Runs by policy, those that were begun, and whether they were interrupted."""
     interrupt = _Interrupt()
@@ -144,14 +179,18 @@ def _run_all(
             group: list[Summary] = []
             for plan in plans:
                 if not interrupt.wanted:
-                    group.append(_run_one(plan, policy, progress, interrupt))
+                    group.append(_run_one(plan, policy, archive, progress, interrupt))
             if group:
                 groups.append(group)
     return groups, interrupt.wanted
 
 
 def _run_one(
-    plan: Loaded, policy: PolicyName, progress: Progress, interrupt: _Interrupt
+    plan: Loaded,
+    policy: PolicyName,
+    archive: "Archive | None",
+    progress: Progress,
+    interrupt: _Interrupt,
 ) -> Summary:
     scenario = plan.scenario
     task = progress.add_task(policy, total=scenario.duration_s, clients=0)
@@ -160,7 +199,17 @@ def _run_one(
         _show(progress, task, world)
         return not interrupt.wanted
 
-    return run(scenario, policy, watch=watch)
+    if archive is None:
+        return run(scenario, policy, watch=watch)
+    recorders: list[Recorder] = []
+    summary = run(
+        scenario,
+        policy,
+        watch=watch,
+        attach=lambda world: recorders.append(archive.record(plan, policy, world)),
+    )
+    recorders[0].finish(summary.ended_by)
+    return summary
 
 
 def _progress(*, quiet: bool) -> Progress:

@@ -36,6 +36,8 @@ class Loaded:
     scenario: Scenario
     changes: dict[str, Any]
     """What differs from the file, by dotted key or parameter."""
+    source: str
+    """What loads it again."""
 
 
 def names() -> list[str]:
@@ -80,7 +82,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
     except ConfigError as error:
         raise ConfigError(f"{_label(path)}: {error}") from error
     _read_traces(path, table)
-    return Loaded(path.stem, _validate(path, table), changed)
+    return Loaded(path.stem, _validate(path, table), changed, name)
 
 
 def parameters(name: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from flowguard.config import PolicyName
 from simulations.clients import NEVER_S
 from simulations.connection import Outcome
+from simulations.invariants import Invariants
 from simulations.scenario import Scenario
 from simulations.world import World
 
@@ -21,7 +22,7 @@ SAMPLE_S: Final = 0.5
 BACK: Final = 0.99
 """Share of the clients of before a disturbance that must be back for it to be over."""
 
-EndedBy = Literal["duration", "connected", "stopped"]
+EndedBy = Literal["duration", "connected", "violation", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Summary:
     clients: int
     ended_s: float = 0.0
     ended_by: EndedBy = "stopped"
+    violation: str | None = None
+    """The invariant that did not hold, and the seed that shows it again."""
     connected_share: float = 0.0
     """Clients that were connected at least once."""
     connected_50_s: float | None = None
@@ -112,6 +115,7 @@ def run(
     """To its end, or until `watch` has enough of it."""
     started_s = perf_counter()
     world = World(scenario, policy)
+    Invariants(world)
     if attach is not None:
         attach(world)
     summary = Summary(policy, scenario.seed, scenario.clients)
@@ -151,8 +155,8 @@ def _sample(world: World) -> Sample:
 def _sum_up(world: World, summary: Summary) -> None:
     populations, scenario = world.populations, world.scenario
     summary.ended_s = world.engine.now_s
-    if world.ended_s is not None:
-        summary.ended_by = "connected" if world.ended_s < scenario.duration_s else "duration"
+    summary.ended_by = world.ended_by
+    summary.violation = None if world.violation is None else str(world.violation)
     times_s = sorted(t for p in populations for t in p.first_connected_s if t != NEVER_S)
     summary.connected_share = len(times_s) / summary.clients
     summary.connected_50_s = _reached(times_s, summary.clients, 0.5)

@@ -5,7 +5,7 @@ The same scenario and policy give the same world, event for event.
 
 from collections.abc import Callable
 from math import inf
-from typing import final
+from typing import Literal, final
 
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow import PressureRecord
@@ -121,7 +121,7 @@ class World:
             self.engine.stop()
 
     @property
-    def ended_by(self) -> str:
+    def ended_by(self) -> Literal["duration", "connected", "violation", "stopped"]:
         """What ended it, as table `end` has it (docs/parquet-schema.md)."""
         if self.violation is not None:
             return "violation"

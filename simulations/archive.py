@@ -1,0 +1,73 @@
+"""Archive: runs of `flowguard simulate --out`, each in a directory of its own."""
+
+import shlex
+from hashlib import blake2b
+from json import dumps
+from pathlib import Path
+from typing import Any, Final, final
+
+from flowguard.config import PolicyName
+from flowguard.errors import ConfigError
+from flowguard.telemetry.recording import Recording
+from simulations.loading import Loaded, parameters
+from simulations.recorder import Recorder, RunDescription
+from simulations.world import World
+
+DIGEST_BYTES: Final = 4
+
+
+@final
+class Archive:
+    """A directory of runs; docs/parquet-schema.md says what is in one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def check(self, plan: Loaded, policy: PolicyName) -> None:
+        """Raises ConfigError where the run is there already, or nothing can be written."""
+        directory = self._folder / run_id(plan, policy)
+        if any(directory.glob("*.parquet")):
+            raise ConfigError(f"--out: {directory} holds this very run already")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out: cannot make {directory}: {error.strerror}") from error
+
+    def record(self, plan: Loaded, policy: PolicyName, world: World) -> Recorder:
+        """From the first event on; its `finish` completes the run."""
+        name = run_id(plan, policy)
+        recording = Recording(self._folder / name, name)
+        return Recorder(world, recording, _description(plan, policy))
+
+
+def run_id(plan: Loaded, policy: PolicyName) -> str:
+    """The same for the same run: scenario, policy, seed, and a digest of what was changed."""
+    changes = {key: value for key, value in plan.changes.items() if key != "seed"}
+    parts = [plan.name, policy, str(plan.scenario.seed)]
+    if changes:
+        text = dumps(changes, sort_keys=True, default=str)
+        parts.append(blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest())
+    return "-".join(parts)
+
+
+def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
+    scenario = plan.scenario
+    trigger_at_s, trigger_until_s = scenario.trigger_s
+    load: Any = (parameters(plan.source) | plan.changes).get("load")
+    return RunDescription(
+        scenario=plan.name,
+        command=_command(plan, policy),
+        parameters={k: str(v) for k, v in sorted(plan.changes.items()) if k != "seed"},
+        trigger_at_s=trigger_at_s,
+        trigger_until_s=trigger_until_s,
+        load_ratio=None if load is None else float(load),
+    )
+
+
+def _command(plan: Loaded, policy: PolicyName) -> str:
+    words = ["flowguard", "simulate", plan.source, "--policy", policy]
+    words += ["--seed", str(plan.scenario.seed)]
+    for key, value in sorted(plan.changes.items()):
+        if key != "seed":
+            words += ["--set", f"{key}={'' if value is None else value}"]
+    return shlex.join(words)

@@ -1,0 +1,67 @@
+"""`flowguard simulate --out`: every run is a directory that says how to run it again."""
+
+import shlex
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from flowguard.cli import app
+from flowguard.telemetry.schema import TABLES
+
+CROWD = ("simulate", "flash_crowd", "--clients", "300", "--set", "connects_per_s=20")
+
+
+def flowguard(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"})
+    return result.exit_code, result.stderr
+
+
+def row(directory: Path, table: str) -> dict[str, object]:
+    (found,) = pq.read_table(directory / f"{table}-00000.parquet").to_pylist()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_run_has_a_directory_with_its_tables(tmp_path: Path) -> None:
+    policies = ("--policy", "flowguard", "--policy", "unlimited")
+    code, stderr = flowguard(
+        *CROWD, *policies, "--seed", "1", "--seed", "2", "--out", str(tmp_path)
+    )
+    assert code == 0, stderr
+    directories = sorted(tmp_path.iterdir())
+    assert len(directories) == 4
+    for directory in directories:
+        names = {path.name.rpartition("-")[0] for path in directory.iterdir()}
+        assert {"run", "samples", "goodput", "attempts", "clients", "end"} <= names <= set(TABLES)
+        assert row(directory, "end")["ended_by"] == "connected"
+        assert row(directory, "run")["run_id"] == directory.name
+
+
+def test_the_command_of_a_run_records_the_same_bytes_again(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert flowguard(*CROWD, "--seed", "7", "--out", str(first))[0] == 0
+    (directory,) = first.iterdir()
+    run = row(directory, "run")
+    assert run["parameters"] == [("clients", "300"), ("connects_per_s", "20")]
+    words = shlex.split(str(run["command"]))
+    assert words[0] == "flowguard"
+    assert flowguard(*words[1:], "--out", str(second))[0] == 0
+    for path in directory.iterdir():
+        assert path.read_bytes() == (second / directory.name / path.name).read_bytes()
+
+
+def test_a_run_that_is_there_already_is_not_run_again(tmp_path: Path) -> None:
+    assert flowguard(*CROWD, "--out", str(tmp_path))[0] == 0
+    code, stderr = flowguard(*CROWD, "--out", str(tmp_path))
+    assert code == 2
+    assert "holds this very run already" in stderr
+    assert stderr.count("\n") == 1
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, stderr = flowguard(*CROWD, "--out", str(tmp_path / "file"))
+    assert code == 2
+    assert stderr.startswith(f"--out: cannot make {tmp_path / 'file'}")
+    assert stderr.count("\n") == 1
