@@ -11,4 +11,5 @@
 - `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
               `counters`, populations, attempts, `latencies`
 - `invariants` what must hold at every instant; the first that does not ends the run
+- `calibration`  what work costs a real broker, and whether all this then predicts it
 """

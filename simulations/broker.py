@@ -70,7 +70,7 @@ class Broker:
         )
         self.gate = self.protection.gate
         self.counters: Counters = machine.counters
-        self.loop: Loop = Loop(self.engine, self, self.protection.observer)
+        self.loop: Loop = Loop(self.engine, self, self.protection.observer, wake_s=plan.wake_s)
         self.entrance = Entrance(self)
         self.intake: Intake[Connection] = Intake(self.protection, self.journal, self.entrance)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
@@ -93,6 +93,7 @@ class Broker:
         self._batch_is_done = False
         self._tick_is_due = False
         self._ticked = False
+        self._is_immediate = world.scenario.store.immediate
         self._next_tick()
 
     # --- from the network --------------------------------------------------------------------
@@ -215,8 +216,11 @@ class Broker:
         return slice_s
 
     def _settle(self, slice_s: float) -> None:
-        """End a slice: admit, ask for a commit, send."""
+        """End a slice: admit, commit or ask for it, send."""
         self.intake.turn(slice_s)
+        if self._is_immediate:
+            self._commit_at_once(slice_s)
+        self.packets.flushed()
         self.entrance.answer()
 
     def _read(self, connection: Connection, now_s: float) -> None:
@@ -235,6 +239,8 @@ class Broker:
                 self.spend(connection.pings * self.plan.ping_s)
                 connection.pings = 0
             if connection.inbound is not None:
+                if connection.inbound.waiting:
+                    self.spend(self.plan.read_s)
                 self.packets.run(connection, now_s)
 
     def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
@@ -275,7 +281,7 @@ class Broker:
             self._complete()
         self.replays.run(self.loop.clock_s)
         journal = self.journal
-        if self._batch is None:
+        if self._batch is None and not self._is_immediate:
             if journal.is_urgent or (self._ticked and not journal.is_empty):
                 self._commit()
             self._ticked = False
@@ -291,6 +297,12 @@ class Broker:
         self._batch, self._batch_since_s = batch, clock_s
         self.machine.commit(len(batch.ops), clock_s, self._on_commit, batch)
 
+    def _commit_at_once(self, now_s: float) -> None:
+        """See `Reactor._commit`."""
+        while (batch := self.intake.next_batch(now_s)) is not None:
+            self.spend(self.machine.disk.commit_s(len(batch.ops)))
+            self.intake.committed(batch, now_s, 0.0)
+
     def _on_commit(self, batch: Batch) -> None:
         """The disk is done, and the replicas."""
         if not self.loop.ended:
@@ -302,6 +314,7 @@ class Broker:
         batch = self._batch
         assert batch is not None
         self._batch, self._batch_is_done = None, False
+        self.spend(self.plan.handoff_s)
         now_s = self.loop.clock_s
         self.intake.committed(batch, now_s, now_s - self._batch_since_s)
         self._settle(now_s)

@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Arrival, Resumption
-from flowguard.records import PutSession, StoreOp
+from flowguard.records import PutSession, PutWill, StoreOp
 from flowguard.session.handshake import CONNECT_BYTES
 from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
 
-SESSION_OP: Final = PutSession("", 0, None)
+CLAIM_OPS: Final[tuple[StoreOp, ...]] = (PutSession("", 0, None), PutWill("", None))
+"""What a CONNECT of a durable session stores: see `Registry.claim_ops`."""
 
 
 @final
@@ -99,7 +100,7 @@ class Entrance:
     def _claim(self, connection: Connection, now_s: float) -> None:
         """See `Node._claim`."""
         self._broker.spend(self._plan.connect_s)
-        ops: list[StoreOp] = [SESSION_OP] if connection.population.is_durable else []
+        ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.is_durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
     def _claimed(self, connection: Connection, now_s: float) -> None:

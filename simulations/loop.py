@@ -37,6 +37,7 @@ class Loop:
         "_is_idle",
         "_is_scheduled",
         "_observer",
+        "_wake_s",
         "_work",
         "_yielded_s",
         "busy_s",
@@ -44,8 +45,11 @@ class Loop:
         "ended",
     )
 
-    def __init__(self, engine: Engine, work: Work, observer: Observer) -> None:
+    def __init__(
+        self, engine: Engine, work: Work, observer: Observer, *, wake_s: float = 0.0
+    ) -> None:
         self._engine = engine
+        self._wake_s = wake_s
         self._work = work
         self._observer = observer
         self._is_scheduled = False
@@ -79,7 +83,8 @@ class Loop:
         started_s = self.clock_s = self._engine.now_s
         if self._is_idle:
             self._is_idle = False
-            self._yielded_s = started_s
+            self.busy_s += self._wake_s
+            started_s = self.clock_s = self._yielded_s = started_s + self._wake_s
         work = self._work
         worked = work.turn(started_s)
         ended_s = self.clock_s

@@ -7,15 +7,17 @@ are the real ones and decide what is begun when; what a packet costs is `NodePla
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.records import PutSession
+from flowguard.records import PutSession, Settle
 from simulations.connection import CONNECTED, Connection, Inbound, Packet
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
-    from simulations.topics import Message
+    from simulations.topics import Message, Topic
 
 SUBSCRIPTION_OP: Final = PutSession("", 0, None)
 """Only that there is one operation matters: a `Disk` counts them."""
+SETTLE_OP: Final = Settle("", 1, None)
+"""What a durable subscriber's acknowledgement stores; nobody waits for it."""
 
 
 @final
@@ -28,6 +30,8 @@ class Packets:
         self.in_process_units = 0
         """Begun and not done, in cost units: what the windows should say, too."""
         self.in_process_bytes = 0
+        self._reached: set[tuple[Topic, int]] = set()
+        """Who gets something at the end of this slice anyway."""
         self._broker = broker
         self._plan = broker.plan
         self._loop = broker.loop
@@ -42,6 +46,10 @@ class Packets:
             inbound = connection.inbound = Inbound(self._window)
         inbound.waiting.append(packet)
         self.waiting_count += 1
+
+    def flushed(self) -> None:
+        """A slice has ended: what its subscribers were owed is sent."""
+        self._reached.clear()
 
     def forget(self, connection: Connection) -> None:
         """The connection has ended; what is in process goes on."""
@@ -133,6 +141,17 @@ class Packets:
 
     def deliver(self, message: "Message", deliveries: int) -> None:
         """To so many subscribers that are connected here."""
-        self._broker.spend(deliveries * self._plan.delivery_s)
+        cost_s = deliveries * self._plan.delivery_s
+        receiver = (message.topic, message.receiver)
+        is_stored = message.topic.is_stored
+        if receiver not in self._reached:
+            self._reached.add(receiver)
+            cost_s += deliveries * self._plan.send_s
+            if is_stored:
+                self._journal.sent.update(message.positions)
+        self._broker.spend(cost_s)
+        if is_stored:
+            for _ in range(deliveries):
+                self._journal.note(SETTLE_OP)
         self._counters.delivered_count += deliveries
         message.topic.delivered(message, deliveries, self._loop.clock_s)

@@ -34,12 +34,23 @@ class NodePlan(_Part):
     """Serving an admitted CONNECT, seconds of the loop."""
     close_s: NotNegative = 0.000_01
     """Noticing that a peer has closed, seconds of the loop."""
+    read_s: NotNegative = 0.0
+    """Reading what a client has sent and sending it the answers, however many packets that are,
+    seconds of the loop."""
     publish_s: Positive = 0.000_1
     """A PUBLISH and its acknowledgement, seconds of the loop."""
+    send_s: NotNegative = 0.0
+    """Sending a subscriber what it is owed at the end of a slice and reading its acknowledgements,
+    however many messages that are, seconds of the loop."""
     delivery_s: NotNegative = 0.000_03
     """Sending a message to one subscriber, and its acknowledgement, seconds of the loop."""
+    handoff_s: NotNegative = 0.0
+    """Giving a batch to the thread of the store and taking it back, however large it is, seconds of
+    the loop."""
     subscribe_s: NotNegative = 0.000_1
     """A SUBSCRIBE, seconds of the loop."""
+    wake_s: NotNegative = 0.0
+    """Waking up where there was nothing to do, seconds of the loop."""
     ping_s: NotNegative = 0.000_01
     """A PINGREQ, seconds of the loop."""
     noise: NotNegative = 0.0
@@ -72,6 +83,9 @@ class StorePlan(_Part):
     """What each operation adds, seconds."""
     page_s: NotNegative = 0.001
     """Reading a page of a backlog, beside the commits, seconds."""
+    immediate: bool = False
+    """Whether nothing ever waits for it, as for a store in memory: commits are made by the loop
+    itself, at the end of a slice."""
 
 
 class NetworkPlan(_Part):

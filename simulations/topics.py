@@ -13,16 +13,24 @@ if TYPE_CHECKING:
 Targets = tuple[tuple[int, int], ...]
 """(node, deliveries) each."""
 NOBODY: Final[Targets] = ()
+ALL: Final = -1
+"""Every subscriber."""
 
 
 @final
 class Message:
     """One PUBLISH between its decoding and its last delivery."""
 
-    __slots__ = ("due_s", "node", "ops", "targets", "topic")
+    __slots__ = ("due_s", "node", "ops", "receiver", "targets", "topic")
 
     def __init__(
-        self, topic: "Topic", due_s: float, node: int, targets: Targets, ops: list[StoreOp]
+        self,
+        topic: "Topic",
+        due_s: float,
+        node: int,
+        targets: Targets,
+        ops: list[StoreOp],
+        receiver: int,
     ) -> None:
         self.topic = topic
         self.due_s = due_s
@@ -30,6 +38,14 @@ class Message:
         """Which has it from its publisher, and acknowledges it."""
         self.targets = targets
         self.ops = ops
+        self.receiver = receiver
+        """Whose it is among the audience, or `ALL`."""
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """What `Journal.sent` is told of: its receivers."""
+        topic = self.topic
+        return topic.positions if self.receiver == ALL else {str(self.receiver): 1}
 
     @property
     def deliveries(self) -> int:
@@ -53,6 +69,12 @@ class Topic:
         self.delivered_count = 0
         self.deliveries = Latencies()
         """From the instant a PUBLISH was due to its arrival at a subscriber."""
+        self.is_stored = audience is not None and audience.is_durable
+        """Whether subscribers get it from queues that outlive their connections."""
+        self.positions = (
+            {} if audience is None else dict.fromkeys(map(str, range(audience.clients)), 1)
+        )
+        """Of the whole audience, as `Journal.sent` has them; only how many they are matters."""
         self._audience = audience
         self._to_all = to_all
         self._latency_s = latency_s
@@ -66,14 +88,15 @@ class Topic:
         """Where a message of this client goes; it is stored for every durable subscriber."""
         audience = self._audience
         if audience is None:
-            return Message(self, due_s, node, NOBODY, self._one)
+            return Message(self, due_s, node, NOBODY, self._one, ALL)
         if self._to_all:
             if self._seen != audience.subscribed_version:
                 self._look(audience)
-            return Message(self, due_s, node, self._targets, self._ops)
-        place = audience.place_of(connection.client % audience.clients)
-        targets = NOBODY if place is None else ((place, 1),)
-        return Message(self, due_s, node, targets, self._one)
+            return Message(self, due_s, node, self._targets, self._ops, ALL)
+        receiver = connection.client % audience.clients
+        place = audience.place_of(receiver)
+        targets: Targets = NOBODY if place is None else ((place, 1),)
+        return Message(self, due_s, node, targets, self._one, receiver)
 
     @property
     def deliveries_max(self) -> int:

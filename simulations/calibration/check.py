@@ -1,0 +1,342 @@
+"""Check: small scenarios on the real broker and in the simulator, with the costs measured before.
+
+A storm asks how long it takes until half and until 99 % of its clients are connected; a flood how
+many messages are acknowledged per second, and how late. Both sides have the same arrivals, retries
+and windows. A machine that does something else at the same time makes the real broker late and the
+simulated one not: of several real runs that one counts in which the broker waited least for a core,
+and how long that was is said.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from flowguard.config import FlowSettings
+from simulations.calibration.costs import Costs, with_costs
+from simulations.calibration.crowd import Crowd
+from simulations.calibration.process import BrokerProcess, StoreKind, Usage, broker_process
+from simulations.calibration.traffic import (
+    PoissonLoad,
+    Publisher,
+    Subscriber,
+    Tally,
+    subscribe_all,
+    topic_of,
+)
+from simulations.calibration.wires import Wires
+from simulations.clients import Population
+from simulations.connection import Outcome
+from simulations.latencies import Latencies
+from simulations.scenario import PopulationPlan, PublishPlan, RetryPlan, Scenario
+from simulations.world import World
+
+TOLERANCE: Final = 0.2
+"""Deviation that is still an agreement, of the real value."""
+FLOOD_START_S: Final = 1.0
+"""Virtual time; by then the subscribers are there."""
+WARM_S: Final = 1.0
+"""Of a flood, before it counts."""
+STORM_MAX_S: Final = 120.0
+ARRIVALS_PER_S: Final = 10_000
+"""As fast as one process can knock, with some reserve."""
+OVERLOAD: Final = 2.0
+"""Of what the broker can do."""
+PUBLISHERS: Final = 100
+OUTSTANDING: Final = 20
+GOODPUT: Final = "acknowledged, 1/s"
+CONNECTED: Final = "99 % connected, s"
+JUDGED: Final = (GOODPUT, CONNECTED)
+"""What has to agree."""
+ENDLESS: Final = 1 << 60
+FIRST: Final = PopulationPlan(clients=50, start_over_s=0.25, retry=RetryPlan(kind="none"))
+"""They come before anybody counts: a process is slow at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number, here and there."""
+
+    name: str
+    real: float
+    simulated: float
+    is_judged: bool = False
+
+    @property
+    def deviation(self) -> float:
+        """Of the simulated one from the real one, as a share of the latter."""
+        return self.simulated / self.real - 1.0 if self.real else 0.0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is near enough, or does not matter."""
+        return not self.is_judged or abs(self.deviation) <= TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One scenario on both sides."""
+
+    name: str
+    figures: list[Figure]
+    waited_share: float
+    """Of the real run's time, in which the broker was ready and had no core."""
+    load_share: float
+    """CPU of the real run's clients by its time: near 1 the load was the bottleneck, no broker."""
+
+    def figure(self, name: str) -> Figure:
+        """By its name."""
+        return next(figure for figure in self.figures if figure.name == name)
+
+
+Values = dict[str, float]
+
+
+class Ran(NamedTuple):
+    """A run on the real broker."""
+
+    values: Values
+    used: Usage
+    load_s: float
+    """CPU of its clients."""
+
+    @property
+    def waited_share(self) -> float:
+        """See `Comparison`."""
+        return self.used.waited_s / self.used.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is compared, and with what."""
+
+    store: StoreKind
+    costs: Costs
+    clients: int = 2_000
+    """Of a storm."""
+    seed: int = 1
+    runs: int = 3
+    """On the real broker."""
+    flood_s: float = 3.0
+    """How long a flood counts, after `WARM_S`."""
+
+    def run(self, on_step: Callable[[str], None]) -> list[Comparison]:
+        """Everything, one after the other; `on_step` hears what comes next.
+
+        Raises CalibrationError where the real side breaks.
+        """
+        comparisons = []
+        for name, scenario in storms(self.store, self.clients, self.seed).items():
+            on_step(name)
+            comparisons.append(self._storm(name, scenario))
+        on_step("flood, closed loop")
+        closed = self._flood("flood, closed loop", flood(None, self.seed, self.flood_s))
+        comparisons.append(closed)
+        name = f"flood, {OVERLOAD:g} times the capacity"
+        on_step(name)
+        rate_per_s = OVERLOAD * closed.figure(GOODPUT).simulated
+        comparisons.append(self._flood(name, flood(rate_per_s, self.seed, self.flood_s)))
+        return comparisons
+
+    def _storm(self, name: str, scenario: Scenario) -> Comparison:
+        real = self._least_disturbed(lambda: _real_storm(self.store, scenario))
+        return _compare(name, real, _simulated_storm(with_costs(scenario, self.costs)))
+
+    def _flood(self, name: str, scenario: Scenario) -> Comparison:
+        real = self._least_disturbed(lambda: _real_flood(self.store, scenario))
+        return _compare(name, real, _simulated_flood(with_costs(scenario, self.costs)))
+
+    def _least_disturbed(self, run: Callable[[], Ran]) -> Ran:
+        return min((run() for _ in range(self.runs)), key=lambda ran: ran.waited_share)
+
+
+STEPS: Final = 4
+"""How often `Check.run` calls `on_step`."""
+
+
+def _compare(name: str, real: Ran, simulated: Values) -> Comparison:
+    figures = [
+        Figure(key, value, simulated[key], is_judged=key in JUDGED)
+        for key, value in real.values.items()
+    ]
+    return Comparison(name, figures, real.waited_share, real.load_s / real.used.at_s)
+
+
+def storms(store: StoreKind, clients: int, seed: int) -> dict[str, Scenario]:
+    """A crowd at an open door, and one at a door so narrow that most are refused at first.
+
+    The narrow door serves one at a time, so that it waits for the store. A store in memory makes
+    nobody wait: its door would be as wide as the other.
+    """
+    plan = PopulationPlan(
+        clients=clients,
+        start_over_s=clients / ARRIVALS_PER_S,
+        retry=RetryPlan(first_s=0.2, max_s=2.0),
+    )
+    opened = Scenario(
+        seed=seed, duration_s=STORM_MAX_S, ends_when_connected=True, populations={"storm": plan}
+    )
+    named = {f"storm of {clients:,}": opened}
+    if store != "memory":
+        flow = FlowSettings(connects_in_process_max=1, connect_buffer_max=clients // 10)
+        narrow = opened.model_copy(update={"flow": flow})
+        named[f"storm of {clients:,}, one at a time"] = narrow
+    return named
+
+
+def flood(rate_per_s: float | None, seed: int, flood_s: float) -> Scenario:
+    """Everybody publishes to a subscriber of its own; of all, so many per second, or all it can."""
+    publish = PublishPlan(
+        rate_per_s=None if rate_per_s is None else rate_per_s / PUBLISHERS,
+        outstanding=OUTSTANDING,
+        to="subscribers",
+        spread="one",
+    )
+    subscribers = PopulationPlan(clients=PUBLISHERS, start_over_s=0.1, subscribes=True)
+    publishers = PopulationPlan(
+        clients=PUBLISHERS, start_s=FLOOD_START_S, start_over_s=0.0, durable=False, publish=publish
+    )
+    return Scenario(
+        seed=seed,
+        duration_s=FLOOD_START_S + WARM_S + flood_s,
+        populations={"subscribers": subscribers, "publishers": publishers},
+    )
+
+
+# --- storms ------------------------------------------------------------------------------------
+
+
+def _real_storm(store: StoreKind, scenario: Scenario) -> Ran:
+    with _broker(store, scenario) as broker:
+        wires = Wires(broker.address)
+        crowd = Crowd(wires, "storm", scenario.populations["storm"], scenario.seed)
+        before, load_s = broker.settled(), wires.cpu_s
+        crowd.start(wires.now_s)
+        wires.run(lambda: crowd.is_settled, STORM_MAX_S, "storm")
+        used, load_s = broker.usage().since(before), wires.cpu_s - load_s
+        wires.close_all()
+    return Ran(_storm_values(crowd, used.loop_s), used, load_s)
+
+
+def _simulated_storm(scenario: Scenario) -> Values:
+    world = World(scenario, "flowguard")
+    world.run()
+    return _storm_values(world.populations[0], _busy_s(world))
+
+
+def _storm_values(crowd: Crowd | Population, cpu_s: float) -> Values:
+    times_s = sorted(time_s for time_s in crowd.first_connected_s if time_s >= 0.0)
+    count = crowd.plan.clients
+    return {
+        "50 % connected, s": times_s[count // 2 - 1],
+        CONNECTED: times_s[-(-99 * count // 100) - 1],
+        "refused": float(crowd.outcomes[Outcome.REFUSED]),
+        "CPU of the loop, s": cpu_s,
+    }
+
+
+# --- floods ------------------------------------------------------------------------------------
+
+
+def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
+    with _broker(store, scenario) as broker:
+        wires = Wires(broker.address)
+        socks = {}
+        for name, plan in scenario.populations.items():
+            crowd = Crowd(wires, name, plan.model_copy(update={"start_s": 0.0}), scenario.seed)
+            crowd.start(wires.now_s)
+            wires.run(lambda crowd=crowd: crowd.is_settled, STORM_MAX_S, name)  # type: ignore[misc]
+            socks[name] = crowd.connected()
+        plan = scenario.populations["publishers"]
+        publish = plan.publish
+        assert publish is not None
+        topics = [topic_of(number) for number in range(plan.clients)]
+        subscribe_all(wires, socks["subscribers"], topics, STORM_MAX_S)
+        for sock, topic in zip(socks["subscribers"], topics, strict=True):
+            Subscriber(wires, sock, topic, publish.payload_bytes)
+        tally = Tally()
+        publishers = [
+            Publisher(wires, sock, tally, topic, publish.payload_bytes, publish.outstanding)
+            for sock, topic in zip(socks["publishers"], topics, strict=True)
+        ]
+        ran = _run_flood(broker, wires, publishers, tally, scenario)
+        wires.close_all()
+    return ran
+
+
+def _run_flood(
+    broker: BrokerProcess,
+    wires: Wires,
+    publishers: list[Publisher],
+    tally: Tally,
+    scenario: Scenario,
+) -> Ran:
+    publish = scenario.populations["publishers"].publish
+    assert publish is not None
+    counts_s = scenario.duration_s - FLOOD_START_S - WARM_S
+    if publish.rate_per_s is None:
+        for publisher in publishers:
+            publisher.flood(ENDLESS, wires.now_s)
+    else:
+        PoissonLoad(
+            wires,
+            publishers,
+            name="publishers",
+            seed=scenario.seed,
+            rate_per_s=publish.rate_per_s,
+            duration_s=WARM_S + counts_s,
+        )
+    wires.run_for(WARM_S)
+    before, before_count, load_s = broker.usage(), tally.acknowledged_count, wires.cpu_s
+    tally.latencies = Latencies()
+    wires.run_for(counts_s)
+    used, count = broker.usage().since(before), tally.acknowledged_count - before_count
+    values = _flood_values(count, used.at_s, tally.latencies, used.process_s)
+    return Ran(values, used, wires.cpu_s - load_s)
+
+
+def _simulated_flood(scenario: Scenario) -> Values:
+    world = World(scenario, "flowguard")
+    publishers = world.populations[1].publishers
+    assert publishers is not None
+    begin_s = FLOOD_START_S + WARM_S
+    world.engine.run(begin_s)
+    before_count, before_s = publishers.acknowledged_count, _busy_s(world)
+    publishers.acknowledgements = Latencies()
+    world.engine.run(scenario.duration_s)
+    count = publishers.acknowledged_count - before_count
+    return _flood_values(
+        count, scenario.duration_s - begin_s, publishers.acknowledgements, _busy_s(world) - before_s
+    )
+
+
+def _flood_values(count: int, seconds: float, latencies: Latencies, cpu_s: float) -> Values:
+    return {
+        GOODPUT: count / seconds,
+        "p50, s": latencies.percentile_s(0.5) or 0.0,
+        "p99, s": latencies.percentile_s(0.99) or 0.0,
+        "CPU of a message, s": cpu_s / max(1, count),
+    }
+
+
+# --- both --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _broker(store: StoreKind, scenario: Scenario) -> Iterator[BrokerProcess]:
+    """A real broker with the settings of a scenario, warmed up."""
+    flow = scenario.flow.model_dump(exclude_defaults=True)
+    with broker_process(store, {"flow": flow}) as broker:
+        wires = Wires(broker.address)
+        first = Crowd(wires, "first", FIRST, scenario.seed)
+        first.start(wires.now_s)
+        wires.run(lambda: first.is_settled, STORM_MAX_S, "the first clients")
+        first.close()
+        broker.settled()
+        yield broker
+
+
+def _busy_s(world: World) -> float:
+    broker = world.machines[0].broker
+    assert broker is not None
+    return broker.loop.busy_s

@@ -1,0 +1,189 @@
+"""`flowguard calibrate`: what work costs a broker on this machine, for the simulator."""
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from flowguard import __version__
+from flowguard.cli.descriptors import require_descriptors
+from flowguard.errors import ConfigError
+from simulations.calibration.check import STEPS as CHECK_STEPS
+from simulations.calibration.check import TOLERANCE, Check, Comparison
+from simulations.calibration.costs import Costs, costs_toml, load_costs
+from simulations.calibration.lines import Estimate
+from simulations.calibration.probes import STEPS, Sizes, estimates, measure
+from simulations.calibration.process import CalibrationError, StoreKind
+
+BUSY_SHARE: Final = 0.1
+"""Of its time a broker waited for a core: from here on the machine is too busy for a verdict."""
+LOAD_SHARE: Final = 0.9
+"""Of a core that the load took: from here on it is the load that was measured."""
+POSITIVE: Final = ("node.connect_s", "node.publish_s")
+"""Nobody does it for nothing."""
+SCHEDSTAT: Final = Path("/proc/self/schedstat")
+
+
+def calibrate(
+    out: Annotated[
+        Path | None, typer.Option(help="Write the costs to this TOML file.", dir_okay=False)
+    ] = None,
+    store: Annotated[
+        str, typer.Option(help="Of the broker: rocks, memory, or slow by the clock.")
+    ] = "rocks",
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare the simulator with the real broker.")
+    ] = False,
+    costs: Annotated[
+        Path | None, typer.Option(help="Check with the costs in this file; measure nothing.")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=50, help="Of a storm.")] = 2_000,
+    repeats: Annotated[int, typer.Option(min=1, help="Of all that is measured.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Of the arrivals of --check.")] = 1,
+) -> None:
+    """Measure what work costs a broker here, for simulations with --costs.
+
+    A real broker and its clients run on this machine for about a minute; another one with --check,
+    which exits with 1 if simulator and broker differ by more than 20 %.
+    """
+    console = Console()
+    kind = _prepared(store, clients, out)
+    try:
+        chosen = None if costs is None else load_costs(costs)
+    except ConfigError as error:
+        raise _failed(str(error), 2) from error
+    try:
+        if chosen is None:
+            measured = _measured(kind, Sizes(min(clients, Sizes().clients)), repeats)
+            console.print(costs_table(measured))
+            chosen = costs_of(measured, kind)
+            if out is not None:
+                out.write_text(costs_toml(chosen, _comments(kind)))
+                console.print(f"written to {out}", highlight=False)
+        comparisons = _compared(Check(kind, chosen, clients, seed)) if check else []
+    except CalibrationError as error:
+        raise _failed(str(error), 1) from error
+    for comparison in comparisons:
+        console.print(comparison_table(comparison))
+    if not all(figure.agrees for each in comparisons for figure in each.figures):
+        raise typer.Exit(1)
+
+
+def _prepared(store: str, clients: int, out: Path | None) -> StoreKind:
+    """All that may be wrong before anything starts."""
+    if not SCHEDSTAT.exists():
+        raise _failed("this needs Linux with /proc/self/schedstat: CPU time by thread", 2)
+    if out is not None and not out.parent.is_dir():
+        raise _failed(f"cannot write {out}: there is no such directory", 2)
+    try:
+        require_descriptors(max(clients, 3 * min(clients, Sizes().clients)))
+    except ConfigError as error:
+        raise _failed(str(error), 2) from error
+    for kind in get_args(StoreKind):
+        if store == kind:
+            return cast(StoreKind, kind)
+    raise _failed(f"--store {store}: there are {', '.join(get_args(StoreKind))}", 2)
+
+
+def _failed(why: str, code: int) -> typer.Exit:
+    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console.print(f"cannot calibrate: {why}", style="red")
+    return typer.Exit(code)
+
+
+def _measured(store: StoreKind, sizes: Sizes, repeats: int) -> dict[str, Estimate]:
+    with _progress() as progress:
+        on_step = _on_step(progress, "measuring", repeats * STEPS)
+        return estimates([measure(store, sizes, on_step) for _ in range(repeats)], store)
+
+
+def _compared(check: Check) -> list[Comparison]:
+    with _progress() as progress:
+        return check.run(_on_step(progress, "checking", CHECK_STEPS))
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _on_step(progress: Progress, what: str, total: int) -> Callable[[str], None]:
+    """Called when a step begins: the one before is done."""
+    task = progress.add_task(what, total=total)
+    begun = iter(range(total))
+
+    def on_step(name: str) -> None:
+        progress.update(task, completed=next(begun), description=f"{what}: {name}")
+
+    return on_step
+
+
+def costs_of(measured: dict[str, Estimate], store: StoreKind) -> Costs:
+    """As tables of a costs file; raises CalibrationError where one is no cost."""
+    costs: Costs = {}
+    for key, each in measured.items():
+        table, _, name = key.partition(".")
+        if key in POSITIVE and each.value <= 0.0:
+            raise CalibrationError(f"{key} is lost in the noise: measure more, with --clients")
+        value = round(each.value) if name.endswith("_bytes") else each.value
+        costs.setdefault(table, {})[name] = value
+    costs["store"]["immediate"] = store == "memory"
+    return costs
+
+
+def _comments(store: StoreKind) -> list[str]:
+    return [
+        f"What work costs a broker, measured by flowguard {__version__} calibrate --store {store}",
+        f"on {_cpu_model()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
+        "Overlays a scenario: flowguard simulate SCENARIO --costs FILE",
+    ]
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def costs_table(measured: dict[str, Estimate]) -> Table:
+    """For people: microseconds and bytes."""
+    table = Table("cost", "", "from", "to", "", title="what work costs here")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for key, each in measured.items():
+        is_time = key.endswith("_s")
+        factor = 1e6 if is_time else 1.0
+        shown = [f"{factor * value:,.1f}" if is_time else f"{value:,.0f}" for value in each]
+        table.add_row(key, *shown, "µs" if is_time else "bytes")
+    return table
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Real, simulated, and what lies between; what is judged is green or red."""
+    waited, load = comparison.waited_share, comparison.load_share
+    busy = f"the broker waited {waited:.0%} of the time for a core; its load took {load:.0%} of one"
+    if waited > BUSY_SHARE or load > LOAD_SHARE:
+        busy += ": too busy a machine for a verdict"
+    table = Table("", "real", "simulated", "deviation", title=comparison.name, caption=busy)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for figure in comparison.figures:
+        style = ""
+        if figure.is_judged:
+            style = "green" if abs(figure.deviation) <= TOLERANCE else "red"
+        table.add_row(
+            figure.name,
+            f"{figure.real:,.4g}",
+            f"{figure.simulated:,.4g}",
+            f"{figure.deviation:+.0%}" if figure.real else "",
+            style=style,
+        )
+    return table

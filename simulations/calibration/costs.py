@@ -1,0 +1,78 @@
+"""Costs: what work costs one machine, as a small TOML file that overlays any scenario.
+
+Three tables, as in a scenario, with some of their keys: what is not there stays as the scenario has
+it.
+
+    [node]
+    connect_s = 4.1e-05
+    [store]
+    commit_s = 0.00021
+    [network]
+    latency_s = 3.4e-05
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from flowguard.errors import ConfigError
+from simulations.scenario import NetworkPlan, NodePlan, Scenario, StorePlan
+
+Costs = dict[str, dict[str, Any]]
+"""Values by key by table."""
+PLANS: Final[Mapping[str, type[BaseModel]]] = {
+    "node": NodePlan,
+    "store": StorePlan,
+    "network": NetworkPlan,
+}
+DIGITS: Final = 4
+"""More of them would be noise."""
+
+
+def costs_toml(costs: Costs, comments: Sequence[str] = ()) -> str:
+    """The text of a costs file; `comments` go on top of it."""
+    lines = [f"# {comment}" for comment in comments]
+    for table, values in costs.items():
+        lines += ["", f"[{table}]"]
+        lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _value(value: float) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
+
+
+def load_costs(path: Path) -> Costs:
+    """The tables of a costs file; raises ConfigError naming the file, the key and what is wrong."""
+    try:
+        tables = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for name, values in tables.items():
+        plan = PLANS.get(name)
+        if plan is None:
+            known = ", ".join(PLANS)
+            raise ConfigError(f"{path}: {name}: costs have the tables {known} and no others")
+        try:
+            plan.model_validate(values)
+        except ValidationError as error:
+            keys = (".".join((name, *map(str, item["loc"]))) for item in error.errors())
+            said = (item["msg"] for item in error.errors())
+            wrong = "; ".join(f"{key}: {what}" for key, what in zip(keys, said, strict=True))
+            raise ConfigError(f"{path}: {wrong}") from error
+    return tables
+
+
+def with_costs(scenario: Scenario, costs: Costs) -> Scenario:
+    """The same scenario on a machine where work costs this; all else stays."""
+    plain = scenario.model_dump()
+    for table, values in costs.items():
+        plain[table] |= values
+    return Scenario.model_validate(plain)

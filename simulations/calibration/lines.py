@@ -1,0 +1,58 @@
+"""Lines: a cost is the slope of a line through measurements of several sizes.
+
+What is done once however large the measurement is (a tick, the first of everything) moves the line,
+not its slope. Whoever else uses the machine makes a measurement larger and never smaller (caches
+are cold, the clock is slow), so of several measurements of one size the least counts, and the line
+goes through those. Where what varies is the thing itself, such as a disk, it is their median.
+"""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+Point = tuple[float, float]
+"""(size, what it took)."""
+
+
+class Line(NamedTuple):
+    """`intercept + slope * size`."""
+
+    slope: float
+    intercept: float
+
+
+def fit(points: Sequence[Point]) -> Line:
+    """Least squares; at least two sizes must differ."""
+    mean_x = fmean(x for x, _ in points)
+    mean_y = fmean(y for _, y in points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    assert spread > 0, "all sizes are equal"
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+    return Line(slope, mean_y - slope * mean_x)
+
+
+Runs = Sequence[Sequence[Point]]
+"""The same sizes measured several times."""
+
+
+def least(runs: Runs) -> list[Point]:
+    """Of each size the cheapest measurement, by what it took per unit of its size."""
+    return [
+        min(points, key=lambda point: point[1] / point[0]) for points in zip(*runs, strict=True)
+    ]
+
+
+def median(runs: Runs) -> list[Point]:
+    """Of each size the measurement in the middle; of two, the lower one."""
+    return [
+        sorted(points, key=lambda point: point[1])[(len(points) - 1) // 2]
+        for points in zip(*runs, strict=True)
+    ]
+
+
+class Estimate(NamedTuple):
+    """A cost, and what it would have been by each run alone."""
+
+    value: float
+    low: float
+    high: float

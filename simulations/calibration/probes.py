@@ -1,0 +1,371 @@
+"""Probes: one pass over everything that has a cost, on brokers made for it.
+
+What a packet costs is the CPU time of the whole process per packet. The threads of the store are
+part of it: while they prepare a batch they hold the interpreter, and the loop waits. Measured under
+full load, what the loop lacks besides its own CPU time is just theirs.
+
+| cost | measured as |
+|---|---|
+| accept_s | sockets opened without a word, and decoding a CONNECT in this process |
+| connect_s | clients connected, less accept_s |
+| refuse_s | clients refused and gone, by a broker that serves one at a time, less accept_s |
+| close_s | connected clients that hang up |
+| ping_s | PINGREQ by all clients, one at a time each |
+| read_s, publish_s | bursts of 1 to 64 messages for a durable session that is not there |
+| send_s, delivery_s | the same for subscribers that are there, less read_s and publish_s |
+| subscribe_s | SUBSCRIBE by all clients, less read_s |
+| wake_s | the loop's CPU per lone PINGREQ, less ping_s |
+| handoff_s | the loop's CPU per lone stored message, less what it is for one of many |
+| latency_s | half a lone PINGREQ's round trip, less the broker's CPU |
+| op_s | how much longer a lone burst takes with each message, less the loop's CPU |
+| commit_s | how long a lone stored message takes, less all of the above |
+| process_bytes, connection_bytes | resident memory by clients that are connected |
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, final
+
+from flowguard.codec import Connect, PacketDecoder, encode
+from flowguard.types import MQTT_5
+from simulations.calibration.crowd import Crowd
+from simulations.calibration.lines import Estimate, Point, fit, least, median
+from simulations.calibration.process import (
+    BrokerProcess,
+    CalibrationError,
+    StoreKind,
+    Usage,
+    broker_process,
+)
+from simulations.calibration.traffic import (
+    Publisher,
+    Subscriber,
+    Tally,
+    pings,
+    subscribe_all,
+    topic_of,
+)
+from simulations.calibration.wires import Wires
+from simulations.scenario import PopulationPlan, RetryPlan
+
+Figures = dict[str, float]
+"""Costs by key, `table.key`."""
+Series = dict[str, list[Point]]
+"""What was measured of something, by its sizes; where it has no size, that is 1."""
+
+CALM: Final = {"queue_objective_s": 1e9, "loop_objective_s": 1e9, "store_objective_s": 1e9}
+"""Objectives that no machine misses: what is measured is work, not protection."""
+ROOMY: Final = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
+"""For a session that is not there and takes all that is published meanwhile."""
+SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "flow": {**CALM},
+    "session": {**ROOMY},
+    "node": {"queue_bytes_max": 1 << 34},
+}
+REFUSING: Final[dict[str, dict[str, object]]] = {
+    "flow": {**CALM, "connects_in_process_max": 1, "connect_buffer_max": 0}
+}
+PUBLISHERS: Final = 200
+"""So many that the loop never waits for the store."""
+BURSTS: Final = (1, 2, 5, 15)
+"""All of them together are less than `flow.unfinished_max`, from which on clients take turns."""
+LONE_BURSTS: Final = (1, 25, 50, 100)
+PAYLOAD_BYTES: Final = 64
+DECODED: Final = 2_000
+STEP_S: Final = 60.0
+"""For anything that is over in a second on a machine of its own."""
+SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+NO_RETRY: Final = RetryPlan(kind="none")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    clients: int = 2_000
+
+    @property
+    def messages(self) -> int:
+        """To all subscribers together."""
+        return 30 * self.clients
+
+    @property
+    def lone(self) -> int:
+        """One after the other."""
+        return max(20, self.clients // 5)
+
+
+@final
+class _Bench:
+    """A broker and the load on it."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
+        self.wires = Wires(broker.address)
+        self._crowds = 0
+
+    def crowd(self, clients: int) -> Crowd:
+        """So many new clients, connected."""
+        crowd = self.knocking(clients)
+        crowd.connected()
+        return crowd
+
+    def knocking(self, clients: int) -> Crowd:
+        """So many new clients that try once."""
+        self._crowds += 1
+        plan = PopulationPlan(clients=clients, start_over_s=0.01, timeout_s=STEP_S, retry=NO_RETRY)
+        crowd = Crowd(self.wires, f"crowd-{self._crowds}", plan, self._crowds)
+        crowd.start(self.wires.now_s)
+        self.wires.run(lambda: crowd.is_settled, STEP_S, f"{clients} CONNECTs")
+        return crowd
+
+    @contextmanager
+    def using(self) -> Iterator[Callable[[], Usage]]:
+        """What the broker uses until all it is asked in the block is done."""
+        before = self.broker.settled()
+        usage: list[Usage] = []
+        yield lambda: usage[0]
+        usage.append(self.broker.settled().since(before))
+
+
+def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> Series:
+    """Everything once; `on_step` hears what comes next. Raises CalibrationError."""
+    raw: Series = {"decoded": [(DECODED, _decoding_s())]}
+    with broker_process(store, SETTINGS) as broker:
+        bench = _Bench(broker)
+        on_step("connections")
+        raw |= _connections(bench, sizes)
+        on_step("packets")
+        raw |= _packets(bench, sizes)
+        on_step("messages")
+        raw |= _messages(bench, sizes)
+        on_step("one at a time")
+        raw |= _lone(bench, sizes)
+        bench.wires.close_all()
+    on_step("refusals")
+    with broker_process(store, REFUSING) as broker:
+        bench = _Bench(broker)
+        raw |= _refusals(bench, sizes, fit(raw["connected"]).slope)
+        bench.wires.close_all()
+    return raw
+
+
+STEPS: Final = 5
+"""How often `measure` calls `on_step`."""
+
+
+LATENCIES: Final = ("lone_ping", "lone_messages")
+"""These are times, and the disk's among them; all else is CPU, and memory."""
+
+
+def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
+    """What everything costs, from at least one run."""
+    together = {
+        key: (median if key in LATENCIES else least)([run[key] for run in runs]) for key in runs[0]
+    }
+    alone = [_costs(run, store) for run in runs]
+    return {
+        key: Estimate(value, min(each[key] for each in alone), max(each[key] for each in alone))
+        for key, value in _costs(together, store).items()
+    }
+
+
+def _costs(raw: Series, store: StoreKind) -> Figures:
+    """Slopes and their differences; what is lost in the noise is 0."""
+    slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
+    accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
+    stored, relayed = fit(raw["stored"]), fit(raw["relayed"])
+    read_s, publish_s = max(0.0, stored.slope), stored.intercept
+    ping_s = max(0.0, slope["pings"])
+    # A lone message, and a lone PINGREQ, are to take in the simulator what they take here.
+    wake_s = max(0.0, _one(raw["lone_ping_cpu"]) - ping_s)
+    way_s = max(0.0, _one(raw["lone_ping"]) - ping_s - wake_s)
+    work_s = wake_s + read_s + publish_s
+    handoff_s = max(0.0, _one(raw["lone_messages_cpu"]) - work_s)
+    op_s = max(0.0, slope["lone_messages"] - slope["lone_messages_cpu"])
+    commit_s = max(0.0, _one(raw["lone_messages"]) - way_s - work_s - handoff_s - op_s)
+    resident = fit(raw["resident"])
+    costs = {
+        "node.accept_s": accept_s,
+        "node.refuse_s": max(0.0, slope["refused"] - accept_s),
+        "node.connect_s": slope["connected"] - accept_s,
+        "node.close_s": max(0.0, slope["closed"]),
+        "node.read_s": read_s,
+        "node.publish_s": publish_s,
+        "node.send_s": max(0.0, relayed.slope - read_s),
+        "node.delivery_s": max(0.0, relayed.intercept - publish_s),
+        "node.handoff_s": handoff_s,
+        "node.subscribe_s": max(0.0, slope["subscribed"] - read_s),
+        "node.wake_s": wake_s,
+        "node.ping_s": ping_s,
+        "node.process_bytes": resident.intercept,
+        "node.connection_bytes": max(0.0, resident.slope),
+        "store.commit_s": commit_s,
+        "store.op_s": op_s,
+        "network.latency_s": way_s / 2.0,
+    }
+    if store == "memory":
+        # The loop itself commits: it is part of what a message costs, and nobody waits for it.
+        costs |= {"node.handoff_s": 0.0, "store.commit_s": 0.0, "store.op_s": 0.0}
+    return costs
+
+
+def _one(points: list[Point]) -> float:
+    """Of the smallest size, per unit."""
+    size, took = points[0]
+    return took / size
+
+
+def _decoding_s() -> float:
+    """CPU of decoding `DECODED` CONNECTs, in this process: the same code on the same machine."""
+    frame = encode(Connect("crowd-1-1000"), MQTT_5)
+    before_s = time.process_time()
+    for _ in range(DECODED):
+        decoder = PacketDecoder(1 << 20)
+        decoder.feed(frame)
+        if decoder.next() is None:
+            raise CalibrationError("a whole CONNECT is not decoded")
+    return time.process_time() - before_s
+
+
+def _connections(bench: _Bench, sizes: Sizes) -> Series:
+    broker, wires = bench.broker, bench.wires
+    bench.crowd(max(1, sizes.clients // 4)).close()  # The first time everything takes longer.
+    connects: list[Point] = []
+    closes: list[Point] = []
+    bares: list[Point] = []
+    memory: list[Point] = []
+    crowds = []
+    connected = 0
+    for share in SHARES:
+        count = max(1, round(share * sizes.clients))
+        with bench.using() as used:
+            crowds.append(bench.crowd(count))
+        connects.append((count, used().process_s))
+        connected += count
+        memory.append((connected, float(broker.resident_bytes())))
+    for crowd in crowds:
+        with bench.using() as used:
+            crowd.close()
+        closes.append((crowd.plan.clients, used().process_s))
+    for share in SHARES:
+        count = max(1, round(share * sizes.clients))
+        with bench.using() as used:
+            socks = [wires.dial()[0] for _ in range(count)]
+        bares.append((count, used().process_s))
+        for sock in socks:
+            sock.close()
+    return {"connected": connects, "closed": closes, "bare": bares, "resident": memory}
+
+
+def _packets(bench: _Bench, sizes: Sizes) -> Series:
+    wires = bench.wires
+    crowd = bench.crowd(max(1, sizes.clients // 4))
+    socks = crowd.connected()
+    askers = pings(wires, socks)
+    asked: list[Point] = []
+    for rounds in (2, 4, 6, 8):
+        with bench.using() as used:
+            for asker in askers:
+                asker.ask(rounds)
+            wires.run(lambda: all(asker.is_idle for asker in askers), STEP_S, "PINGREQ")
+        asked.append((rounds * len(socks), used().process_s))
+    subscribed: list[Point] = []
+    first = 0
+    for share in SHARES:
+        some = socks[: max(1, round(share * len(socks)))]
+        topics = [topic_of(first + number, "s") for number in range(len(some))]
+        first += len(some)
+        with bench.using() as used:
+            subscribe_all(wires, some, topics, STEP_S)
+        subscribed.append((len(some), used().process_s))
+    crowd.close()
+    return {"pings": asked, "subscribed": subscribed}
+
+
+def _messages(bench: _Bench, sizes: Sizes) -> Series:
+    wires = bench.wires
+    absent = bench.crowd(1)
+    subscribe_all(wires, absent.connected(), ["o/#"], STEP_S)
+    absent.close()
+    stored = _bursts(bench, sizes, "o")
+    subscribers = bench.crowd(PUBLISHERS)
+    topics = [topic_of(number) for number in range(PUBLISHERS)]
+    subscribe_all(wires, subscribers.connected(), topics, STEP_S)
+    for sock, topic in zip(subscribers.connected(), topics, strict=True):
+        Subscriber(wires, sock, topic, PAYLOAD_BYTES)
+    relayed = _bursts(bench, sizes, "t")
+    subscribers.close()
+    return {"stored": stored, "relayed": relayed}
+
+
+def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
+    """CPU per message by bursts per message; every client sends a burst as soon as it can.
+
+    So the line's intercept is what a message costs, its slope what a burst does.
+    """
+    wires = bench.wires
+    crowd = bench.crowd(PUBLISHERS)
+    points: list[Point] = []
+    for burst in BURSTS:
+        rounds = max(1, sizes.messages // (len(BURSTS) * PUBLISHERS * burst))
+        tally = Tally()
+        publishers = [
+            Publisher(wires, sock, tally, topic_of(number, root), PAYLOAD_BYTES, burst)
+            for number, sock in enumerate(crowd.connected())
+        ]
+        with bench.using() as used:
+            now_s = wires.now_s
+            for publisher in publishers:
+                publisher.burst(rounds, now_s)
+            wires.run(lambda them=publishers: all(p.is_idle for p in them), STEP_S, "PUBLISH")  # type: ignore[misc]
+        points.append((1.0 / burst, used().process_s / (rounds * PUBLISHERS * burst)))
+    crowd.close()
+    return points
+
+
+def _lone(bench: _Bench, sizes: Sizes) -> Series:
+    """One client on an idle broker; how long things take, median of all times, and their CPU."""
+    wires = bench.wires
+    crowd = bench.crowd(1)
+    (sock,) = crowd.connected()
+    (asker,) = pings(wires, [sock])
+    with bench.using() as used:
+        asker.ask(sizes.lone)
+        wires.run(lambda: asker.is_idle, STEP_S, "PINGREQ")
+    ping_loop_s = used().loop_s / sizes.lone
+    ping_s = asker.median_s()
+    times: list[Point] = []
+    loops: list[Point] = []
+    for burst in LONE_BURSTS:
+        publisher = Publisher(wires, sock, Tally(), topic_of(0, "o"), PAYLOAD_BYTES, burst)
+        rounds = sizes.lone if burst == 1 else max(1, sizes.lone // 4)
+        with bench.using() as used:
+            publisher.burst(rounds, wires.now_s)
+            wires.run(lambda one=publisher: one.is_idle, STEP_S, "PUBLISH")  # type: ignore[misc]
+        times.append((burst, publisher.median_s()))
+        loops.append((burst, used().loop_s / rounds))
+    crowd.close()
+    return {
+        "lone_ping": [(1, ping_s)],
+        "lone_ping_cpu": [(1, ping_loop_s)],
+        "lone_messages": times,
+        "lone_messages_cpu": loops,
+    }
+
+
+def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:
+    """Some of each crowd are served; the others cost what is left."""
+    points: list[Point] = []
+    for share in SHARES:
+        count = max(4, round(share * sizes.clients))
+        with bench.using() as used:
+            crowd = bench.knocking(count)
+        served = crowd.first_connected_count
+        points.append((count - served, used().process_s - served * connected_s))
+        crowd.close()
+    if not points[-1][0] > points[0][0]:
+        raise CalibrationError("the broker refused nobody: more clients are needed")
+    return {"refused": points}

@@ -1,0 +1,145 @@
+"""BrokerProcess: a real `flowguard serve` on 127.0.0.1, and what the kernel says of it.
+
+Costs are CPU seconds, not seconds: a machine that is busy otherwise makes everything later, but
+hardly dearer. The reactor runs in the main thread, so that thread's CPU time is the loop's; commits
+run in other threads of the process.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Literal, NamedTuple, final
+
+from flowguard.errors import FlowguardError
+
+StoreKind = Literal["rocks", "memory", "slow"]
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+STOP_S: Final = 20.0
+SETTLE_POLL_S: Final = 0.03
+SETTLE_POLLS: Final = 2
+"""In a row: one alone may have seen a broker that waits for a core."""
+SETTLE_SHARE: Final = 0.15
+"""Of one core: below it a broker has nothing left to do but its ticks."""
+SETTLE_MAX_S: Final = 20.0
+
+
+class CalibrationError(FlowguardError):
+    """The real broker did not do what the measurement needs; the text says what."""
+
+
+class Usage(NamedTuple):
+    """Since the start of the process, seconds; a difference is what something has taken."""
+
+    loop_s: float
+    """CPU of the reactor's thread."""
+    process_s: float
+    """CPU of all threads."""
+    waited_s: float
+    """How long the reactor's thread was ready to run while others had the cores."""
+    at_s: float
+    """Monotonic time."""
+
+    def since(self, earlier: "Usage") -> "Usage":
+        """The difference, field by field."""
+        return Usage(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
+@final
+class BrokerProcess:
+    """A child process; made by `broker_process`."""
+
+    def __init__(self, process: "subprocess.Popen[str]", address: tuple[str, int]) -> None:
+        self._process = process
+        self._proc = Path(f"/proc/{process.pid}")
+        self._cpu_clock = (~process.pid << 3) | 2  # MAKE_PROCESS_CPUCLOCK of the Linux kernel
+        self.address = address
+
+    def usage(self) -> Usage:
+        """What it has used so far; raises CalibrationError where it has ended."""
+        try:
+            cpu_ns, waited_ns, _ = (self._proc / "schedstat").read_text().split()
+            process_s = time.clock_gettime(self._cpu_clock)
+        except (OSError, ValueError) as error:
+            raise CalibrationError(f"cannot see the CPU time of the broker: {error}") from error
+        return Usage(int(cpu_ns) / 1e9, process_s, int(waited_ns) / 1e9, time.monotonic())
+
+    def resident_bytes(self) -> int:
+        """Its resident set."""
+        return int((self._proc / "statm").read_text().split()[1]) * PAGE_BYTES
+
+    def settled(self) -> Usage:
+        """Wait until it has nothing left to do, then its usage."""
+        until_s = time.monotonic() + SETTLE_MAX_S
+        before = self.usage()
+        quiet_count = 0
+        while time.monotonic() < until_s:
+            time.sleep(SETTLE_POLL_S)
+            now = self.usage()
+            used = now.since(before)
+            is_quiet = used.process_s + used.waited_s < SETTLE_SHARE * used.at_s
+            quiet_count = quiet_count + 1 if is_quiet else 0
+            if quiet_count == SETTLE_POLLS:
+                return now
+            before = now
+        raise CalibrationError(f"the broker still works {SETTLE_MAX_S:g} s after its last client")
+
+    def stop(self) -> None:
+        """End it, with everything it holds: nobody needs what it has stored."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(STOP_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@contextmanager
+def broker_process(
+    store: StoreKind, settings: Mapping[str, Mapping[str, object]]
+) -> Iterator[BrokerProcess]:
+    """A broker with these settings and a temporary directory, until the block ends.
+
+    Raises CalibrationError where it does not start.
+    """
+    with TemporaryDirectory(prefix="flowguard-calibrate-") as folder:
+        config = Path(folder) / "settings.toml"
+        config.write_text(_toml(settings))
+        log = Path(folder) / "log"
+        command = _command(store, config, Path(folder) / "data")
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                raise CalibrationError(f"the broker did not start: {log.read_text()[-500:]}")
+            host, _, port = line.removeprefix("listening on ").strip().rpartition(":")
+            broker = BrokerProcess(process, (host, int(port)))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        try:
+            yield broker
+        finally:
+            broker.stop()
+
+
+def _command(store: StoreKind, config: Path, data: Path) -> list[str]:
+    if store == "slow":
+        return [sys.executable, "-m", "simulations.calibration.slow", str(config)]
+    serve = [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0"]
+    serve += ["--http", "none", "--store", store]
+    return [*serve, "--config", str(config), "--data", str(data)]
+
+
+def _toml(settings: Mapping[str, Mapping[str, object]]) -> str:
+    lines = []
+    for section, table in settings.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {value!r}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"

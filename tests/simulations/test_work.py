@@ -1,0 +1,66 @@
+"""What work costs the simulated loop besides its packets."""
+
+from simulations.scenario import (
+    NetworkPlan,
+    NodePlan,
+    PopulationPlan,
+    PublishPlan,
+    Scenario,
+    StorePlan,
+)
+from simulations.world import World
+
+FREE = {"publish_s": 1e-6, "delivery_s": 0.0, "subscribe_s": 0.0, "connect_s": 1e-6}
+
+
+def goodput_per_s(node: NodePlan, store: StorePlan, outstanding: int, to: str | None) -> float:
+    """10 clients in a closed loop, far from any other bound."""
+    scenario = Scenario(
+        duration_s=4.0,
+        node=node,
+        store=store,
+        network=NetworkPlan(latency_s=0.0001),
+        populations={
+            "subscribers": PopulationPlan(clients=10, subscribes=True),
+            "loop": PopulationPlan(
+                clients=10,
+                start_s=1.5,
+                publish=PublishPlan(outstanding=outstanding, to=to, spread="one"),
+            ),
+        },
+    )
+    world = World(scenario, "flowguard")
+    world.engine.run(3.0)
+    publishers = world.populations[1].publishers
+    assert publishers is not None
+    before = publishers.acknowledged_count
+    world.engine.run(4.0)
+    return publishers.acknowledged_count - before
+
+
+def test_a_read_costs_the_same_however_many_packets_it_brings() -> None:
+    node = NodePlan(**FREE, read_s=0.001)
+    store = StorePlan(commit_s=0.0, op_s=0.0)
+    assert 900 < goodput_per_s(node, store, 1, None) < 1_001
+    assert 9_000 < goodput_per_s(node, store, 10, None) < 10_001
+
+
+def test_what_a_subscriber_gets_at_once_is_one_send() -> None:
+    node = NodePlan(**FREE, send_s=0.001)
+    store = StorePlan(commit_s=0.0, op_s=0.0)
+    assert 900 < goodput_per_s(node, store, 1, "subscribers") < 1_001
+    assert 9_000 < goodput_per_s(node, store, 10, "subscribers") < 10_001
+
+
+def test_a_commit_costs_the_loop_its_handoff() -> None:
+    """One commit at a time: with a free store and free packets it is all there is."""
+    node = NodePlan(**FREE, handoff_s=0.01)
+    store = StorePlan(commit_s=0.0, op_s=0.0)
+    assert 800 < goodput_per_s(node, store, 10, None) < 10_001
+
+
+def test_an_immediate_store_costs_the_loop_what_another_takes_beside_it() -> None:
+    store = StorePlan(commit_s=0.0, op_s=0.001, immediate=True)
+    assert 900 < goodput_per_s(NodePlan(**FREE), store, 10, None) < 1_001
+    store = StorePlan(commit_s=0.0, op_s=0.0, immediate=True)
+    assert goodput_per_s(NodePlan(**FREE, handoff_s=1.0), store, 10, None) > 10_000
