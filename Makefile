@@ -13,7 +13,7 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload scoreboard lint compile
+.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload bench-analysis scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -63,6 +63,9 @@ bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fe
 
 bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.overload --compiled $(ARGS)
+
+bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
+	@$(PY) -m benchmarks.analysis $(ARGS)
 
 scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
 	@$(PY) -m benchmarks.overload --compiled --only scoreboard $(ARGS)

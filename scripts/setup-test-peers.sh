@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Other people's MQTT programs, which the tests marked `peers` speak with: Mosquitto and its clients
-# (system packages), MQTT.js (npm, into .peers). Repeatable, and quick when all are there. Installs
+# Other people's programs that tests need: those marked `peers` speak with Mosquitto, its clients
+# (system packages) and MQTT.js (npm, into .peers); those marked `spark` need Java 17, those marked
+# `browser` Chromium (system packages). Repeatable, and quick when all are there. Installs
 # system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
 # cannot be had is named, together with what is skipped for it; that is never an error.
 set -uo pipefail
@@ -14,6 +15,17 @@ have() { command -v "$1" >/dev/null 2>&1; }
 node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null; }
 mqtt_js_is_there() { grep -qs "\"version\": *\"$mqtt_js\"" .peers/node_modules/mqtt/package.json; }
 
+# The same places in the same order as spark_analysis/java.py.
+have_java() {
+    local java version
+    for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java)" /usr/lib/jvm/*/bin/java; do
+        version=$("$java" -version 2>&1 | sed -nE '1s/.* version "([0-9]+).*/\1/p') 2>/dev/null
+        [ "${version:-0}" -ge 17 ] && return
+    done
+    return 1
+}
+have_chromium() { have chromium || have chromium-browser || have google-chrome; }
+
 packages=()
 have mosquitto || packages+=(mosquitto)
 have mosquitto_pub || packages+=(mosquitto-clients)
@@ -21,6 +33,8 @@ if ! mqtt_js_is_there || ! have node; then
     have node || packages+=(nodejs)
     have npm || packages+=(npm)
 fi
+have_java || packages+=(openjdk-17-jre-headless)
+have_chromium || packages+=(chromium)
 
 # The package of Mosquitto starts a broker on port 1883, now and at every boot; here it is only
 # wanted as a program.
@@ -78,6 +92,8 @@ elif ! node_is_new_enough; then
 elif ! mqtt_js_is_there; then
     missing+=("MQTT.js $mqtt_js (npm install --prefix .peers mqtt@$mqtt_js): tests with MQTT.js")
 fi
+have_java || missing+=("Java 17 (apt-get install openjdk-17-jre-headless): tests of the analysis")
+have_chromium || missing+=("Chromium (apt-get install chromium): tests that look at the report")
 if [ ${#missing[@]} -gt 0 ]; then
     say "Missing here, and what is skipped for it:" "${missing[@]/#/  }"
 fi

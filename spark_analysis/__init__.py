@@ -1,6 +1,9 @@
-"""Parquet in; report, tables and limits out; empty so far.
+"""Parquet in, report and tables out. It imports nothing of flowguard: the files are the interface.
 
-This room will hold the schemas, the transforms (one question per file), the Spark jobs, the report
-and the tuner whose limits `flowguard serve --limits FILE` loads. It imports nothing of flowguard:
-the Parquet schema is the interface.
+- `examination`  which runs can be read, and why the others cannot; `contracts` says how they look
+- `reading`      their tables as DataFrames; `grains` one row per node, per instant, per second
+- `questions`    one per file, a pure function from DataFrames to one row per run
+- `comparing`    seeds become means and intervals; runs that stand out; `courses` over time
+- `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
+- `job`          what the `command` flowguard analyze does
 """

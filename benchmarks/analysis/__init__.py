@@ -1,0 +1,1 @@
+"""How long an analysis takes, by rows of samples, and in how much memory."""

@@ -1,0 +1,183 @@
+"""Analysis: all questions asked of all runs; what comes out is small and lies on the driver."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_analysis import contracts
+from spark_analysis.comparing import SET, VALUE, outliers, parameter_sets, summary, values
+from spark_analysis.courses import POINTS, window_course, work_course
+from spark_analysis.examination import LeftOut, Run, read_through
+from spark_analysis.grains import by_instant, by_node, by_second
+from spark_analysis.questions import (
+    admission,
+    cascade,
+    fairness,
+    goodput,
+    latency,
+    loss,
+    memory,
+    recovery,
+    retries,
+    stability,
+    time_to_connect,
+)
+from spark_analysis.questions.question import Inputs, Question
+from spark_analysis.questions.region import MAP_KEY, region
+from spark_analysis.reading import read_runs, read_table
+
+QUESTIONS: Final[tuple[Question, ...]] = (
+    admission.QUESTION,
+    time_to_connect.QUESTION,
+    goodput.QUESTION,
+    latency.QUESTION,
+    recovery.QUESTION,
+    cascade.QUESTION,
+    retries.QUESTION,
+    stability.QUESTION,
+    fairness.QUESTION,
+    memory.QUESTION,
+    loss.QUESTION,
+)
+VIOLATIONS_MAX: Final = 1000
+"""Rows of table `violations` that are reported; a run has one at most."""
+
+Tell = Callable[[str], None]
+"""Called with what is being done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What came out; every table in its own order."""
+
+    runs: tuple[Run, ...]
+    left_out: tuple[LeftOut, ...]
+    sets: pa.Table
+    """Per run: its parameter set, seed and command."""
+    answers: dict[str, pa.Table]
+    """Per question: one row per run, or per run and population."""
+    region: pa.Table
+    summary: pa.Table
+    outliers: pa.Table
+    work: pa.Table
+    windows: pa.Table
+    violations: pa.Table
+    step_s: int
+    """Of `work` and `windows`."""
+
+
+def analyse(
+    spark: SparkSession,
+    runs: Sequence[Run],
+    left_out: Sequence[LeftOut],
+    tell: Tell = lambda _: None,
+) -> Analysis:
+    """Ask everything. If Spark cannot read a run after all, it is left out, and asking begins anew.
+
+    `runs` are not empty; raises AllDamaged if none of them can be read.
+    """
+    try:
+        return _Asking(spark, runs, tell).ask(left_out)
+    except (PySparkException, Py4JError):
+        tell("something could not be read: reading every file through, to name it")
+        whole, damaged = read_through(runs)
+        if not damaged:
+            raise
+        if not whole:
+            raise AllDamaged("; ".join(f"{one.path}: {one.reason}" for one in damaged)) from None
+        return _Asking(spark, whole, tell).ask([*left_out, *damaged])
+    finally:
+        spark.catalog.clearCache()
+
+
+class AllDamaged(Exception):
+    """No run could be read; the text says why."""
+
+
+class _Asking:
+    """One attempt."""
+
+    def __init__(self, spark: SparkSession, runs: Sequence[Run], tell: Tell) -> None:
+        self._spark = spark
+        self._runs = tuple(runs)
+        self._tell = tell
+        self._described = read_runs(spark, runs)
+        self._sets = parameter_sets(self._described)
+
+    def ask(self, left_out: Sequence[LeftOut]) -> Analysis:
+        inputs = self._inputs()
+        answers = {question.name: self._answer(question, inputs) for question in QUESTIONS}
+        self._tell("comparing policies and parameter sets")
+        found = self._values(answers)
+        recovered = self._local(answers["recovery"])
+        longest_s = max(run.end["ended_s"] for run in self._runs)
+        step_s = max(math.ceil(longest_s / POINTS), 1)
+        return Analysis(
+            runs=self._runs,
+            left_out=tuple(sorted(left_out, key=lambda one: (one.path, one.reason))),
+            sets=_sorted(self._sets, "run_id"),
+            answers=answers,
+            region=_sorted(region(recovered, self._described), *MAP_KEY),
+            summary=_sorted(summary(found, self._sets), *VALUE),
+            outliers=_sorted(outliers(self._first(found), self._sets), *VALUE, "run_id"),
+            work=_sorted(work_course(inputs.seconds, self._sets, step_s), *SET, "from_s"),
+            windows=_sorted(window_course(inputs.samples, self._sets, step_s), *SET, "from_s"),
+            violations=self._violations(),
+            step_s=step_s,
+        )
+
+    def _inputs(self) -> Inputs:
+        samples = self._read(contracts.SAMPLES)
+        instants = by_instant(self._read(contracts.GOODPUT)).persist(StorageLevel.DISK_ONLY)
+        return Inputs(
+            runs=self._described,
+            samples=samples,
+            latencies=self._read(contracts.LATENCIES),
+            clients=self._read(contracts.CLIENTS),
+            nodes=by_node(samples).persist(StorageLevel.MEMORY_AND_DISK),
+            instants=instants,
+            seconds=by_second(instants).persist(StorageLevel.DISK_ONLY),
+        )
+
+    def _read(self, table: contracts.Table) -> DataFrame:
+        return read_table(self._spark, self._runs, table)
+
+    def _answer(self, question: Question, inputs: Inputs) -> pa.Table:
+        self._tell(question.title)
+        answer = question.answer(inputs)
+        key = ["run_id", "population"] if "population" in answer.columns else ["run_id"]
+        return _sorted(answer, *key)
+
+    def _values(self, answers: dict[str, pa.Table]) -> DataFrame:
+        found = None
+        for question in QUESTIONS:
+            of_question = values(self._local(answers[question.name]), question)
+            found = of_question if found is None else found.unionAll(of_question)
+        assert found is not None
+        return self._local(_sorted(found, *found.columns))
+
+    def _first(self, found: DataFrame) -> DataFrame:
+        """The values that runs are compared by."""
+        return found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
+
+    def _local(self, table: pa.Table) -> DataFrame:
+        """A result, again as a DataFrame."""
+        return self._spark.createDataFrame(table)
+
+    def _violations(self) -> pa.Table:
+        rows = self._read(contracts.VIOLATIONS)
+        key = contracts.VIOLATIONS.key
+        return _sorted(rows.orderBy(*key).limit(VIOLATIONS_MAX), *key)
+
+
+def _sorted(rows: DataFrame, *key: str) -> pa.Table:
+    """To the driver; for results only, which have a row per run at most."""
+    table = rows.toArrow().replace_schema_metadata(None)
+    return table.sort_by([(name, "ascending") for name in key]).combine_chunks()

@@ -1,0 +1,172 @@
+"""Comparing: from one value per run to parameter sets beside each other, and runs that stand out.
+
+A parameter set is a scenario, a policy and what differs from the scenario's file; its runs differ
+in their seeds. Values are put in order before they are added, so that the same runs give the same
+bits.
+"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_analysis.grains import ALL
+from spark_analysis.questions.question import Question
+
+SET: Final = ("scenario", "policy", "parameters")
+"""What tells parameter sets apart."""
+VALUE: Final = ("question", *SET, "population", "metric")
+"""What tells rows of the summary apart."""
+
+OUTLIER_SCORE: Final = 3.5
+"""Iglewicz and Hoaglin's limit for the modified z-score."""
+OUTLIER_RUNS: Final = 5
+"""Fewer runs have no outliers."""
+OUTLIER_SHARE: Final = 0.05
+"""Of the median: who differs by less does not stand out, however alike the others are."""
+COMMON_SHARE: Final = 0.8
+"""If so many runs have a value, one without stands out."""
+
+# Student's t for a two-sided 95 % interval, by degrees of freedom from 1.
+_STUDENT: Final = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+
+
+def parameter_sets(runs: DataFrame) -> DataFrame:
+    """Which run belongs to which set; parameters as one text, sorted: `a.b=1, c=x`."""
+    pairs = F.transform(
+        F.array_sort(F.map_entries("parameters")),
+        lambda pair: F.concat(pair["key"], F.lit("="), F.coalesce(pair["value"], F.lit(""))),
+    )
+    parameters = F.array_join(pairs, ", ").alias("parameters")
+    return runs.select("run_id", "scenario", "policy", parameters, "seed", "command")
+
+
+def values(answer: DataFrame, question: Question) -> DataFrame:
+    """A question's answer with one row per run, population and metric.
+
+    Where a missing value has no meaning there is no row; null is what the metric's `never` says.
+    """
+    if "population" not in answer.columns:
+        answer = answer.withColumn("population", F.lit(ALL))
+    metrics = [
+        F.struct(
+            F.lit(metric.column).alias("metric"),
+            F.col(metric.column).cast("double").alias("value"),
+            F.col(metric.needs or metric.column).isNotNull().alias("counts"),
+        )
+        for metric in question.metrics
+    ]
+    of_run = answer.select("run_id", "population", F.explode(F.array(*metrics)).alias("one"))
+    name = F.lit(question.name).alias("question")
+    counted = of_run.where("one.counts")
+    return counted.select("run_id", name, "population", "one.metric", "one.value")
+
+
+def summary(values: DataFrame, sets: DataFrame) -> DataFrame:
+    """One row per set, population and metric: mean and its 95 % interval over seeds, and range.
+
+    `values_count` of `runs_count` runs have a value, and only they are in the mean; with one of
+    them there is no interval.
+    """
+    in_order = F.array_sort(F.collect_list("value"))  # which leaves nulls out
+    spread = F.when(
+        F.col("values_count") > 1,
+        _student() * F.col("deviation") / F.sqrt("values_count"),
+    )
+    return (
+        values.join(sets, "run_id")
+        .groupBy(*VALUE)
+        .agg(
+            F.count("*").alias("runs_count"),
+            F.count("value").alias("values_count"),
+            in_order.alias("in_order"),
+        )
+        .withColumn("mean", _mean("in_order"))
+        .withColumn("deviation", _deviation())
+        .select(
+            *VALUE,
+            "runs_count",
+            "values_count",
+            "mean",
+            (F.col("mean") - spread).alias("low"),
+            (F.col("mean") + spread).alias("high"),
+            F.try_element_at("in_order", F.lit(1)).alias("min"),
+            _median("in_order").alias("median"),
+            F.try_element_at("in_order", F.lit(-1)).alias("max"),
+        )
+    )
+
+
+def outliers(values: DataFrame, sets: DataFrame) -> DataFrame:
+    """Runs that differ from the others of their set, with the command that runs them again.
+
+    The score is the modified z-score: distance from the median by the median distance (by the mean
+    distance where that is zero). A run without a value where most have one stands out, too.
+    """
+    of_all = values.where(F.col("population") == ALL).join(sets, "run_id")
+    key = [*VALUE]
+    medians = of_all.groupBy(*key).agg(
+        F.count("*").alias("runs_count"),
+        F.count("value").alias("values_count"),
+        _median_of("value").alias("median"),
+    )
+    far = of_all.join(medians.where(F.col("runs_count") >= OUTLIER_RUNS), key).withColumn(
+        "distance", F.abs(F.col("value") - F.col("median"))
+    )
+    usual = far.groupBy(*key).agg(
+        _median_of("distance").alias("median_distance"),
+        F.array_sort(F.collect_list("distance")).alias("distances"),
+    )
+    by_mean = F.try_divide("distance", 1.2533 * _mean("distances"))
+    by_median = F.try_divide(0.6745 * F.col("distance"), "median_distance")
+    is_missing = F.col("value").isNull() & (
+        F.col("values_count") >= COMMON_SHARE * F.col("runs_count")
+    )
+    scored = far.join(usual, key).withColumn(
+        "score", F.when(F.col("median_distance") > 0, by_median).otherwise(by_mean)
+    )
+    is_far = F.col("distance") > OUTLIER_SHARE * F.abs("median")
+    found = scored.where(((F.col("score") > OUTLIER_SCORE) & is_far) | is_missing)
+    return found.select(*key, "run_id", "seed", "value", "median", "score", "command")
+
+
+def _mean(values: str) -> Column:
+    total = F.aggregate(values, F.lit(0.0), lambda sum_, value: sum_ + value)
+    return F.try_divide(total, F.size(values))
+
+
+def _deviation() -> Column:
+    squares = F.aggregate(
+        "in_order",
+        F.struct(F.lit(0.0).alias("sum"), F.col("mean").alias("mean")),
+        lambda so_far, value: F.struct(
+            (so_far["sum"] + (value - so_far["mean"]) * (value - so_far["mean"])).alias("sum"),
+            so_far["mean"].alias("mean"),
+        ),
+        lambda so_far: so_far["sum"],
+    )
+    return F.sqrt(F.try_divide(squares, F.size("in_order") - 1))
+
+
+def _median_of(column: str) -> Column:
+    return F.percentile(column, 0.5)
+
+
+def _median(values: str) -> Column:
+    size = F.size(values)
+    lower = F.try_element_at(values, F.floor((size + 1) / 2).cast("int"))
+    upper = F.try_element_at(values, F.floor((size + 2) / 2).cast("int"))
+    return F.when(size > 0, (lower + upper) / 2)
+
+
+def _student() -> Column:
+    freedom = F.col("values_count") - 1
+    known = F.array(*(F.lit(value) for value in _STUDENT))
+    beyond = 1.96 + 2.4 / freedom  # 0.002 from the true value at 31, less further on
+    return F.when(freedom <= len(_STUDENT), F.try_element_at(known, freedom.cast("int"))).otherwise(
+        beyond
+    )

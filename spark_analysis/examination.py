@@ -1,0 +1,290 @@
+"""Examination: which runs can be read, and why the others cannot.
+
+Done with pyarrow before Spark reads anything: footers, the one row of `run` and of `end`, and the
+columns that tell rows apart. A run is read as a whole or left out with a reason; nothing of a run
+that is damaged, unfinished or of another version finds its way into an average.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from spark_analysis.contracts import (
+    END,
+    RUN,
+    TABLE_KEY,
+    TABLES,
+    VERSION,
+    VERSION_KEY,
+    Column,
+    Table,
+)
+
+THREADS: Final = 8
+BATCH_ROWS: Final = 65_536
+_FILE: Final = re.compile(r"([a-z]+)-(\d+)\.parquet")
+_UNFINISHED: Final = re.compile(r"\..+\.parquet\.part")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A run, or a file, that is not in the result."""
+
+    path: str
+    run_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that is complete and of this version."""
+
+    directory: str
+    run: dict[str, Any]
+    """The row of table `run`."""
+    end: dict[str, Any]
+    """The row of table `end`."""
+    files: dict[str, tuple[str, ...]]
+    """By table, in order."""
+    repeated: dict[str, int] = field(default_factory=dict)
+    """By table: rows that are there once more; -1: rows are not in order, so nobody counted."""
+
+    @property
+    def run_id(self) -> str:
+        """Which run."""
+        return str(self.run["run_id"])
+
+
+class Unreadable(Exception):
+    """Why a run, or a file, is left out."""
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The directories in and below `paths` that have files of a run in them, sorted."""
+    found = set()
+    for path in paths:
+        for directory, below, names in os.walk(path.resolve()):
+            below.sort()
+            if any(name.endswith(".parquet") or _UNFINISHED.fullmatch(name) for name in names):
+                found.add(Path(directory))
+    return sorted(found)
+
+
+def examine(
+    directories: Sequence[Path], done: Callable[[], None] = lambda: None
+) -> tuple[list[Run], list[LeftOut]]:
+    """What can be read and what not, both sorted by path; `done` is called after each directory."""
+    runs: list[Run] = []
+    left_out: list[LeftOut] = []
+    by_id: dict[str, Run] = {}
+    with ThreadPoolExecutor(THREADS) as threads:
+        for run, others in threads.map(examine_directory, sorted(directories)):
+            done()
+            left_out += others
+            if run is None:
+                continue
+            first = by_id.setdefault(run.run_id, run)
+            if first is run:
+                runs.append(run)
+            else:
+                reason = f"the same run was read already, from {first.directory}"
+                left_out.append(LeftOut(run.directory, run.run_id, reason))
+    return runs, sorted(left_out, key=lambda one: (one.path, one.reason))
+
+
+def read_through(
+    runs: Sequence[Run], done: Callable[[], None] = lambda: None
+) -> tuple[list[Run], list[LeftOut]]:
+    """Read every page of every file, a batch at a time: which runs are whole, and which are not.
+
+    As slow as it sounds; for when a run that passed `examine` could not be read after all.
+    """
+    whole, damaged = [], []
+    for run in runs:
+        done()
+        try:
+            for path in (Path(path) for paths in run.files.values() for path in paths):
+                with _reading(path):
+                    for _ in pq.ParquetFile(path).iter_batches(BATCH_ROWS):
+                        pass
+        except Unreadable as unreadable:
+            damaged.append(LeftOut(run.directory, run.run_id, str(unreadable)))
+        else:
+            whole.append(run)
+    return whole, damaged
+
+
+def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
+    """One run, or why not; and files that belong to no run."""
+    files: dict[str, list[Path]] = {}
+    strangers = []
+    for path in sorted(directory.glob("*.parquet")):
+        match = _FILE.fullmatch(path.name)
+        if match is not None and match[1] in TABLES:
+            files.setdefault(match[1], []).append(path)
+        else:
+            strangers.append(LeftOut(str(path), None, "its name is of no table of a run"))
+    if not files and strangers:
+        return None, strangers
+    run_id = None
+    try:
+        run = _only_row(directory, RUN, files)
+        run_id = str(run["run_id"])
+        for name, paths in files.items():
+            _examine_files(TABLES[name], paths, run_id)
+        end = _only_row(directory, END, files)
+        repeated = {name: _repeated(TABLES[name], paths) for name, paths in files.items()}
+    except Unreadable as unreadable:
+        return None, [*strangers, LeftOut(str(directory), run_id, str(unreadable))]
+    names = {name: tuple(str(path) for path in paths) for name, paths in files.items()}
+    found = {name: count for name, count in repeated.items() if count}
+    return Run(str(directory), run, end, names, found), strangers
+
+
+def _only_row(directory: Path, table: Table, files: dict[str, list[Path]]) -> dict[str, Any]:
+    """The row of a table that has one."""
+    paths = files.get(table.name, [])
+    if not paths and table is END:
+        raise Unreadable("it has no end record: the run was not finished")
+    if not paths:
+        raise Unreadable(f"it has no table {table.name}")
+    rows: list[dict[str, Any]] = []
+    for path in paths:
+        examine_file(table, path)
+        with _reading(path):
+            read = pq.ParquetFile(path).read()
+        rows += read.to_pylist(maps_as_pydicts="strict")
+    if len(rows) != 1:
+        raise Unreadable(f"its table {table.name} has {len(rows)} rows instead of one")
+    known = {column.name: rows[0].get(column.name) for column in table.columns}
+    if known.get("schema_version", VERSION) != VERSION:
+        raise Unreadable(f"schema_version is {known['schema_version']}, not {VERSION}")
+    return known
+
+
+def _examine_files(table: Table, paths: Sequence[Path], run_id: str) -> None:
+    first = _number(paths[0])
+    for expected, path in enumerate(paths, start=first):
+        if _number(path) != expected:
+            raise Unreadable(f"{table.name}-{expected:05}.parquet is missing")
+        metadata = examine_file(table, path)
+        for index in range(metadata.num_row_groups):
+            statistics = metadata.row_group(index).column(0).statistics
+            if statistics is None or not statistics.has_min_max:
+                continue
+            if {statistics.min, statistics.max} != {run_id}:
+                raise Unreadable(f"{path.name} has rows of another run")
+
+
+def _number(path: Path) -> int:
+    match = _FILE.fullmatch(path.name)
+    assert match is not None
+    return int(match[2])
+
+
+def examine_file(table: Table, path: Path) -> pq.FileMetaData:
+    """Its footer; raises Unreadable if it is not a whole file of this table and version."""
+    with _reading(path):
+        file = pq.ParquetFile(path)
+        schema = file.schema_arrow
+    metadata = schema.metadata or {}
+    version, name = metadata.get(VERSION_KEY), metadata.get(TABLE_KEY, b"").decode(errors="replace")
+    if version is None:
+        raise Unreadable(f"{path.name} was not written by flowguard")
+    if version != str(VERSION).encode():
+        is_older = version.isdigit() and int(version) < VERSION
+        age = "an older" if is_older else "a newer"
+        words = version.decode(errors="replace")
+        raise Unreadable(f"{path.name} has {age} schema, version {words} instead of {VERSION}")
+    if name != table.name:
+        raise Unreadable(f"{path.name} says it is table {name}")
+    for column in table.columns:
+        _examine_column(column, schema, path.name)
+    return file.metadata
+
+
+def _examine_column(column: Column, schema: pa.Schema, file: str) -> None:
+    index = schema.get_field_index(column.name)
+    if index < 0:
+        if not column.nullable:
+            raise Unreadable(f"{file} has no column {column.name}")
+        return
+    found = schema.field(index)
+    if found.type != column.type.arrow:
+        wanted = column.type.arrow
+        raise Unreadable(f"{file}: column {column.name} is {found.type} instead of {wanted}")
+    if found.nullable and not column.nullable:
+        raise Unreadable(f"{file}: column {column.name} may be null")
+
+
+class _reading:
+    """What pyarrow says of a damaged file becomes the reason."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, failure: BaseException | None, _trace: object) -> None:
+        if isinstance(failure, OSError | pa.ArrowException):
+            words = str(failure).splitlines()[0]
+            raise Unreadable(f"{self._path.name} cannot be read: {words}") from failure
+
+
+def _repeated(table: Table, paths: Sequence[Path]) -> int:
+    """How many rows are there once more; -1 if rows are not in order of time.
+
+    Rows of one instant are next to each other, so that a batch and one instant are all that is in
+    memory; tables without a time are as long as a run has clients.
+    """
+    key = list(table.key[1:])
+    time = key[0] if key and key[0].endswith("_s") else None
+    repeated = 0
+    waiting: pa.Table | None = None
+    for rows in _batches(paths, key):
+        rows = rows if waiting is None else pa.concat_tables([waiting, rows])
+        waiting = rows
+        if time is not None:
+            times = rows[time].combine_chunks()
+            if len(times) > 1 and pc.any(pc.less(times[1:], times[:-1])).as_py():
+                return -1
+            is_last = pc.equal(times, times[-1])
+            waiting = rows.filter(is_last)
+            repeated += _twice(rows.filter(pc.invert(is_last)), key)
+    return repeated + (0 if waiting is None else _twice(waiting, key))
+
+
+def _batches(paths: Sequence[Path], columns: list[str]) -> Iterator[pa.Table]:
+    for path in paths if columns else ():
+        with _reading(path):
+            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=columns):
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch])
+
+
+def _twice(rows: pa.Table, key: list[str]) -> int:
+    if _ascends(rows, key):
+        return 0
+    groups = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
+    return int(rows.num_rows - groups.num_rows)
+
+
+def _ascends(rows: pa.Table, key: list[str]) -> bool:
+    """Whether every row is after the one before it, by all columns of the key; so none is twice."""
+    after = None
+    for name in reversed(key):
+        column = rows[name].combine_chunks()
+        before, behind = column[:-1], column[1:]
+        is_less = pc.less(before, behind)
+        is_equal = pc.equal(before, behind)
+        after = is_less if after is None else pc.or_(is_less, pc.and_(is_equal, after))
+    return after is not None and bool(pc.all(pc.fill_null(after, False), min_count=0).as_py())

@@ -1,0 +1,142 @@
+"""Following: a running summary of a directory that a broker writes into, by structured streaming.
+
+The broker completes a file and then gives it its name; every new file becomes part of the next
+micro-batch, and is counted once, also after a restart: what was read is noted in a checkpoint. The
+summary is of minutes, so what is kept grows with time and not with rows. A file that is damaged or
+of another version ends the stream before anything of it is in the summary.
+"""
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_analysis.contracts import SAMPLES
+from spark_analysis.examination import examine_file
+from spark_analysis.grains import exact_sum
+
+MINUTE_S: Final = 60
+KEY: Final = ("run_id", "minute")
+POLL_S: Final = 0.3
+SUMMARY: Final = "running.json"
+FILES: Final = "samples-*.parquet"
+
+Show = Callable[[list[dict[str, Any]]], None]
+"""Called with all minutes, in order, after each batch."""
+
+
+class FollowingFailed(Exception):
+    """The stream has ended; the text says why."""
+
+
+def minutes(samples: DataFrame) -> DataFrame:
+    """One row per run and minute, from `samples`; the same for a stream and for a table.
+
+    Counts are summed over nodes; pressure and memory are those of the worst node and sample.
+    """
+    alive = F.col("is_alive")
+    limit_bytes = F.when(F.col("memory_limit_bytes") > 0, F.col("memory_limit_bytes"))
+    sums = ("accepted", "refused", "discarded", "closed", "published", "delivered", "lost")
+    return samples.groupBy("run_id", _minute().alias("minute")).agg(
+        *(F.sum(f"{name}_count").alias(f"{name}_count") for name in sums),
+        F.sum("dropped_count").alias("dropped_count"),
+        F.max("connections_count").alias("connections_max_count"),
+        F.max("pressure_ratio").alias("pressure_max_ratio"),
+        F.min(F.when(alive, F.col("window"))).alias("window_min"),
+        F.max(F.col("memory_bytes") / limit_bytes).alias("memory_max_ratio"),
+        exact_sum(F.col("busy_s")).alias("busy_s"),
+        F.count("*").alias("samples_count"),
+    )
+
+
+def _minute() -> Column:
+    return F.floor(F.col("t_s") / MINUTE_S).cast("int")
+
+
+def follow(
+    spark: SparkSession, directory: Path, out: Path, show: Show, *, every_s: float = 5.0
+) -> StreamingQuery:
+    """Start; the summary is in `out`/running.json after each batch, and given to `show`.
+
+    `directory` is that of one recording, or holds several.
+    """
+    kept = _read(out / SUMMARY)
+    examined: set[Path] = set()
+
+    def take(batch: DataFrame, _number: int) -> None:
+        new = set(directory.rglob(FILES)) - examined
+        for path in sorted(new):
+            examine_file(SAMPLES, path)
+        examined.update(new)
+        for row in batch.toLocalIterator():
+            values = row.asDict()
+            kept[values["run_id"], values["minute"]] = values
+        rows = [kept[key] for key in sorted(kept)]
+        _write(out / SUMMARY, rows)
+        show(rows)
+
+    samples = (
+        spark.readStream.schema(SAMPLES.spark)
+        .option("recursiveFileLookup", "true")
+        .option("pathGlobFilter", FILES)
+        .parquet(str(directory))
+    )
+    return (
+        minutes(samples)
+        .writeStream.outputMode("update")
+        .trigger(processingTime=f"{every_s} seconds")
+        .option("checkpointLocation", str(out / "checkpoint"))
+        .foreachBatch(take)
+        .start()
+    )
+
+
+def wait(query: StreamingQuery) -> None:
+    """Until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if it ends by itself.
+
+    PySpark's own handler would cut a command to Java in two; here it is only noted.
+    """
+    is_asked = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: is_asked.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        while query.isActive and not is_asked.wait(POLL_S):
+            pass
+        query.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    failure = query.exception()
+    if failure is not None:
+        raise FollowingFailed(_reason(str(failure)))
+
+
+def _reason(said: str) -> str:
+    """Of a stack trace, what says which file it was."""
+    lines = [line.strip() for line in said.splitlines()]
+    named = [line for line in lines if "Unreadable: " in line or "FAILED_READ_FILE" in line]
+    return named[-1].split("Unreadable: ")[-1] if named else lines[0]
+
+
+def _read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    """The summary of the time before a restart."""
+    if not path.exists():
+        return {}
+    rows = json.loads(path.read_text())["minutes"]
+    return {(row["run_id"], row["minute"]): row for row in rows}
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Whoever reads it sees a whole one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps({"minutes": rows}, indent=1) + "\n")
+    unfinished.rename(path)

@@ -1,0 +1,111 @@
+"""Job: runs in, report and tables out; everything that `flowguard analyze` does but speak."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import Progress
+
+from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
+from spark_analysis.examination import LeftOut, examine, find_runs
+from spark_analysis.following import follow, wait
+from spark_analysis.following_screen import following_screen
+from spark_analysis.report.page import write_page
+from spark_analysis.session import SessionFailed, spark_session
+from spark_analysis.tables import write_tables
+
+LISTED_MAX: Final = 20
+"""Entries left out that are named on the terminal; the report names all."""
+FOLLOW_PARTITIONS: Final = 2
+"""A minute has one row per node and tick: little to shuffle, and every part is a file of state."""
+_STEPS: Final = len(QUESTIONS) + 2
+
+
+class JobFailed(Exception):
+    """There is no result; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was written."""
+
+    analysis: Analysis
+    report: Path
+    tables: Path
+
+    def lines(self) -> list[str]:
+        """For the terminal."""
+        left_out = self.analysis.left_out
+        return [
+            *_reasons(left_out),
+            f"{len(self.analysis.runs)} runs analysed, {len(left_out)} left out.",
+            f"report: {self.report}",
+            f"tables: {self.tables}",
+        ]
+
+
+def run_job(
+    paths: Sequence[Path],
+    out: Path,
+    master: str,
+    *,
+    memory_gib: int | None,
+    partitions: int,
+    progress: Progress,
+) -> Result:
+    """Raises JobFailed, JavaMissing."""
+    directories = find_runs(paths)
+    task = progress.add_task("examining runs", total=len(directories))
+    runs, left_out = examine(directories, lambda: progress.advance(task))
+    if not runs:
+        words = "\n".join(_reasons(left_out)) or "there are no Parquet files"
+        raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
+    progress.update(task, description="starting Spark", total=_STEPS, completed=0)
+
+    def tell(step: str) -> None:
+        progress.update(task, description=step, advance=1)
+
+    try:
+        with spark_session(
+            master, memory_gib=memory_gib, partitions=partitions, log=out / "spark.log"
+        ) as spark:
+            analysis = analyse(spark, runs, left_out, tell)
+    except (AllDamaged, SessionFailed) as failure:
+        raise JobFailed(str(failure)) from failure
+    tell("writing report and tables")
+    write_tables(analysis, out / "tables")
+    write_page(analysis, out / "report.html")
+    return Result(analysis, out / "report.html", out / "tables")
+
+
+def follow_job(
+    directory: Path, out: Path, master: str, *, memory_gib: int | None, console: Console
+) -> None:
+    """Until Ctrl-C. Raises FollowingFailed, JobFailed, JavaMissing."""
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            spark_session(
+                master, memory_gib=memory_gib, partitions=FOLLOW_PARTITIONS, log=out / "spark.log"
+            ) as spark,
+            Live(following_screen([]), console=console, auto_refresh=False) as live,
+        ):
+            query = follow(
+                spark,
+                directory,
+                out,
+                lambda rows: live.update(following_screen(rows), refresh=True),
+            )
+            wait(query)
+    except SessionFailed as failure:
+        raise JobFailed(str(failure)) from failure
+
+
+def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
+    lines = [f"left out: {one.path}: {one.reason}" for one in left_out[:LISTED_MAX]]
+    if len(left_out) > LISTED_MAX:
+        lines.append(f"and {len(left_out) - LISTED_MAX} more: see the report")
+    return lines

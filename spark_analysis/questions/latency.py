@@ -1,0 +1,65 @@
+"""How long do clients wait?"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_analysis.grains import ALL
+from spark_analysis.questions.question import Better, Metric, Question, Unit
+
+KINDS: Final = ("acknowledgement", "connect", "delivery")
+SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+def latency(latencies: DataFrame) -> DataFrame:
+    """One row per run and population; columns `connect_count`, `connect_p50_s`, ... per kind.
+
+    A percentile is the upper bound of the bucket in which the observation of that rank lies (rank:
+    the share of the count, rounded up), so it is never less than the true one; null if that is the
+    bucket beyond all bounds, or if there is no observation.
+    """
+    populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
+    bucket = ["run_id", "population", "kind", "bound_s"]
+    histogram = ["run_id", "population", "kind"]
+    upwards = Window.partitionBy(*histogram).orderBy("bound_s")
+    ranked = (
+        latencies.withColumn("population", F.explode(populations))
+        .groupBy(*bucket)
+        .agg(F.sum("count").alias("count"))
+        .withColumn("until_count", F.sum("count").over(upwards))
+        .withColumn("all_count", F.sum("count").over(Window.partitionBy(*histogram)))
+    )
+    return (
+        ranked.groupBy("run_id", "population")
+        .pivot("kind", list(KINDS))
+        .agg(
+            F.sum("count").alias("count"),
+            *(_percentile(share).alias(f"{name}_s") for name, share in SHARES.items()),
+        )
+    )
+
+
+def _percentile(share: float) -> Column:
+    rank = F.expr(f"(all_count * {round(share * 1000)} + 999) div 1000")  # no binary fractions
+    bound = F.min(F.when(F.col("until_count") >= rank, F.col("bound_s")))
+    return F.when(bound < float("inf"), bound)
+
+
+def _metric(kind: str, words: str, name: str, share: str) -> Metric:
+    column, of = f"{kind}_{name}_s", f"{words}, {share} %"
+    return Metric(column, of, Unit.SECONDS, Better.LESS, "beyond all bounds", f"{kind}_count")
+
+
+QUESTION: Final = Question(
+    "latency",
+    "How long do clients wait?",
+    "From histograms: a percentile is the upper bound of its bucket, so the true one is not "
+    "larger. From PUBLISH to PUBACK, from CONNECT to CONNACK, from PUBLISH to the subscriber.",
+    tuple(
+        _metric(kind, words, name, share)
+        for kind, words in zip(KINDS, ("PUBACK", "CONNACK", "delivery"), strict=True)
+        for name, share in (("p99", "99"), ("p50", "50"), ("p999", "99.9"))
+    ),
+    lambda inputs: latency(inputs.latencies),
+)

@@ -1,0 +1,58 @@
+"""How long until everybody is connected?"""
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_analysis.questions.question import Better, Metric, Question, Unit
+
+
+def time_to_connect(instants: DataFrame) -> DataFrame:
+    """One row per run and population, from `grains.by_instant`.
+
+    `t99_s` is the first instant at which 99 % of the clients had been connected at least once, from
+    the start of the run; null if that never came, or if nobody knows how many clients there are.
+    """
+    size = instants.groupBy("run_id", "population").agg(
+        F.max("clients_count").alias("clients_count"),
+        F.max("first_connected_count").alias("connected_count"),
+    )
+    counted = instants.select("run_id", "population", "t_s", "first_connected_count")
+    reached = counted.join(size, ["run_id", "population"]).withColumn(
+        "share", F.try_divide("first_connected_count", "clients_count")
+    )
+    return reached.groupBy("run_id", "population").agg(
+        F.max("clients_count").alias("clients_count"),
+        F.max("connected_count").alias("connected_count"),
+        F.max(F.try_divide("connected_count", "clients_count")).alias("connected_ratio"),
+        _first(0.5).alias("t50_s"),
+        _first(0.99).alias("t99_s"),
+        _first(1.0).alias("t100_s"),
+    )
+
+
+def _first(share: float) -> Column:
+    return F.min(F.when(F.col("share") >= share, F.col("t_s")))
+
+
+QUESTION: Final = Question(
+    "time_to_connect",
+    "How long until everybody is connected?",
+    "From the start of the run until 50, 99 and 100 % of the clients had been connected at least "
+    "once, to a tenth of a second.",
+    (
+        Metric(
+            "t99_s",
+            "until 99 % were connected",
+            Unit.SECONDS,
+            Better.LESS,
+            "never",
+            "clients_count",
+        ),
+        Metric("t50_s", "until 50 %", Unit.SECONDS, Better.LESS, "never", "clients_count"),
+        Metric("t100_s", "until all", Unit.SECONDS, Better.LESS, "never", "clients_count"),
+        Metric("connected_ratio", "connected at least once", Unit.SHARE, Better.MORE),
+    ),
+    lambda inputs: time_to_connect(inputs.instants),
+)

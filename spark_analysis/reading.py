@@ -1,0 +1,61 @@
+"""Reading: the tables of examined runs as DataFrames."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from spark_analysis.contracts import END, RUN, TABLES, Column, Table
+from spark_analysis.examination import Run
+
+_ENDS: tuple[Column, ...] = END.columns[1:]
+
+
+def read_table(spark: SparkSession, runs: Sequence[Run], table: Table) -> DataFrame:
+    """All rows of one table of all runs; a row that is there twice comes once."""
+    plain = [path for run in runs if table.name not in run.repeated for path in _files(run, table)]
+    twice = [path for run in runs if table.name in run.repeated for path in _files(run, table)]
+    rows = _read(spark, plain, table)
+    return rows.unionByName(once(_read(spark, twice, table), table)) if twice else rows
+
+
+def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    """Tables `run` and `end`, joined; the examination has read both already."""
+    fields = [pa.field(c.name, c.type.arrow) for c in (*RUN.columns, *_ENDS)]
+    rows = [{**run.run, **run.end} for run in runs]
+    schema = st.StructType([st.StructField(c.name, c.type.spark) for c in (*RUN.columns, *_ENDS)])
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(fields)), schema)
+
+
+def once(rows: DataFrame, table: Table) -> DataFrame:
+    """Rows that are equal in the table's key become one; where they differ, the largest values.
+
+    Which of them is right nobody knows; the largest are the same at every reading.
+    """
+    others = [column.name for column in table.columns if column.name not in table.key]
+    if not others:
+        return rows.distinct()
+    single = rows.groupBy(*table.key).agg(*(F.max(name).alias(name) for name in others))
+    return single.select([column.name for column in table.columns])
+
+
+def _files(run: Run, table: Table) -> tuple[str, ...]:
+    return run.files.get(table.name, ())
+
+
+def _read(spark: SparkSession, paths: Sequence[str], table: Table) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], table.spark)
+    return spark.read.schema(table.spark).parquet(*map(_plain, paths))
+
+
+def _plain(path: str) -> str:
+    """Spark takes a path for a pattern; here every character is meant as it is."""
+    return "".join(f"\\{letter}" if letter in "\\*?[]{}" else letter for letter in path)
+
+
+def empty(spark: SparkSession, name: str) -> DataFrame:
+    """A table without a row."""
+    return spark.createDataFrame([], TABLES[name].spark)

@@ -1,0 +1,1 @@
+"""report: one page that holds all it needs: `page` made of `sections`, `charts`, `sentences`."""

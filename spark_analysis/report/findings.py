@@ -1,0 +1,149 @@
+"""Findings: the result by question, scenario and parameter set, as the page walks through it."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from spark_analysis.analysis import Analysis
+from spark_analysis.comparing import SET
+from spark_analysis.grains import ALL
+from spark_analysis.questions.question import Better, Metric, Question
+from spark_analysis.report.words import Names, ParameterSet
+
+Row = dict[str, Any]
+
+_BAD: Final = ("never", "beyond all bounds")
+"""What a missing value means where it is worse than every value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One metric of one parameter set over its seeds."""
+
+    set: ParameterSet
+    population: str
+    runs: int
+    values: int
+    mean: float | None
+    low: float | None
+    high: float | None
+
+    @property
+    def missing(self) -> int:
+        """Runs without a value."""
+        return self.runs - self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One metric of one run."""
+
+    run_id: str
+    seed: int | None
+    value: float
+
+
+@dataclass(slots=True)
+class Block:
+    """A question in one scenario: what one chart, one table and one sentence are made of."""
+
+    question: Question
+    scenario: str
+    summaries: dict[str, dict[tuple[ParameterSet, str], Summary]] = field(default_factory=dict)
+    """By metric, then by set and population."""
+    points: dict[ParameterSet, list[Point]] = field(default_factory=dict)
+    """Of the first metric, all populations together."""
+
+    @property
+    def first(self) -> Metric:
+        """The metric that sets are compared by."""
+        return self.question.metrics[0]
+
+    def ranked(self) -> list[Summary]:
+        """The first metric of all sets, the best one first; equal ones by name."""
+        of_metric = self.summaries.get(self.first.column, {})
+        of_all = [one for one in of_metric.values() if one.population == ALL]
+        return sorted(of_all, key=lambda one: (*_rank(one, self.first), one.set))
+
+    def rows(self) -> list[tuple[ParameterSet, str]]:
+        """Sets and populations that have a value; populations only where there are several."""
+        found = {key for by_key in self.summaries.values() for key in by_key}
+        populations = {population for _, population in found}
+        if len(populations) <= 2:
+            found = {key for key in found if key[1] == ALL}
+        return sorted(found, key=lambda key: (key[0], key[1] != ALL, key[1]))
+
+
+def _rank(one: Summary, metric: Metric) -> tuple[float, float]:
+    missing = one.missing / one.runs if metric.never in _BAD else 0.0
+    if one.mean is None:
+        return missing, 0.0
+    return missing, -one.mean if metric.better is Better.MORE else one.mean
+
+
+class Findings:
+    """The analysis, by name."""
+
+    def __init__(self, analysis: Analysis, questions: Sequence[Question]) -> None:
+        self.analysis = analysis
+        self._questions = questions
+        self.sets = sorted({_set(row) for row in analysis.sets.to_pylist()})
+        self.names = Names(self.sets)
+        self.scenarios = sorted({one.scenario for one in self.sets})
+        self._blocks = self._fill()
+
+    def blocks(self, question: Question) -> list[Block]:
+        """Of the scenarios in which there is an answer, by name."""
+        of_question = [self._blocks.get((question.name, scenario)) for scenario in self.scenarios]
+        return [block for block in of_question if block is not None and block.ranked()]
+
+    def runs_of(self, scenario: str) -> Iterator[Row]:
+        """Rows of table `run`."""
+        return (run.run for run in self.analysis.runs if run.run["scenario"] == scenario)
+
+    def _fill(self) -> dict[tuple[str, str], Block]:
+        blocks: dict[tuple[str, str], Block] = {}
+        by_name = {question.name: question for question in self._questions}
+        for row in self.analysis.summary.to_pylist():
+            question = by_name[row["question"]]
+            key = (question.name, row["scenario"])
+            block = blocks.setdefault(key, Block(question, row["scenario"]))
+            one = Summary(
+                _set(row),
+                row["population"],
+                row["runs_count"],
+                row["values_count"],
+                row["mean"],
+                row["low"],
+                row["high"],
+            )
+            of_metric = block.summaries.setdefault(row["metric"], {})
+            of_metric[one.set, one.population] = one
+        self._add_points(blocks)
+        return blocks
+
+    def _add_points(self, blocks: dict[tuple[str, str], Block]) -> None:
+        described = {row["run_id"]: row for row in self.analysis.sets.to_pylist()}
+        for question in self._questions:
+            column = question.metrics[0].column
+            for row in self.analysis.answers[question.name].to_pylist():
+                run = described[row["run_id"]]
+                block = blocks.get((question.name, run["scenario"]))
+                if block is None or row.get("population", ALL) != ALL or row[column] is None:
+                    continue
+                point = Point(row["run_id"], run["seed"], float(row[column]))
+                block.points.setdefault(_set(run), []).append(point)
+
+
+def _set(row: Row) -> ParameterSet:
+    return ParameterSet(*(row[name] for name in SET))
+
+
+def by_set(rows: Sequence[Row], scenario: str) -> dict[ParameterSet, list[Row]]:
+    """A course's rows of one scenario, by set, in order of time."""
+    found: dict[ParameterSet, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["scenario"] == scenario:
+            found[_set(row)].append(row)
+    return dict(found)

@@ -1,0 +1,226 @@
+"""Page: report.html, one file with everything in it, no request to anybody.
+
+The page forbids itself every connection (Content-Security-Policy), and the same analysis gives the
+same bytes.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from plotly.offline import get_plotlyjs
+
+from spark_analysis.analysis import QUESTIONS, Analysis
+from spark_analysis.examination import Run
+from spark_analysis.questions.question import Unit
+from spark_analysis.report.findings import Findings
+from spark_analysis.report.markup import Content, Html, element, join, table
+from spark_analysis.report.sections import Sections, listing, set_name
+from spark_analysis.report.words import NONE, ParameterSet, count, quantity
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+_ROOM: Final = Path(__file__).parent
+_LISTED_MAX: Final = 200
+"""Rows of a list; the tables beside the report have all of them."""
+
+
+def write_page(analysis: Analysis, path: Path) -> None:
+    """Write the report."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(analysis), encoding="utf-8")
+
+
+def page(analysis: Analysis) -> str:
+    """The report as text."""
+    findings = Findings(analysis, QUESTIONS)
+    sections = Sections(findings)
+    body: list[Content] = [_header(findings), _trouble(analysis), sections.in_short(QUESTIONS)]
+    for question in QUESTIONS:
+        body.append(sections.of_question(question))
+        region = sections.region() if question.name == "recovery" else None
+        if region is not None:
+            body.append(region)
+    body += [_outliers(findings), _violations(analysis), _left_out(analysis), _runs(findings)]
+    head = join(
+        [
+            Html('<meta charset="utf-8">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<link rel="icon" href="data:,">'),
+            element("title", f"flowguard: {count(len(analysis.runs), 'run')}"),
+            element("style", Html((_ROOM / "page.css").read_text())),
+        ]
+    )
+    scripts = join(
+        [
+            element("script", Html(get_plotlyjs())),
+            element("script", Html((_ROOM / "page.js").read_text())),
+        ]
+    )
+    main = element("main", join(body))
+    inside = f"<head>\n{head}\n</head>\n<body>\n{main}\n{scripts}\n</body>"
+    return f'<!doctype html>\n<html lang="en">\n{inside}\n</html>\n'
+
+
+def _header(findings: Findings) -> Html:
+    runs = findings.analysis.runs
+    policies = sorted({one.policy for one in findings.sets})
+    facts = [
+        (count(len(runs), "run"), f"read; {len(findings.analysis.left_out)} left out"),
+        (count(len(findings.scenarios), "scenario"), ", ".join(findings.scenarios)),
+        (count(len(policies), "policy", "policies"), ", ".join(policies)),
+        (count(len(findings.sets), "set"), "of scenario, policy and parameters"),
+    ]
+    cells = [element("div", element("dt", words), element("dd", value)) for value, words in facts]
+    title = element("h1", "What the runs say")
+    words = (
+        "Every value is a mean over runs that differ in their seed only; ± is half of its 95 % "
+        "interval. Where a value does not exist in some runs, that is said beside it and they are "
+        "not in the mean."
+    )
+    return element("header", title, element("dl", *cells), element("p", words, class_="how"))
+
+
+def _trouble(analysis: Analysis) -> Html:
+    """What whoever reads figures must know before."""
+    notes: list[Content] = []
+    if analysis.violations.num_rows:
+        words = count(analysis.violations.num_rows, "run")
+        text = f"{words} ended early because an invariant did not hold: "
+        notes.append(element("li", text, element("a", "see below", href="#violations"), "."))
+    if analysis.left_out:
+        text = f"{count(len(analysis.left_out), 'entry', 'entries')} could not be read: "
+        notes.append(element("li", text, element("a", "which and why", href="#left-out"), "."))
+    stopped = [run.run_id for run in analysis.runs if run.end["ended_by"] == "stopped"]
+    if stopped:
+        notes.append(element("li", f"Stopped before their end, and in the means: {_few(stopped)}."))
+    repeated = [run.run_id for run in analysis.runs if run.repeated]
+    if repeated:
+        text = "Rows are there twice, or out of order, and count once: "
+        notes.append(element("li", f"{text}{_few(repeated)}."))
+    return element("ul", *notes, class_="trouble") if notes else Html("")
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
+
+
+def _outliers(findings: Findings) -> Html:
+    metrics = {
+        (question.name, metric.column): metric
+        for question in QUESTIONS
+        for metric in question.metrics
+    }
+    rows = []
+    found = findings.analysis.outliers.to_pylist()
+    for row in found[:_LISTED_MAX]:
+        metric = metrics[row["question"], row["metric"]]
+        one = ParameterSet(row["scenario"], row["policy"], row["parameters"])
+        value = metric.never if row["value"] is None else quantity(row["value"], metric.unit)
+        median = NONE if row["median"] is None else quantity(row["median"], metric.unit)
+        rows.append(
+            (
+                row["scenario"],
+                set_name(one, findings),
+                metric.words,
+                value,
+                median,
+                NONE if row["seed"] is None else str(row["seed"]),
+                element("code", row["command"] or row["run_id"]),
+            )
+        )
+    head = ("scenario", "policy and parameters", "what", "value", "median", "seed", "run it again")
+    return listing(
+        "Which runs stand out?",
+        "Runs that differ from the median of their own parameter set by more than 3.5 times the "
+        "usual distance, from five seeds on; the command runs one again, with the same result.",
+        table(head, rows) if rows else None,
+        "outliers",
+        "None does.",
+    )
+
+
+def _violations(analysis: Analysis) -> Html:
+    rows = [
+        (
+            row["run_id"],
+            quantity(row["t_s"], Unit.SECONDS),
+            NONE if row["node"] is None else str(row["node"]),
+            row["invariant"],
+            row["detail"],
+        )
+        for row in analysis.violations.to_pylist()[:_LISTED_MAX]
+    ]
+    return listing(
+        "Which invariants did not hold?",
+        "A run ends with the first violation; what it did until then is in the means.",
+        table(("run", "after", "node", "invariant", "what was seen"), rows) if rows else None,
+        "violations",
+        "All did, in all runs.",
+    )
+
+
+def _left_out(analysis: Analysis) -> Html:
+    rows = [
+        (element("code", one.path), one.run_id or NONE, one.reason)
+        for one in analysis.left_out[:_LISTED_MAX]
+    ]
+    return listing(
+        "What was left out?",
+        "A run is read as a whole or not at all; nothing of these is in any figure.",
+        table(("where", "run", "why"), rows) if rows else None,
+        "left-out",
+        "Nothing.",
+    )
+
+
+def _runs(findings: Findings) -> Html:
+    by_set: dict[ParameterSet, list[Run]] = {}
+    runs = {run.run_id: run for run in findings.analysis.runs}
+    for row in findings.analysis.sets.to_pylist():
+        one = ParameterSet(row["scenario"], row["policy"], row["parameters"])
+        by_set.setdefault(one, []).append(runs[row["run_id"]])
+    rows = [
+        (
+            one.scenario,
+            set_name(one, findings),
+            str(len(of_set)),
+            _seeds(of_set),
+            _range([run.run["clients_count"] for run in of_set]),
+            _range([run.run["nodes_count"] for run in of_set]),
+            ", ".join(
+                f"{words} {amount}"
+                for words, amount in sorted(Counter(run.end["ended_by"] for run in of_set).items())
+            ),
+        )
+        for one, of_set in sorted(by_set.items())
+    ]
+    head = ("scenario", "policy and parameters", "runs", "seeds", "clients", "nodes", "ended by")
+    return listing(
+        "Which runs are these?",
+        "By parameter set; table runs.csv has every run with the command that runs it again.",
+        table(head, rows[:_LISTED_MAX]),
+        "runs",
+        "",
+    )
+
+
+def _seeds(runs: Sequence[Run]) -> str:
+    seeds = sorted({run.run["seed"] for run in runs if run.run["seed"] is not None})
+    if not seeds:
+        return NONE
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return _few([str(seed) for seed in seeds])
+
+
+def _range(values: Sequence[int | None]) -> str:
+    known = sorted({value for value in values if value is not None})
+    if not known:
+        return NONE
+    return f"{known[0]:,}" if len(known) == 1 else f"{known[0]:,} to {known[-1]:,}"

@@ -1,0 +1,266 @@
+"""Sections: one per question; each chart with its sentence and its table."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from spark_analysis.questions.question import Metric, Question, Unit
+from spark_analysis.report import charts
+from spark_analysis.report.findings import Block, Findings, Row, Summary, by_set
+from spark_analysis.report.markup import Content, Html, element, table
+from spark_analysis.report.sentences import conclusion, region_conclusion
+from spark_analysis.report.words import NONE, ParameterSet, count, margin, quantity
+
+_PARTS: Final = (
+    ("accepted_count", "let in"),
+    ("refused_count", "refused with 137"),
+    ("discarded_count", "discarded"),
+    ("closed_count", "closed unread"),
+)
+_COURSES: Final = {
+    "time_to_connect": ("connected_count", "clients connected, mean of all seeds"),
+    "goodput": ("in_time_per_s", "PUBLISHes in time per second, mean of all seeds"),
+    "retries": ("attempts_per_s", "attempts to connect per second, mean of all seeds"),
+    "stability": ("window", "window, geometric mean of nodes and seeds"),
+}
+ROWS_OPEN: Final = 8
+"""A longer table is opened by whoever wants it, and for printing."""
+REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
+
+
+class Sections:
+    """Writes the sections of one report; figures are numbered as they come."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._styles = charts.Styles(findings.sets)
+        self._figures = 0
+
+    def of_question(self, question: Question) -> Html:
+        """All scenarios of a question."""
+        blocks = self._findings.blocks(question)
+        articles = [self._article(block) for block in blocks]
+        if not articles:
+            articles = [element("p", "No run has an answer to this.", class_="none")]
+        head = element("h2", question.title)
+        how = element("p", question.how, class_="how")
+        return element("section", head, how, *articles, id=f"q-{question.name}")
+
+    def in_short(self, questions: Sequence[Question]) -> Html:
+        """Every question with what came out, in a sentence per scenario."""
+        entries = []
+        for question in questions:
+            link = element("a", question.title, href=f"#q-{question.name}")
+            entries.append(element("li", link, *self._sentences(question)))
+            sentences = [
+                self._sentence(scenario, region_conclusion(places))
+                for scenario, places in self._regions()
+            ]
+            if question.name == "recovery" and sentences:
+                link = element("a", REGION_TITLE, href="#q-region")
+                entries.append(element("li", link, *sentences))
+        return element(
+            "section", element("h2", "In short"), element("ol", *entries), class_="short"
+        )
+
+    def _sentences(self, question: Question) -> list[Html]:
+        return [
+            self._sentence(block.scenario, conclusion(block, self._findings.names))
+            for block in self._findings.blocks(question)
+        ] or [element("p", "No run has an answer to this.")]
+
+    def _sentence(self, scenario: str, sentence: str) -> Html:
+        return element("p", element("span", scenario, class_="scenario"), " ", sentence)
+
+    def region(self) -> Html | None:
+        """The maps of load and length, if any run has a place on one."""
+        articles = []
+        for scenario, places in self._regions():
+            policies = sorted({place["policy"] for place in places})
+            figures = []
+            for policy in policies:
+                of_policy = [place for place in places if place["policy"] == policy]
+                words = f"{scenario}, {policy}: runs that came back"
+                figures.append(self._figure(charts.heat_map(of_policy), words))
+            articles.append(
+                element(
+                    "article",
+                    element("h3", scenario),
+                    element("p", region_conclusion(places), class_="conclusion"),
+                    element("div", *figures, class_="figures"),
+                    _region_table(places),
+                )
+            )
+        if not articles:
+            return None
+        how = (
+            "Each cell is a load and a length of the disturbance; its number says how many runs "
+            "were back at 95 % of their goodput, and stayed. Where they are not, the system is "
+            "metastable: the cause is gone and the collapse is not."
+        )
+        title = element("h2", REGION_TITLE)
+        return element("section", title, element("p", how, class_="how"), *articles, id="q-region")
+
+    def _regions(self) -> Iterator[tuple[str, list[Row]]]:
+        """Scenarios with several places: one alone is no map."""
+        rows = self._findings.analysis.region.to_pylist()
+        for scenario in sorted({row["scenario"] for row in rows}):
+            places = [row for row in rows if row["scenario"] == scenario]
+            if len({(place["load_ratio"], place["trigger_s"]) for place in places}) > 1:
+                yield scenario, places
+
+    def _article(self, block: Block) -> Html:
+        ranked = block.ranked()
+        sentence = conclusion(block, self._findings.names)
+        figures = list(self._figures_of(block))
+        hidden = len(ranked) - len(charts.shown(ranked))
+        note = []
+        if hidden:
+            words = f"The charts show the best nine and the last three of {len(ranked)}; "
+            note = [element("p", words + "the table has all of them.", class_="note")]
+        return element(
+            "article",
+            element("h3", block.scenario),
+            element("p", sentence, class_="conclusion"),
+            element("div", *figures, class_="figures"),
+            *note,
+            self._table(block),
+        )
+
+    def _figures_of(self, block: Block) -> Iterator[Html]:
+        names, name = self._findings.names, block.question.name
+        if name == "admission":
+            figure = charts.stack(block, _PARTS, names)
+            colours = [trace["marker"]["color"] for trace in figure["data"]]
+            legend = _legend([(c, "solid", w) for c, (_, w) in zip(colours, _PARTS, strict=True)])
+            yield self._figure(
+                figure, f"{block.scenario}: CONNECTs, by what became of them", legend
+            )
+        else:
+            words = f"{block.scenario}: {block.first.words}; a dot per run, the mean and its 95 %"
+            yield self._figure(charts.dots(block, names, self._styles), f"{words} interval")
+        if name in _COURSES:
+            yield from self._course(block, *_COURSES[name])
+
+    def _course(self, block: Block, column: str, words: str) -> Iterator[Html]:
+        analysis = self._findings.analysis
+        rows = (analysis.windows if column == "window" else analysis.work).to_pylist()
+        found = by_set(rows, block.scenario)
+        courses = [
+            (one.set, found[one.set]) for one in charts.shown(block.ranked()) if one.set in found
+        ]
+        if not courses:
+            return
+        trigger = self._trigger(block.scenario)
+        short = words.split(",")[0]
+        figure = charts.lines(
+            courses, column, short, self._styles, trigger, is_log=column == "window"
+        )
+        entries = []
+        for one, _ in courses:
+            style = self._styles.of(one)
+            entries.append((style.colour, style.dash, self._findings.names.name(one)))
+        shade = "; shaded: the disturbance" if trigger else ""
+        yield self._figure(figure, f"{block.scenario}: {words}{shade}", _legend(entries))
+
+    def _trigger(self, scenario: str) -> tuple[float, float] | None:
+        """When it was, if all runs of the scenario have the same."""
+        times = {
+            (run["trigger_at_s"], run["trigger_until_s"])
+            for run in self._findings.runs_of(scenario)
+        }
+        if len(times) != 1:
+            return None
+        from_s, until_s = times.pop()
+        return None if from_s is None or until_s is None else (from_s, until_s)
+
+    def _figure(self, figure: charts.Figure, caption: str, legend: Html | None = None) -> Html:
+        self._figures += 1
+        name = f"figure-{self._figures}"
+        text = json.dumps(figure, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        height = f"height:{figure['layout']['height']}px"
+        data = Html(
+            f'<script type="application/json">{text.replace("<", chr(92) + "u003c")}</script>'
+        )
+        chart = element(
+            "div", class_="chart", id=name, style=height, role="img", aria_label=caption
+        )
+        return element(
+            "figure", element("figcaption", caption), chart, data, *([legend] if legend else [])
+        )
+
+    def _table(self, block: Block) -> Html:
+        metrics = block.question.metrics
+        rows = block.rows()
+        has_populations = any(population != "all" for _, population in rows)
+        head = ["policy and parameters", *(["population"] if has_populations else [])]
+        head += ["runs", *(metric.words for metric in metrics)]
+        cells: list[list[Content]] = []
+        for one, population in rows:
+            row: list[Content] = [set_name(one, self._findings)]
+            if has_populations:
+                row.append(population)
+            found = [block.summaries.get(m.column, {}).get((one, population)) for m in metrics]
+            row.append(f"{max(entry.runs for entry in found if entry is not None)}")
+            row += [_cell(entry, metric) for entry, metric in zip(found, metrics, strict=True)]
+            cells.append(row)
+        if len(rows) <= ROWS_OPEN:
+            return table(head, cells)
+        words = element("summary", f"Table of all {count(len(rows), 'parameter set')}")
+        return element("details", words, table(head, cells))
+
+
+def set_name(one: ParameterSet, findings: Findings) -> Html:
+    """Policy, and below it the parameters that differ."""
+    detail = findings.names.detail(one)
+    small = [element("small", detail)] if detail else []
+    return element("span", element("b", one.policy), *small, class_="set")
+
+
+def _cell(entry: Summary | None, metric: Metric) -> Content:
+    if entry is None:
+        return NONE
+    if entry.mean is None:
+        return metric.never or NONE
+    is_alone = entry.high is None or entry.high - entry.mean < 1e-12
+    high = entry.mean if entry.high is None else entry.high
+    text = quantity(entry.mean, metric.unit) if is_alone else margin(entry.mean, high, metric.unit)
+    if not entry.missing:
+        return text
+    missing = f"{metric.never} in {entry.missing} of {entry.runs}"
+    return element("span", text, element("small", missing))
+
+
+def _legend(entries: Sequence[tuple[str, str, str]]) -> Html:
+    """Colour, dash and words, in the order of the traces; a click hides a line."""
+    borders = {"solid": "solid", "dot": "dotted"}
+    items = []
+    for index, (colour, dash, words) in enumerate(entries):
+        style = f"border-top:3px {borders.get(dash, 'dashed')} {colour}"
+        swatch = element("i", style=style)
+        button = element("button", swatch, words, type="button", data_trace=str(index))
+        items.append(element("li", button))
+    return element("ul", *items, class_="legend")
+
+
+def _region_table(places: Sequence[Row]) -> Html:
+    rows = [
+        (
+            place["policy"],
+            quantity(place["load_ratio"], Unit.SHARE),
+            quantity(place["trigger_s"], Unit.SECONDS),
+            f"{place['recovered_count']} of {count(place['runs_count'], 'run')}",
+            NONE
+            if place["recovery_max_s"] is None
+            else quantity(place["recovery_max_s"], Unit.SECONDS),
+        )
+        for place in places
+    ]
+    return table(("policy", "load", "disturbance", "came back", "slowest after"), rows)
+
+
+def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:
+    """A section that is a table, or says that there is nothing to list."""
+    content = found if found is not None else element("p", nothing, class_="none")
+    how = element("p", about, class_="how")
+    return element("section", element("h2", title), how, content, id=name)

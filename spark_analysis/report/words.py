@@ -1,0 +1,112 @@
+"""Words: numbers and names as they are read."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from spark_analysis.questions.question import Unit
+
+NONE: Final = "\N{EN DASH}"
+"""Where there is no value."""
+_SPACE: Final = "\N{NO-BREAK SPACE}"
+_SILENT: Final = {Unit.COUNT: "", Unit.RATIO: "", Unit.INDEX: ""}
+_STEPS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Three digits that mean something, no exponent: 0.0123, 4.57, 12,300 as 12.3k."""
+    if not math.isfinite(value):
+        return "infinite"
+    size = abs(value)
+    for step, letter in _STEPS:
+        if size >= step:
+            return f"{number(value / (1000 if letter == 'k' else step), digits)}{letter}"
+    if size == 0:
+        return "0"
+    decimals = max(digits - 1 - math.floor(math.log10(size)), 0)
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def quantity(value: float, unit: Unit) -> str:
+    """With its unit: 12.3 s, 85 ms, 99.2 %, 4.5 MiB; number and unit stay on one line."""
+    scale, name = _scale(abs(value), unit)
+    return f"{number(value / scale)}{_SPACE}{name}".rstrip()
+
+
+def margin(mean: float, high: float, unit: Unit) -> str:
+    """`12.34 ± 0.45 s`: the mean and half of its interval, to as many digits as that allows."""
+    size = max(abs(mean), abs(high))
+    scale, name = _scale(size, unit)
+    half = (high - mean) / scale
+    if half <= 0:
+        return quantity(mean, unit)
+    meant = 1 - math.floor(math.log10(half))
+    seen = 3 - math.floor(math.log10(size / scale))
+    decimals = max(min(meant, seen), 0)
+    if round(half, decimals) == 0:
+        return quantity(mean, unit)
+    text = f"{mean / scale:,.{decimals}f} ± {half:,.{decimals}f} {name}".rstrip()
+    return text.replace(" ", _SPACE)
+
+
+def _scale(size: float, unit: Unit) -> tuple[float, str]:
+    """What a quantity of this size is divided by, and the unit that it then has."""
+    if unit is Unit.SHARE:
+        return 0.01, "%"
+    if unit is Unit.SECONDS:
+        return (0.001, "ms") if 0 < size < 1 else (1.0, "s")
+    if unit is Unit.BYTES:
+        steps = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+        return next(((float(step), name) for step, name in steps if size >= step), (1.0, "B"))
+    return 1.0, _SILENT.get(unit, str(unit))
+
+
+def count(amount: int, one: str, many: str = "") -> str:
+    """`1 run`, `3 runs`."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ParameterSet:
+    """A scenario under a policy with parameters, and how it is called in the report."""
+
+    scenario: str
+    policy: str
+    parameters: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """As in tables."""
+        return self.scenario, self.policy, self.parameters
+
+
+class Names:
+    """What a parameter set is called: the policy, and those parameters that differ."""
+
+    def __init__(self, sets: Iterable[ParameterSet]) -> None:
+        by_scenario = defaultdict(list)
+        for one in sets:
+            by_scenario[one.scenario].append(one)
+        self._details: dict[ParameterSet, str] = {}
+        for of_scenario in by_scenario.values():
+            pairs = {one: set(_pairs(one.parameters)) for one in of_scenario}
+            common = set.intersection(*pairs.values())
+            for one in of_scenario:
+                own = [pair for pair in _pairs(one.parameters) if pair not in common]
+                self._details[one] = ", ".join(own)
+
+    def detail(self, one: ParameterSet) -> str:
+        """The parameters that not all sets of its scenario have; may be empty."""
+        return self._details[one]
+
+    def name(self, one: ParameterSet) -> str:
+        """For sentences."""
+        detail = self._details[one]
+        return f"{one.policy} ({detail})" if detail else one.policy
+
+
+def _pairs(parameters: str) -> list[str]:
+    return parameters.split(", ") if parameters else []

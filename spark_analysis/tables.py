@@ -1,0 +1,67 @@
+"""Tables: the result as Parquet and CSV, one file per table; the same runs give the same bytes."""
+
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from spark_analysis.analysis import Analysis
+from spark_analysis.contracts import TABLES
+
+_RUN_COLUMNS: Final = (
+    *("run_id", "source", "scenario", "policy", "seed", "nodes_count", "clients_count"),
+    *("load_ratio", "trigger_at_s", "trigger_until_s"),
+)
+_END_COLUMNS: Final = ("ended_s", "ended_by", "deaths_count")
+_LEFT_OUT: Final = pa.schema(
+    [("path", pa.string()), ("run_id", pa.string()), ("reason", pa.string())]
+)
+
+
+def write_tables(analysis: Analysis, directory: Path) -> list[str]:
+    """Write `NAME.parquet` and `NAME.csv` for every table; returns the names."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tables = result_tables(analysis)
+    for name, table in tables.items():
+        pq.write_table(table, directory / f"{name}.parquet", compression="zstd")
+        pa.csv.write_csv(table, directory / f"{name}.csv")
+    return list(tables)
+
+
+def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
+    """All of them, by name."""
+    return {
+        "runs": runs_table(analysis),
+        "left_out": left_out_table(analysis),
+        "summary": analysis.summary,
+        "outliers": analysis.outliers,
+        "violations": analysis.violations,
+        "region": analysis.region,
+        "course_of_work": analysis.work,
+        "course_of_windows": analysis.windows,
+        **analysis.answers,
+    }
+
+
+def runs_table(analysis: Analysis) -> pa.Table:
+    """One row per run that was read."""
+    types = {c.name: c.type.arrow for name in ("run", "end") for c in TABLES[name].columns}
+    described = {run.run_id: {**run.run, **run.end} for run in analysis.runs}
+    rows = []
+    for known in analysis.sets.to_pylist():
+        row = described[known["run_id"]]
+        columns = {name: row[name] for name in (*_RUN_COLUMNS, *_END_COLUMNS)}
+        rows.append({**columns, "parameters": known["parameters"], "command": known["command"]})
+    fields = [(name, types[name]) for name in (*_RUN_COLUMNS, *_END_COLUMNS)]
+    words = [("parameters", pa.string()), ("command", pa.string())]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*fields, *words]))
+
+
+def left_out_table(analysis: Analysis) -> pa.Table:
+    """One row per run or file that was not."""
+    rows = [
+        {"path": one.path, "run_id": one.run_id, "reason": one.reason} for one in analysis.left_out
+    ]
+    return pa.Table.from_pylist(rows, schema=_LEFT_OUT)

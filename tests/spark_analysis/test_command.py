@@ -1,0 +1,94 @@
+from importlib.metadata import entry_points
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from spark_analysis import java
+from spark_analysis.command import analyze
+from spark_analysis.following_screen import SHOWN, following_screen
+from tests.spark_analysis.crowd import Drawn, draw
+from tests.spark_analysis.recorded import record
+
+
+def run(*arguments: str | Path) -> Result:
+    app = typer.Typer()
+    app.command()(analyze)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_flowguard_finds_it_as_one_of_its_commands() -> None:
+    (found,) = entry_points(group="flowguard.commands", name="analyze")
+    assert found.load() is analyze
+
+
+@pytest.mark.spark
+def test_runs_become_a_report_and_tables_and_what_is_left_out_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    draw(tmp_path / "runs" / "good", Drawn("crowd", "adaptive", 1, steps_per_s=1))
+    record(tmp_path / "runs" / "unfinished", "u", is_finished=False)
+    result = run(tmp_path / "runs", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "1 runs analysed, 1 left out." in result.output
+    assert "it has no end record: the run was not finished" in result.output
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert (tmp_path / "out" / "tables" / "summary.csv").read_text().startswith('"question",')
+
+
+def test_without_a_run_that_can_be_read_it_fails_and_says_why(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    result = run(tmp_path / "empty", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "there are no Parquet files" in result.output
+    record(tmp_path / "unfinished", "u", is_finished=False)
+    result = run(tmp_path / "unfinished", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "it has no end record" in result.output
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "nowhere" in result.output
+
+
+def test_only_one_directory_can_be_followed(tmp_path: Path) -> None:
+    result = run(tmp_path, tmp_path, "--out", tmp_path / "out", "--follow")
+    assert result.exit_code == 2
+    assert "--follow watches one directory." in result.output
+
+
+def test_the_screen_of_a_follower_shows_the_newest_minutes() -> None:
+    counts = ("accepted", "refused", "published", "delivered", "lost")
+    row = {f"{name}_count": 1234 for name in counts} | {
+        "run_id": "live",
+        "connections_max_count": 5,
+        "pressure_max_ratio": 0.5,
+        "window_min": None,
+        "memory_max_ratio": 0.25,
+    }
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(following_screen([row | {"minute": minute} for minute in range(SHOWN + 1)]))
+    title, *lines = console.export_text().splitlines()
+    assert title.strip() == f"live: {SHOWN + 1} minutes"
+    shown = [line.split() for line in lines if "1,234" in line]
+    assert [cells[0] for cells in shown] == [str(minute) for minute in range(1, SHOWN + 1)]
+    assert shown[0][1:] == ["1,234"] * 5 + ["5", "0.50", "25", "%"]
+
+
+def test_without_java_it_says_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_none() -> java.Java:
+        return find_java({"PATH": ""}, tmp_path)
+
+    find_java = java.find_java
+    monkeypatch.setattr(java, "find_java", find_none)
+    result = run(tmp_path, "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "Spark needs Java 17 or newer; found here: no Java at all." in result.output

@@ -1,0 +1,203 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
+from spark_analysis.examination import BATCH_ROWS, examine, examine_directory, find_runs
+from tests.spark_analysis.hand import Row
+from tests.spark_analysis.recorded import record
+
+
+def sample(t_s: float, node: int = 0) -> Row:
+    return {"t_s": t_s, "node": node, "is_alive": True}
+
+
+def reason(directory: Path) -> str:
+    """Why it is left out."""
+    run, left_out = examine_directory(directory)
+    assert run is None
+    (only,) = left_out
+    assert only.path == str(directory)
+    return only.reason
+
+
+def rewrite(path: Path, table: pa.Table) -> None:
+    pq.write_table(table, path)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return record(tmp_path / "run", "crowd-1", samples=[sample(0.1), sample(0.2)])
+
+
+def test_a_run_that_is_complete_is_read_with_its_first_and_its_last_row(directory: Path) -> None:
+    run, left_out = examine_directory(directory)
+    assert run is not None
+    assert left_out == []
+    assert (run.run_id, run.run["command"]) == ("crowd-1", "simulate crowd-1")
+    assert run.end["ended_by"] == "duration"
+    assert run.files["samples"] == (str(directory / "samples-00000.parquet"),)
+    assert run.repeated == {}
+
+
+def test_runs_are_found_at_any_depth_and_once(tmp_path: Path) -> None:
+    for name in ("b", "a/deeper/x", "a/deeper/y"):
+        record(tmp_path / name, name)
+    (tmp_path / "empty").mkdir()
+    found = find_runs([tmp_path, tmp_path / "a", tmp_path / "b"])
+    assert [path.relative_to(tmp_path).as_posix() for path in found] == [
+        "a/deeper/x",
+        "a/deeper/y",
+        "b",
+    ]
+
+
+def test_a_run_without_end_is_left_out(tmp_path: Path) -> None:
+    directory = record(tmp_path, "r", is_finished=False, samples=[sample(0.1)])
+    assert reason(directory) == "it has no end record: the run was not finished"
+
+
+def test_a_run_of_which_no_file_is_complete_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".samples-00000.parquet.part").write_bytes(b"PAR1")
+    assert find_runs([tmp_path]) == [tmp_path]
+    assert reason(tmp_path) == "it has no table run"
+
+
+def test_a_damaged_footer_is_named(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert reason(directory).startswith("samples-00000.parquet cannot be read: ")
+
+
+def test_an_empty_file_and_one_of_another_kind_are_named(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    for content in (b"", b"t_s,node\n0.1,0\n" * 10):
+        path.write_bytes(content)
+        assert reason(directory).startswith("samples-00000.parquet cannot be read: ")
+
+
+def test_a_damaged_page_is_named(tmp_path: Path) -> None:
+    rows = [sample(number / 10) for number in range(10_000)]
+    directory = record(tmp_path, "r", samples=rows)
+    path = directory / "samples-00000.parquet"
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    content = bytearray(path.read_bytes())
+    start = chunk.data_page_offset + 40
+    content[start : start + 200] = bytes(200)
+    path.write_bytes(content)
+    assert reason(directory).startswith("samples-00000.parquet cannot be read: ")
+
+
+def test_a_file_that_somebody_else_wrote_is_named(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    rewrite(path, pq.read_table(path).replace_schema_metadata({}))
+    assert reason(directory) == "samples-00000.parquet was not written by flowguard"
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("0", "an older schema, version 0"), ("2", "a newer schema, version 2")],
+)
+def test_one_file_of_another_version_spoils_its_run(
+    directory: Path, version: str, words: str
+) -> None:
+    path = directory / "samples-00000.parquet"
+    metadata = {VERSION_KEY: version, TABLE_KEY: "samples"}
+    rewrite(path, pq.read_table(path).replace_schema_metadata(metadata))
+    assert reason(directory) == f"samples-00000.parquet has {words} instead of 1"
+
+
+def test_a_run_that_says_it_is_of_another_version_is_left_out(tmp_path: Path) -> None:
+    assert reason(record(tmp_path, "r", run={"schema_version": 7})) == "schema_version is 7, not 1"
+
+
+def test_a_table_under_another_name_is_named(directory: Path) -> None:
+    (directory / "samples-00000.parquet").rename(directory / "goodput-00000.parquet")
+    assert reason(directory) == "goodput-00000.parquet says it is table samples"
+
+
+def test_a_missing_file_is_named(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    (directory / "samples-00002.parquet").write_bytes(path.read_bytes())
+    assert reason(directory) == "samples-00001.parquet is missing"
+
+
+def test_rows_of_another_run_are_named(directory: Path, tmp_path: Path) -> None:
+    other = record(tmp_path / "other", "crowd-2", samples=[sample(0.3)])
+    (other / "samples-00000.parquet").rename(directory / "samples-00001.parquet")
+    assert reason(directory) == "samples-00001.parquet has rows of another run"
+
+
+def test_a_column_that_must_be_there_and_one_of_another_type_are_named(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    table = pq.read_table(path)
+    rewrite(path, table.drop_columns(["window"]))
+    assert reason(directory) == "samples-00000.parquet has no column window"
+    index = table.schema.get_field_index("window")
+    as_text = pa.field("window", pa.string(), nullable=False)
+    rewrite(path, table.set_column(index, as_text, table["window"].cast(pa.string())))
+    assert reason(directory) == "samples-00000.parquet: column window is string instead of double"
+    maybe = pa.field("window", pa.float64())
+    rewrite(path, table.set_column(index, maybe, table["window"]))
+    assert reason(directory) == "samples-00000.parquet: column window may be null"
+
+
+def test_an_optional_column_may_be_missing_and_an_unknown_one_be_there(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    table = pq.read_table(path).drop_columns(["busy_s"])
+    rewrite(path, table.append_column("news", pa.array([1] * table.num_rows)))
+    run, _ = examine_directory(directory)
+    assert run is not None
+
+
+def test_a_strange_file_beside_a_run_is_named_and_the_run_read(directory: Path) -> None:
+    rewrite(directory / "trades.parquet", pa.table({"price": [1.0]}))
+    run, left_out = examine_directory(directory)
+    assert run is not None
+    assert [(Path(one.path).name, one.reason) for one in left_out] == [
+        ("trades.parquet", "its name is of no table of a run")
+    ]
+
+
+def test_of_two_copies_of_a_run_one_is_read(tmp_path: Path) -> None:
+    first, second = (record(tmp_path / name, "same") for name in ("a", "b"))
+    runs, left_out = examine([second, first])
+    assert [run.directory for run in runs] == [str(first)]
+    assert [(one.path, one.reason) for one in left_out] == [
+        (str(second), f"the same run was read already, from {first}")
+    ]
+
+
+def test_rows_that_are_there_twice_are_counted(tmp_path: Path) -> None:
+    rows = [sample(number / 10, node) for number in range(BATCH_ROWS) for node in (0, 1)]
+    # Across the border of a batch, and in its middle.
+    rows[BATCH_ROWS : BATCH_ROWS + 1] = [rows[BATCH_ROWS - 1]] * 2
+    rows[100] = rows[101]
+    run, _ = examine_directory(record(tmp_path, "r", samples=rows))
+    assert run is not None
+    assert run.repeated == {"samples": 3}
+
+
+def test_rows_that_are_not_in_order_cannot_be_counted_and_are_marked(directory: Path) -> None:
+    path = directory / "samples-00000.parquet"
+    (directory / "samples-00001.parquet").write_bytes(path.read_bytes())
+    run, _ = examine_directory(directory)
+    assert run is not None
+    assert run.repeated == {"samples": -1}
+
+
+def test_clients_who_are_there_twice_are_counted(tmp_path: Path) -> None:
+    clients = [{"population": "cars", "client": number} for number in (0, 1, 2, 1)]
+    run, _ = examine_directory(record(tmp_path, "r", clients=clients))
+    assert run is not None
+    assert run.repeated == {"clients": 1}
+
+
+def test_tables_without_rows_are_no_fault(tmp_path: Path) -> None:
+    directory = record(tmp_path, "r")
+    pq.write_table(SAMPLES.schema.empty_table(), directory / "samples-00000.parquet")
+    run, _ = examine_directory(directory)
+    assert run is not None
+    assert run.repeated == {}

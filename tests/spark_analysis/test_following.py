@@ -1,0 +1,102 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from flowguard.telemetry.recording import Recording
+from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
+from spark_analysis import contracts
+from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
+from spark_analysis.reading import empty
+from tests.spark_analysis.hand import Row, answer, table
+from tests.spark_analysis.recorded import values
+
+pytestmark = pytest.mark.spark
+
+
+def sample(t_s: float, **columns: Any) -> Row:
+    return {"t_s": t_s, "is_alive": True, "window": 100.0, **columns}
+
+
+def add(recording: Recording, *rows: Row) -> None:
+    """Rows that are complete files at once."""
+    recording.extend(SAMPLES, [values(SAMPLES, row) for row in rows])
+    recording.rotate()
+
+
+def summary(out: Path) -> dict[int, Row]:
+    return {row["minute"]: row for row in json.loads((out / SUMMARY).read_text())["minutes"]}
+
+
+def test_minutes_are_sums_over_nodes_and_the_worst_of_them(spark: SparkSession) -> None:
+    rows = [
+        sample(1.0, run_id="r", accepted_count=3, pressure_ratio=0.5, memory_bytes=10)
+        | {"memory_limit_bytes": 100},
+        sample(1.0, run_id="r", node=1, accepted_count=4, pressure_ratio=2.0, window=20.0),
+        sample(2.0, run_id="r", node=1, is_alive=False, window=0.0),
+        sample(60.0, run_id="r", accepted_count=5, connections_count=7),
+    ]
+    found = answer(minutes(table(spark, "samples", rows)), "minute")
+    assert (found[0]["accepted_count"], found[1]["accepted_count"]) == (7, 5)
+    assert (found[0]["pressure_max_ratio"], found[0]["window_min"]) == (2.0, 20.0)
+    assert (found[0]["memory_max_ratio"], found[0]["samples_count"]) == (0.1, 3)
+    assert found[1]["connections_max_count"] == 7
+    assert answer(minutes(empty(spark, "samples")), "minute") == {}
+
+
+def test_the_summary_grows_with_the_directory_and_goes_on_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    directory, out = tmp_path / "live", tmp_path / "out"
+    recording = Recording(directory / "today", "live-1")
+    shown: list[int] = []
+
+    add(recording, sample(1.0, accepted_count=2), sample(61.0, accepted_count=1))
+    query = follow(spark, directory, out, lambda rows: shown.append(len(rows)), every_s=0.1)
+    try:
+        query.processAllAvailable()
+        assert {minute: row["accepted_count"] for minute, row in summary(out).items()} == {
+            0: 2,
+            1: 1,
+        }
+        add(recording, sample(62.0, accepted_count=10))
+        # A file that is not complete is nobody's business yet.
+        recording.extend(SAMPLES, [values(SAMPLES, sample(63.0, accepted_count=1_000))])
+        query.processAllAvailable()
+        assert summary(out)[1]["accepted_count"] == 11
+    finally:
+        query.stop()
+
+    add(recording, sample(121.0, accepted_count=5))
+    again = follow(spark, directory, out, lambda rows: shown.append(len(rows)), every_s=0.1)
+    try:
+        again.processAllAvailable()
+    finally:
+        again.stop()
+    assert {minute: row["accepted_count"] for minute, row in summary(out).items()} == {
+        0: 2,
+        1: 1_011,
+        2: 5,
+    }
+    assert shown[0] == 2
+    assert shown[-1] == 3
+
+
+def test_a_file_of_another_version_ends_it_and_is_in_no_summary(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    recording = Recording(tmp_path / "live", "live-1")
+    add(recording, sample(1.0, accepted_count=2))
+    path = tmp_path / "live" / "samples-00000.parquet"
+    metadata = {VERSION_KEY: str(contracts.VERSION + 1), TABLE_KEY: "samples"}
+    pq.write_table(pq.read_table(path).replace_schema_metadata(metadata), path)
+    query = follow(spark, tmp_path / "live", tmp_path / "out", lambda _: None, every_s=0.1)
+    with pytest.raises(StreamingQueryException):
+        query.processAllAvailable()
+    with pytest.raises(FollowingFailed, match=r"^samples-00000.parquet has a newer schema"):
+        wait(query)
+    assert not (tmp_path / "out" / SUMMARY).exists()
