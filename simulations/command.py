@@ -19,6 +19,7 @@ from rich.text import Text
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.flow.policies import POLICIES
+from simulations.calibration.costs import flat_costs
 from simulations.complaints import nearest
 from simulations.loading import Loaded, change, load, names, parameters
 from simulations.reference import keys_toml
@@ -54,6 +55,9 @@ def simulate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another value for a key; repeat it."),
     ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What work costs, from flowguard calibrate.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Record every run there, as Parquet.")
     ] = None,
@@ -75,9 +79,8 @@ def simulate(
         if scenario is None:
             raise ConfigError("which SCENARIO? flowguard simulate --list explains them")
         policies = [_policy(name) for name in policy or ["flowguard"]]
-        given = {"clients": clients, "nodes": nodes, "duration_s": duration}
-        changes = {key: value for key, value in given.items() if value is not None}
-        changes |= dict(change(text) for text in sets or ())
+        given: dict[str, Any] = {"clients": clients, "nodes": nodes, "duration_s": duration}
+        changes = _changes(given, costs, sets or ())
         plans = [load(scenario, changes | chosen) for chosen in _seeds(seed)]
         archive = _archive(out, plans, policies)
     except ConfigError as error:
@@ -96,6 +99,13 @@ def simulate(
         raise typer.Exit(EXIT_INTERRUPTED)
     if violations:
         raise typer.Exit(EXIT_VIOLATION)
+
+
+def _changes(given: dict[str, Any], costs: Path | None, sets: Sequence[str]) -> dict[str, Any]:
+    """By dotted key; what is said in more detail counts."""
+    found = {} if costs is None else flat_costs(costs)
+    found |= {key: value for key, value in given.items() if value is not None}
+    return found | dict(change(text) for text in sets)
 
 
 def _archive(

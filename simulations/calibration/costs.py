@@ -70,6 +70,14 @@ def load_costs(path: Path) -> Costs:
     return tables
 
 
+def flat_costs(path: Path) -> dict[str, Any]:
+    """The same by dotted key, as changes of a scenario; raises ConfigError."""
+    tables = load_costs(path)
+    return {
+        f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()
+    }
+
+
 def with_costs(scenario: Scenario, costs: Costs) -> Scenario:
     """The same scenario on a machine where work costs this; all else stays."""
     plain = scenario.model_dump()

@@ -65,3 +65,20 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert code == 2
     assert stderr.startswith(f"--out: cannot make {tmp_path / 'file'}")
     assert stderr.count("\n") == 1
+
+
+def test_costs_of_a_machine_are_part_of_the_command(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.toml"
+    costs.write_text("[node]\nping_s = 3e-06\n")
+    assert flowguard(*CROWD, "--costs", str(costs), "--out", str(tmp_path / "runs"))[0] == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert "--set node.ping_s=3e-06" in str(row(directory, "run")["command"])
+
+
+def test_wrong_costs_are_one_line(tmp_path: Path) -> None:
+    costs = tmp_path / "costs.toml"
+    costs.write_text("[node]\nping = 3\n")
+    code, stderr = flowguard(*CROWD, "--costs", str(costs))
+    assert code == 2
+    assert str(costs) in stderr
+    assert stderr.count("\n") == 1
