@@ -7,7 +7,7 @@ which Spark adds must not show in the result.
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 ALL: Final = "all"
@@ -74,12 +74,13 @@ def by_second(instants: DataFrame) -> DataFrame:
     """Events per second, from `by_instant`; second 0 is the time from 0 to 1.
 
     `served_count` is what was acknowledged in time, or acknowledged where nobody knows the
-    deadline; `steps_count` says from how many rows.
+    deadline; of clients that never publish, how many were connected for the first time.
+    `steps_count` says from how many rows.
     """
     second = F.greatest(F.ceil(F.col("t_s") - TICK_S) - 1, F.lit(0)).cast("int")
     events = ("attempts_count", "declined_count", "due_count", "acknowledged_count")
     served = F.coalesce("in_time_count", "acknowledged_count")
-    return (
+    seconds = (
         instants.withColumn("second", second)
         .groupBy("run_id", "population", "second")
         .agg(
@@ -89,4 +90,11 @@ def by_second(instants: DataFrame) -> DataFrame:
             F.max("first_connected_count").alias("first_connected_count"),
             F.count("*").alias("steps_count"),
         )
+    )
+    run = Window.partitionBy("run_id", "population")
+    published = F.sum(F.col("served_count") + F.coalesce("due_count", F.lit(0))).over(run)
+    before = F.lag("first_connected_count", 1, 0).over(run.orderBy("second"))
+    connected = F.coalesce(F.col("first_connected_count") - before, F.lit(0))
+    return seconds.withColumn(
+        "served_count", F.when(published > 0, F.col("served_count")).otherwise(connected)
     )

@@ -42,7 +42,8 @@ QUESTION: Final = Question(
     "goodput",
     "How much of the work was done in time?",
     "PUBLISHes acknowledged within their deadline. What comes later is work, but no goodput. "
-    "Of a broker that does not know its clients' deadlines: all that were acknowledged.",
+    "Of a broker that does not know its clients' deadlines: all that were acknowledged. Of clients "
+    "that never publish: those that were connected, for the first time.",
     (
         Metric("in_time_per_s", "in time", Unit.PER_SECOND, Better.MORE),
         Metric("in_time_ratio", "of what clients wanted to send", Unit.SHARE, Better.MORE),
