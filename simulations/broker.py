@@ -61,6 +61,7 @@ class Broker:
         cluster = None
         if world.scenario.nodes > 1:
             cluster = Cluster(machine.name, incarnation, settings)
+            cluster.path = world.path_of(machine.index)
         self.cluster = cluster
         self.protection: Protection[Connection] = Protection(
             settings, plan.memory_max_bytes, cluster, self._tell

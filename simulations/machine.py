@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from simulations.world import World
 
 
+def name_of(index: int) -> str:
+    """As the cluster knows it."""
+    return f"node-{index}"
+
+
 @final
 class Machine:
     """One per node of the cluster; `broker` is None while nobody runs there."""
@@ -22,7 +27,7 @@ class Machine:
     def __init__(self, world: "World", index: int) -> None:
         self.world = world
         self.index = index
-        self.name = f"node-{index}"
+        self.name = name_of(index)
         self.disk = Disk(world.scenario.store)
         self.cost = Cost(world.settings)
         self.counters = Counters()

@@ -17,7 +17,7 @@ from simulations.engine import Engine
 from simulations.faults import Faults
 from simulations.invariants import Invariants, Violation
 from simulations.latencies import Latencies, sum_of
-from simulations.machine import Machine
+from simulations.machine import Machine, name_of
 from simulations.network import Network
 from simulations.publishers import Publishers
 from simulations.scenario import PopulationPlan, Scenario
@@ -168,6 +168,20 @@ class World:
                     continue
             replicas.append(self.machines[peer])
         return replicas
+
+    def path_of(self, index: int) -> frozenset[str]:
+        """Nodes that what is published at this one touches: itself, its replicas, and wherever
+        subscribers of it may be."""
+        scenario = self.scenario
+        everywhere = tuple(range(scenario.nodes))
+        nodes = {
+            (index + distance) % scenario.nodes for distance in range(scenario.network.replicas)
+        }
+        for plan in scenario.populations.values():
+            publish = plan.publish
+            if publish and publish.to is not None and index in (plan.at or everywhere):
+                nodes.update(scenario.populations[publish.to].at or everywhere)
+        return frozenset(name_of(node) for node in nodes)
 
     def gossip(self, origin: int, record: PressureRecord, sent_s: float) -> None:
         """What a node tells all others."""

@@ -118,6 +118,18 @@ def test_slow_store_the_window_closes_while_the_disk_is_slow_and_opens_again() -
 
 
 @pytest.mark.slow
+def test_slow_store_only_who_works_with_the_slow_node_is_slowed() -> None:
+    slow = both("slow_store", "level-map", {"duration_s": 40.0, "faults.0.until_s": 40.0})
+    calm = both("slow_store", "level-map", {"duration_s": 40.0, "faults": []})
+    ours, control = (
+        with_it.in_time_counts["elsewhere"] / without.in_time_counts["elsewhere"]
+        for with_it, without in zip(slow, calm, strict=True)
+    )
+    assert ours > 0.98  # The disk is slow for half of the time.
+    assert control < 0.96
+
+
+@pytest.mark.slow
 def test_noisy_neighbour_the_quiet_ones_are_heard() -> None:
     changes = {"duration_s": 30.0, "populations.noisy.start_over_s": 2.0, "node.publish_s": 0.0003}
     few = {"populations.noisy.clients": 250, "populations.quiet.clients": 30}

@@ -2,9 +2,10 @@
 
 The sample gives the node's pressure (design/overload.md 6.2). The law moves the node's own window
 by it (6.4), the gate its limit and its ladder (6.6). The own window is announced to the cluster,
-and what the cluster leaves of it is granted (6.3): to a client of unknown path the least window of
-all nodes, to others what `window_for` says. When a peer is lost, law and gate begin anew from
-half the window and 4 CONNECTs, because its clients are on their way.
+and what the cluster leaves of it is granted (6.3): the least window of the nodes that the work of
+this one's clients touches (`Cluster.path`); distress elsewhere only brakes. A client whose work
+touches others has what `window_for` says. When a peer is lost, law and gate begin anew from half
+the window and 4 CONNECTs, because its clients are on their way.
 
 Without a cluster, and in one of a single node, the grant is the law's window.
 """
@@ -87,7 +88,7 @@ class Flowguard(Generic[K]):
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
         if record is not None:
             self._tell(record)
-        granted = self._in_force = cluster.window_for(None, now_s)
+        granted = self._in_force = cluster.window_for(cluster.path, now_s)
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
         return Grant(granted, pressure, why)

@@ -181,6 +181,7 @@ class Cluster:
         "duplicates",
         "incarnation",
         "node",
+        "path",
     )
 
     def __init__(
@@ -189,6 +190,9 @@ class Cluster:
         assert 1 <= len(node.encode()) <= _NODE_BYTES_MAX
         self.node = node
         self.incarnation = incarnation
+        self.path: frozenset[str] | None = frozenset((node,))
+        """Nodes that the work of this one's clients touches, whichever client it is: itself, its
+        replicas, those it forwards to. Whoever knows replaces it; None: unknown, so all."""
         self._is_max_rule = settings.cluster_rule == "max"
         self._window_max = float(settings.window_max)
         self._window_floor = min(settings.window_floor, self._window_max)

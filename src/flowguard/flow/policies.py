@@ -2,7 +2,7 @@
 
 | name | window | CONNECTs | whose law |
 |---|---|---|---|
-| flowguard | by its own law, the cluster's minimum | limit, buffer, ladder | ours |
+| flowguard | by its own law, the least of its path | limit, buffer, ladder | ours |
 | unlimited | none | all at once | nobody's: the measure of what protection does |
 | static-1, -10, -100 | that many | as flowguard | brokers with a fixed cap |
 | reject-at-limit | as flowguard | its limit, then 137 | flowguard without the buffer |

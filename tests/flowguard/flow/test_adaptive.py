@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
 from flowguard.flow.baselines.gates import RejectGate
-from flowguard.flow.cluster import BRAKE_MIN, Cluster, PressureRecord
+from flowguard.flow.cluster import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.law import WindowLaw
@@ -80,14 +80,43 @@ def test_the_gate_sees_the_pressure_of_the_same_tick() -> None:
     assert policy.gate.rung is Rung.STOP
 
 
-def test_a_client_of_unknown_path_gets_the_least_window_of_all_nodes() -> None:
+def test_a_node_of_unknown_path_grants_the_least_window_of_all_nodes() -> None:
     cluster = own_cluster()
+    cluster.path = None
     policy = flowguard(cluster)
     cluster.merge(peer(1, 7.0, 3.0), 0.0)
     grant = policy.tick(sample(0, 0.0))
     assert grant.window == 7.0
     assert grant.why.endswith("; the cluster leaves 7 of 100")
     assert grant.pressure.value == 0.0
+
+
+def test_a_replica_in_distress_holds_its_node_back_and_any_other_only_brakes() -> None:
+    cluster = own_cluster()
+    policy = flowguard(cluster)
+    cluster.merge(peer(1, 7.0, 3.0), 0.0)
+    assert policy.tick(sample(0, 0.0)).window == pytest.approx(100.0 * 3.0**-BRAKE_GAIN)
+    cluster.path = frozenset({"own", "peer"})
+    assert policy.tick(sample(1, 0.0)).window == 7.0
+
+
+@given(st.floats(0.5, 100.0), st.floats(0.0, 16.0), SOJOURNS)
+def test_invariant_08_a_node_off_the_path_takes_no_more_than_half_of_the_grant(
+    window: float, pressure: float, sojourns: list[float]
+) -> None:
+    cluster = own_cluster()
+    policy = flowguard(cluster)
+    for tick, sojourn_s in enumerate(sojourns):
+        cluster.merge(peer(tick + 1, window, pressure), tick * TICK_S)
+        granted = policy.tick(sample(tick, sojourn_s)).window
+        own = policy._law.window
+        assert max(SETTINGS.window_floor, BRAKE_MIN * own) - 1e-9 <= granted <= own
+
+
+def test_under_rule_max_every_node_is_on_the_path() -> None:
+    cluster = Cluster("own", 1, FlowSettings(cluster_rule="max"))
+    cluster.merge(peer(1, 7.0, 3.0), 0.0)
+    assert flowguard(cluster).tick(sample(0, 0.0)).window == 7.0
 
 
 def test_a_client_off_the_path_of_distress_gets_more_but_less_than_all() -> None:
@@ -112,7 +141,8 @@ def test_the_others_hear_of_the_nodes_own_window_not_of_what_they_leave_it() -> 
 
 
 def windows_after(policy: Flowguard[str], cluster: Cluster, paths: bool) -> float:
-    """The own window after five seconds in the dead band behind a peer at 7."""
+    """The own window after five seconds in the dead band behind a replica at 7."""
+    cluster.path = frozenset({"own", "peer"})
     for tick in range(50):
         cluster.merge(peer(tick + 1, 7.0, 3.0), tick * TICK_S)
         policy.tick(sample(tick, 0.025))

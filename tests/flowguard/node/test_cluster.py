@@ -11,10 +11,13 @@ FLOW = {"window_max": 100}
 class Pair:
     """Two nodes; what one tells, the other hears with the next tick, unless the wire is cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, replicated: bool) -> None:
+        """`replicated`: each stores what the other does."""
         self.cut = False
         self.wires: dict[str, list[bytes]] = {"a": [], "b": []}
         self.clusters = {name: Cluster(name, 1, FlowSettings(**FLOW)) for name in "ab"}
+        for cluster in self.clusters.values() if replicated else ():
+            cluster.path = frozenset("ab")
         self.stages = {
             name: Stage(
                 {"flow": FLOW},
@@ -46,8 +49,8 @@ def hang(stage: Stage) -> None:
     publisher.send(Publish("t", b"", 1, packet_id=1))
 
 
-def test_a_node_in_distress_slows_the_clients_of_the_other_one_and_relief_frees_them() -> None:
-    pair = Pair()
+def test_a_replica_in_distress_slows_the_clients_of_its_node_and_relief_frees_them() -> None:
+    pair = Pair(replicated=True)
     pair.advance(1)
     assert (pair.window("a"), pair.window("b")) == (100, 100)
     hang(pair.stages["a"])
@@ -59,8 +62,19 @@ def test_a_node_in_distress_slows_the_clients_of_the_other_one_and_relief_frees_
     assert (pair.window("a"), pair.window("b")) == (100, 100)
 
 
+def test_a_node_in_distress_elsewhere_takes_at_most_half() -> None:
+    pair = Pair(replicated=False)
+    pair.advance(1)
+    hang(pair.stages["a"])
+    pair.advance(5)
+    assert (pair.window("a"), pair.window("b")) == (1, 50)
+    pair.stages["a"].release_commits()
+    pair.advance(26)
+    assert (pair.window("a"), pair.window("b")) == (100, 100)
+
+
 def test_a_silent_node_brakes_for_five_seconds_and_then_its_clients_are_expected() -> None:
-    pair = Pair()
+    pair = Pair(replicated=True)
     pair.advance(1)
     pair.cut = True
     pair.advance(6)
