@@ -12,12 +12,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.broker.housekeeping import JITTER
-from flowguard.broker.reactor import EVENTS_MAX, SLICE_CONNECTIONS
+from flowguard.broker.reactor import EVENTS_MAX, ROUND_TURN_S, SLICE_CONNECTIONS
 from flowguard.flow import Cluster, PressureRecord
 from flowguard.flow.signals import TICK_S
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.protection import Protection
+from flowguard.node.rounds import Rounds
 from flowguard.node.timers import Wheel
 from simulations.connection import (
     CONNECTED,
@@ -76,6 +77,7 @@ class Broker:
         self.intake: Intake[Connection] = Intake(self.protection, self.journal, self.entrance)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
         self.runnable: list[Connection] = []
+        self._rounds: Rounds[Connection] = Rounds()
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
         self.connected_count = 0
@@ -149,6 +151,7 @@ class Broker:
             self.ready
             or self.listener.is_ready
             or self.runnable
+            or self._rounds
             or self.entrance.is_serving
             or self._forwarded
             or self.intake.has_work
@@ -164,15 +167,14 @@ class Broker:
 
     def _turn(self, now_s: float) -> bool:
         """See `Reactor._turn`."""
-        runnable, forwarded = self.runnable, self._forwarded
-        worked = bool(self.ready or runnable or forwarded)
+        forwarded = self._forwarded
+        worked = bool(self.ready or self.runnable or self._rounds or forwarded)
         slice_s = self._serve(now_s)
         while forwarded:
             message, deliveries = forwarded.popleft()
             self.packets.deliver(message, deliveries)
-        if runnable:
-            self.runnable = []
-            slice_s = self._run_slices(runnable, slice_s)
+        if self.runnable or self._rounds:
+            slice_s = self._run_round(now_s)
         self._settle(slice_s)
         return worked or self.intake.has_work
 
@@ -206,15 +208,27 @@ class Broker:
                 slice_s = self.loop.clock_s
         return slice_s
 
-    def _run_slices(self, runnable: list[Connection], slice_s: float) -> float:
-        for position, connection in enumerate(runnable, 1):
+    def _run_round(self, turn_s: float) -> float:
+        """See `Reactor._run_round`."""
+        rounds, loop = self._rounds, self.loop
+        began_s = slice_s = loop.clock_s
+        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s)
+        runnable, self.runnable = self.runnable, []
+        rounds.join(runnable, began_s)
+        count = 0
+        while loop.clock_s < until_s and not rounds.is_over:
+            connection = rounds.next()
             connection.queued = False
             if connection.state == CONNECTED:
                 self.packets.run(connection, slice_s)
-            if position % SLICE_CONNECTIONS == 0:
+            count += 1
+            if count % SLICE_CONNECTIONS == 0:
                 self._settle(slice_s)
-                slice_s = self.loop.clock_s
-        return slice_s
+                slice_s = loop.clock_s
+        wait_s = rounds.wait_s(began_s, loop.clock_s)
+        if wait_s:
+            self.protection.observer.drift(wait_s, loop.clock_s)
+        return loop.clock_s
 
     def _settle(self, slice_s: float) -> None:
         """End a slice: admit, commit or ask for it, send."""

@@ -139,6 +139,20 @@ def test_noisy_neighbour_the_quiet_ones_are_heard() -> None:
 
 
 @pytest.mark.slow
+def test_noisy_neighbour_a_quiet_client_waits_for_a_slice_of_the_flood_not_for_all_of_it() -> None:
+    """A round of all who flood takes 100 ms here."""
+    changes = {
+        "populations.noisy.clients": 250,
+        "populations.noisy.start_over_s": 1.0,
+        "populations.quiet.clients": 30,
+        "populations.quiet.publish.deadline_s": 0.05,
+        "node.publish_s": 0.0004,
+        "duration_s": 30.0,
+    }
+    assert share(run(load("noisy_neighbour", changes).scenario, "flowguard"), "quiet") > 0.8
+
+
+@pytest.mark.slow
 def test_resume_everything_that_waited_is_sent_in_less_memory() -> None:
     changes = {
         "populations.returning.clients": 200,

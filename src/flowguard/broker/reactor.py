@@ -3,7 +3,8 @@
 A turn polls once, without waiting, serves what is ready in slices, and ends each slice the same
 way: work that waited is run, the journal is committed, and every connection with something to say
 gets one non-blocking send. Work per slice is bounded (connections, bytes, a window of packets per
-client), and between slices other trio tasks get their chance. Only reading ever pauses: a socket
+client), and between turns other trio tasks get their chance; a backlog of conversations is worked
+off in rounds (`node.rounds`), a part of it in each turn. Only reading ever pauses: a socket
 whose conversation does not want bytes leaves the read set.
 """
 
@@ -21,6 +22,7 @@ import trio
 from flowguard.broker.link import Link
 from flowguard.flow import Reason, Rung
 from flowguard.node.node import Node
+from flowguard.node.rounds import Rounds
 from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
@@ -30,6 +32,8 @@ EVENTS_MAX: Final = 128
 SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
+ROUND_TURN_S: Final = 0.002
+"""So long at least conversations that waited are run in a turn; then sockets are read again."""
 ACCEPTS_MAX: Final = 128
 """Per turn and listener, so that accepting never starves those already in."""
 LINGER_S: Final = 2.0
@@ -66,6 +70,7 @@ class Reactor:
         self._listeners: dict[int, socket] = {}
         self._lingering: deque[tuple[float, Link]] = deque()
         self._resting: list[int] = []
+        self._rounds: Rounds[ServerConnection] = Rounds()
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -94,15 +99,15 @@ class Reactor:
 
     def _turn(self, now_s: float) -> bool:
         """One pass over what is ready; False when there was nothing to do."""
+        started_s = now_s
         events = self._epoll.poll(0, EVENTS_MAX)
         if events:
             now_s = self._serve(events, now_s)
-        runnable = self._node.runnable
-        if runnable:
-            self._node.runnable = []
-            now_s = self._run_slices(runnable, now_s)
+        waited = bool(self._node.runnable or self._rounds)
+        if waited:
+            now_s = self._run_round(started_s)
         self.settle(now_s)
-        return bool(events or runnable) or self._node.has_work
+        return bool(events or waited or self._rounds) or self._node.has_work
 
     def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
         """Read every ready socket once, in slices; returns the time.
@@ -150,18 +155,34 @@ class Reactor:
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
 
-    def _run_slices(self, runnable: list[ServerConnection], now_s: float) -> float:
-        """Conversations that had more than their window of packets, or waited for room."""
-        for position, connection in enumerate(runnable, 1):
+    def _run_round(self, turn_s: float) -> float:
+        """Conversations that had more than their window of packets, or waited for room.
+
+        In slices, for `ROUND_TURN_S` or as long as the sockets took since `turn_s`; the round goes
+        on in the next turn. Returns the time.
+        """
+        node, rounds = self._node, self._rounds
+        began_s = slice_s = clock_s = self._clock()
+        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s)
+        runnable, node.runnable = node.runnable, []
+        rounds.join(runnable, began_s)
+        count = 0
+        while clock_s < until_s and not rounds.is_over:
+            connection = rounds.next()
             connection.queued = False
             if connection.ended:
                 continue
-            connection.run(now_s)
+            connection.run(slice_s)
             self._update_interest(connection.transport)
-            if position % SLICE_CONNECTIONS == 0:
-                self.settle(now_s)
-                now_s = self._clock()
-        return now_s
+            count += 1
+            if count % SLICE_CONNECTIONS == 0:
+                self.settle(slice_s)
+                slice_s = self._clock()
+            clock_s = self._clock()
+        wait_s = rounds.wait_s(began_s, clock_s)
+        if wait_s:  # For whoever waits, the loop was away.
+            node.protection.observer.drift(wait_s, clock_s)
+        return clock_s
 
     def settle(self, now_s: float) -> None:
         """End a slice: admit, commit, send."""
@@ -374,7 +395,8 @@ class Reactor:
     def is_quiet(self) -> bool:
         """Nothing in process: journal empty, nobody runnable, nothing dirty."""
         node = self._node
-        return node.journal.is_empty and not node.runnable and not node.dirty
+        waits = node.runnable or self._rounds or node.dirty
+        return node.journal.is_empty and not waits
 
     def connections(self) -> list[ServerConnection]:
         """Every conversation that is not over."""
