@@ -114,6 +114,12 @@ class Broker:
         self.packets.add(connection, packet)
         self._announce(connection)
 
+    def acknowledge(self, connection: Connection, count: int) -> None:
+        """PUBACKs for what was queued."""
+        if connection.state == CONNECTED and connection.replay is not None:
+            connection.replay.unread += count
+            self._announce(connection)
+
     def ping(self, connection: Connection) -> None:
         """A PINGREQ."""
         if connection.state == CONNECTED:
@@ -155,6 +161,7 @@ class Broker:
             or self.entrance.is_serving
             or self._forwarded
             or self.intake.has_work
+            or self.replays.is_ready
         )
 
     def turn(self, now_s: float) -> bool:
@@ -177,6 +184,10 @@ class Broker:
             slice_s = self._run_round(now_s)
         self._settle(slice_s)
         return worked or self.intake.has_work
+
+    def replay(self, *, idle: bool) -> bool:
+        """See `Work`."""
+        return self.replays.turn(idle=idle)
 
     def _turn_of_acceptor(self, now_s: float) -> bool:
         """Who knocks is heard before anybody is served; what is admitted is served one by one."""
@@ -253,6 +264,8 @@ class Broker:
             if connection.pings:
                 self.spend(connection.pings * self.plan.ping_s)
                 connection.pings = 0
+            if connection.replay is not None:
+                self.replays.acknowledged(connection, connection.replay, now_s)
             if connection.inbound is not None:
                 if connection.inbound.waiting:
                     self.spend(self.plan.read_s)
@@ -275,6 +288,7 @@ class Broker:
         self.wheel.forget(connection)
         self.intake.left(connection)
         self.packets.forget(connection)
+        self.replays.forget(connection)
         connection.population.left(connection)
 
     def watch(self, connection: Connection, now_s: float) -> None:
@@ -294,7 +308,7 @@ class Broker:
             self._tick()
         if self._batch_is_done:
             self._complete()
-        self.replays.run(self.loop.clock_s)
+        self.replays.read(self.loop.clock_s)
         journal = self.journal
         if self._batch is None and not self._is_immediate:
             if journal.is_urgent or (self._ticked and not journal.is_empty):

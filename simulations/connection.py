@@ -76,6 +76,22 @@ class Inbound:
 
 
 @final
+class Replay:
+    """Of what was queued for its client, the page that is in memory."""
+
+    __slots__ = ("asked", "inflight", "unread", "unsent")
+
+    def __init__(self) -> None:
+        self.unsent = 0
+        self.inflight = 0
+        """Sent, and no acknowledgement of them is read."""
+        self.unread = 0
+        """Acknowledgements that wait in the socket."""
+        self.asked = False
+        """For a turn."""
+
+
+@final
 class Connection:
     """Hashable by identity; `flowguard.node.protection.Guarded`, and the key of its gate."""
 
@@ -94,6 +110,7 @@ class Connection:
         "pings",
         "population",
         "queued",
+        "replay",
         "started_s",
         "state",
         "waited_s",
@@ -132,6 +149,7 @@ class Connection:
         """The client's end of stream has arrived."""
         self.inbound: Inbound | None = None
         self.pings = 0
+        self.replay: Replay | None = None
         self.last_received_s = started_s
         self.waited_s = 0.0
         """In the listen backlog."""

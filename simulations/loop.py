@@ -24,6 +24,9 @@ class Work(Protocol):
     def turn(self, now_s: float) -> bool:
         """One pass over what is ready; False: there was nothing."""
 
+    def replay(self, *, idle: bool) -> bool:
+        """Backlogs, if it is their turn; `idle`: the turn before found nothing."""
+
     def run_tasks(self) -> None:
         """What is due besides sockets."""
 
@@ -34,6 +37,7 @@ class Loop:
 
     __slots__ = (
         "_engine",
+        "_has_yielded",
         "_is_idle",
         "_is_scheduled",
         "_observer",
@@ -54,6 +58,7 @@ class Loop:
         self._observer = observer
         self._is_scheduled = False
         self._is_idle = True
+        self._has_yielded = True
         self._yielded_s = engine.now_s
         self.clock_s = engine.now_s
         self.busy_s = 0.0
@@ -87,12 +92,15 @@ class Loop:
             started_s = self.clock_s = self._yielded_s = started_s + self._wake_s
         work = self._work
         worked = work.turn(started_s)
+        replayed = work.replay(idle=not worked and self._has_yielded)
+        self._has_yielded = False
         ended_s = self.clock_s
-        if worked:
+        if worked or replayed:
             self._observer.drift(ended_s - started_s, ended_s)
-        if not worked or not work.has_more:
+        if not (worked or replayed) or not work.has_more:
             work.run_tasks()
             self._yielded_s = self.clock_s
+            self._has_yielded = True
             self._is_idle = not work.has_more
         elif ended_s - self._yielded_s > SLICE_S:
             work.run_tasks()

@@ -1,15 +1,17 @@
-"""Replays: what was queued for clients while they were away, sent page by page.
+"""Replays: what was queued for clients while they were away, sent piece by piece.
 
-This is what `flowguard.broker.committer` does with `Node.fetches`: all pages that are wanted are
-read together, by the thread of the store, then sent together. A client's next page is wanted when
-it has acknowledged the one before. Who loses its connection gets the rest, and a page that it had
-not acknowledged, on the next one.
+Whose turn it is is decided by the `Pages` of `flowguard serve`: the thread of the store reads a few
+of those that are wanted (`flowguard.broker.committer`), and the loop sends them between its turns
+(`flowguard.broker.reactor`), a piece of a page at a time and no more than the window allows. The
+next page is wanted when all of it is acknowledged. Who loses its connection gets what it had not
+acknowledged on the next one.
 """
 
 from typing import TYPE_CHECKING, final
 
-from flowguard.session.backlog import PAGE_MAX
-from simulations.connection import CONNECTED, Connection
+from flowguard.node.pages import Pages
+from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
+from simulations.connection import CONNECTED, Connection, Replay
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -22,58 +24,96 @@ class Replays:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._engine = broker.engine
-        self._wanted: list[Connection] = []
-        self._reading: list[Connection] = []
-        self._is_read = False
+        self._pages: Pages[Connection, Connection] = Pages()
+        self._held: dict[Connection, None] = {}
+        """Whose page is being read, or is not acknowledged."""
 
     @property
     def held_bytes(self) -> int:
-        """Of the pages that are being read, or are read and not sent."""
+        """Of the pages that are in memory, or on their way there."""
         packet_bytes = self._broker.plan.packet_bytes
         return sum(
             _page(connection) * (packet_bytes + connection.population.plan.queued_bytes)
-            for connection in self._reading
+            for connection in self._held
         )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether something only waits for its turn."""
+        return bool(self._pages.ready)
 
     def want(self, connection: Connection) -> None:
         """The next page, if there is one."""
         if connection.state == CONNECTED and _page(connection):
-            self._wanted.append(connection)
+            self._pages.wanted.append(connection)
             self._broker.loop.wake()
 
-    def run(self, now_s: float) -> None:
-        """Between two turns: send what is read, have the store read what is wanted."""
-        if self._is_read:
-            self._is_read = False
-            reading, self._reading = self._reading, []
-            for connection in reading:
-                self._send(connection)
-        if self._wanted and not self._reading:
-            self._reading, self._wanted = self._wanted, []
-            self._read(now_s)
+    def forget(self, connection: Connection) -> None:
+        """The connection has ended."""
+        self._held.pop(connection, None)
 
-    def _read(self, now_s: float) -> None:
-        machine = self._broker.machine
-        reads_s = machine.disk.pages_s(len(self._reading))
-        self._engine.at(now_s + reads_s, self._done, None)
+    def read(self, now_s: float) -> None:
+        """Between two turns: have the store read what is wanted."""
+        reading = self._pages.to_read()
+        if reading:
+            self._held.update(dict.fromkeys(reading))
+            reads_s = self._broker.machine.disk.pages_s(len(reading))
+            self._engine.at(now_s + reads_s, self._came, reading)
 
-    def _done(self, _: None) -> None:
+    def _came(self, connections: list[Connection]) -> None:
         if not self._broker.loop.ended:
-            self._is_read = True
+            for connection in connections:
+                replay = connection.replay = connection.replay or Replay()
+                replay.unsent = _page(connection)
+                replay.asked = True
+            self._pages.came(connections)
             self._broker.loop.wake()
+
+    def turn(self, *, idle: bool) -> bool:
+        """See `Reactor._replay`."""
+        pages, loop = self._pages, self._broker.loop
+        if not pages.begins(loop.clock_s, idle=idle):
+            return False
+        while (connection := pages.next(loop.clock_s)) is not None:
+            self._send(connection)
+        return True
 
     def _send(self, connection: Connection) -> None:
-        broker, count = self._broker, _page(connection)
-        if connection.state != CONNECTED:
+        """See `Outbound.take_turn`."""
+        broker, replay = self._broker, connection.replay
+        if connection.state != CONNECTED or replay is None:
             return
+        room = broker.protection.window.limit - replay.inflight
+        count = max(0, min(PIECE_MAX, replay.unsent, room))
+        replay.unsent -= count
+        replay.inflight += count
+        replay.asked = False
+        self._ask(connection, replay)
         broker.spend(count * broker.plan.delivery_s)
         latency_s = broker.world.scenario.network.latency_s
-        self._engine.at(broker.loop.clock_s + 2.0 * latency_s, self._acknowledged, connection)
+        when_s = broker.loop.clock_s + 2.0 * latency_s
+        self._engine.at(when_s, self._acknowledge, (connection, count))
 
-    def _acknowledged(self, connection: Connection) -> None:
-        if connection.state == CONNECTED:
-            count = _page(connection)
-            connection.population.replayed(connection.client, count, self._engine.now_s)
+    def _ask(self, connection: Connection, replay: Replay) -> None:
+        """For a turn, if there is something to send and room for it."""
+        has_room = replay.inflight < self._broker.protection.window.limit
+        if replay.unsent and has_room and not replay.asked:
+            replay.asked = True
+            self._pages.ready.append(connection)
+
+    def _acknowledge(self, item: tuple[Connection, int]) -> None:
+        self._broker.acknowledge(*item)
+
+    def acknowledged(self, connection: Connection, replay: Replay, now_s: float) -> None:
+        """What its socket has of PUBACKs is read."""
+        count, replay.unread = replay.unread, 0
+        if not count:
+            return
+        replay.inflight -= count
+        connection.population.replayed(connection.client, count, now_s)
+        self._ask(connection, replay)
+        if not replay.unsent and not replay.inflight:
+            self._held.pop(connection, None)
             self.want(connection)
 
 

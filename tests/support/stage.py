@@ -81,6 +81,8 @@ class Stage:
         self.held: Batch | None = None
         self.hold_fetches = False
         """True: the store is asked for no page."""
+        self.hold_replays = False
+        """True: it is never the turn of a backlog, as while live work has no end."""
         self._ids = 0
 
     def _next_id(self) -> str:
@@ -158,18 +160,25 @@ class Stage:
                 connection.queued = False
                 connection.run(self.now_s)
             committed = self._commit()
-            fetches = [] if self.hold_fetches else node.fetches
-            if fetches:
-                node.fetches = []
-            for fetch in fetches:
-                node.fetched(fetch, fetch.entries(self.store), self.now_s)
+            pages = self._replay()
             dirty, node.dirty = node.dirty, []
             for connection in dirty:
                 client = connection.transport
                 assert isinstance(client, Client)
                 client.carry()
-            if not (runnable or committed or fetches or dirty or node.runnable or node.dirty):
+            if not (runnable or committed or pages or dirty or node.runnable or node.dirty):
                 return
+
+    def _replay(self) -> bool:
+        """Pages were read in the pass before: commits may come between a page and its turn."""
+        pages = self.node.pages
+        moved = not self.hold_replays and pages.begins(self.now_s, idle=True)
+        while moved and (piece := pages.next(self.now_s)) is not None:
+            self.node.replay(piece, self.now_s)
+        fetches = [] if self.hold_fetches else pages.to_read()
+        if fetches:
+            pages.came([(fetch, fetch.entries(self.store)) for fetch in fetches])
+        return moved or bool(fetches)
 
     def _commit(self) -> bool:
         if self.held is not None and not self.hold_commits:

@@ -86,7 +86,7 @@ class Committer:
     def _has_work(self) -> bool:
         journal = self._node.journal
         wanted = journal.is_urgent or (self._ticked and not journal.is_empty)
-        return wanted or bool(self._node.fetches) or self._refused is not None
+        return wanted or self._node.pages.is_hungry or self._refused is not None
 
     async def _back_up(self, backup: _Backup) -> None:
         try:
@@ -101,7 +101,7 @@ class Committer:
         node = self._node
         started_s = self._clock()
         batch = self._refused or node.next_batch(started_s)
-        fetches, node.fetches = node.fetches, []
+        fetches = node.pages.to_read()
         error, pages = await trio.to_thread.run_sync(self._ask, batch, fetches)
         now_s = self._clock()
         if batch is not None:
@@ -109,8 +109,8 @@ class Committer:
             self._refused = batch if error is not None else None
             if error is None:
                 node.committed(batch, now_s, now_s - started_s)
-        for fetch, entries in zip(fetches, pages, strict=True):
-            node.fetched(fetch, entries, now_s)
+        if fetches:
+            node.pages.came(list(zip(fetches, pages, strict=True)))
         reactor.settle(now_s)
         reactor.wake()
 

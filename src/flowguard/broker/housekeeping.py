@@ -68,7 +68,7 @@ async def keep_house(
                 sys_topics.publish(now_s)
                 sys_due_s = now_s + node.settings.node.sys_interval_s
             reactor.settle(now_s)
-            if node.has_work:
+            if node.has_work or node.pages.ready:
                 reactor.wake()
             committer.tick()
             await trio.sleep(TICK_S * jitter(*JITTER))

@@ -78,14 +78,22 @@ class Reactor:
         """Serve until cancelled."""
         await trio.lowlevel.checkpoint()
         yielded_s = self._clock()
+        yielded = True
         while True:
             started_s = self._clock()
             worked = self._turn(started_s)
+            # Backlogs come after the other tasks, too: a commit may have to be begun, or answered.
+            replayed = self._replay(idle=yielded and not worked)
             ended_s = self._clock()
-            if not worked:
-                await trio.lowlevel.wait_readable(self._epoll)
+            if not worked and not replayed:
+                if self._node.pages.ready:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(self._epoll)
                 yielded_s = self._clock()
+                yielded = True
                 continue
+            yielded = False
             self._node.protection.observer.drift(ended_s - started_s, ended_s)
             if ended_s - yielded_s > SLICE_S:
                 await trio.lowlevel.checkpoint()
@@ -108,6 +116,20 @@ class Reactor:
             now_s = self._run_round(started_s)
         self.settle(now_s)
         return bool(events or waited or self._rounds) or self._node.has_work
+
+    def _replay(self, *, idle: bool) -> bool:
+        """Backlogs, if it is their turn."""
+        pages = self._node.pages
+        if not pages.ready:
+            return False
+        now_s = self._clock()
+        if not pages.begins(now_s, idle=idle):
+            return False
+        while (piece := pages.next(now_s)) is not None:
+            self._node.replay(piece, now_s)
+            now_s = self._clock()
+        self.settle(now_s)
+        return True
 
     def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
         """Read every ready socket once, in slices; returns the time.
@@ -191,7 +213,7 @@ class Reactor:
         if self._immediate:
             if not node.journal.is_empty:
                 self._commit(now_s)
-        elif node.journal.is_urgent or node.fetches:
+        elif node.journal.is_urgent or node.pages.is_hungry:
             self._on_work()
         dirty = node.dirty
         if dirty:

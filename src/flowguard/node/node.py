@@ -3,8 +3,8 @@
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. commits the journal (`next_batch`, the store, `committed`) and fetches from the store what
-   sessions ask for (`fetches`, the store, `fetched`);
+2. commits the journal (`next_batch`, the store, `committed`), asks the store for the pages that
+   sessions want, and replays them by turns (`pages`, `replay`);
 3. runs what is `runnable`, sends what is `dirty`;
 4. calls `turn` once per turn and `tick` every 100 ms.
 """
@@ -23,6 +23,7 @@ from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
+from flowguard.node.pages import Pages
 from flowguard.node.protection import Protection
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
@@ -35,9 +36,13 @@ from flowguard.session.counters import Counters
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
+from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+
+Answered = tuple[Fetch, list[QueueEntry]]
+"""What the store was asked, and its answer."""
 
 
 @final
@@ -84,8 +89,8 @@ class Node:
         """The disk is full: what would have to be durable is refused."""
         self.drops_oldest = settings.session.queue_policy == "drop-oldest"
         self.blocks = settings.session.queue_policy == "block"
-        self.fetches: list[Fetch] = []
-        """Pages that the store is to be asked for; `fetched` follows."""
+        self.pages: Pages[Fetch, Answered | Outbound] = Pages()
+        self.fetches = self.pages.wanted
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
         self.timers = Timers()
@@ -389,10 +394,17 @@ class Node:
 
         self.journal.append([release], done, now_s)
 
-    def fetched(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> None:
-        """The store has answered: on with that backlog."""
+    def replay(self, piece: Answered | Outbound, now_s: float) -> None:
+        """It is its turn: a page is there, or more of it can be sent."""
+        if isinstance(piece, Outbound):
+            piece.take_turn(now_s)
+            return
+        fetch, entries = piece
         if not fetch.owner.ended:
             fetch.owner.fetched(fetch, entries, self, now_s)
+
+    def replays(self, outbound: Outbound) -> None:
+        self.pages.ready.append(outbound)
 
     def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
         self.journal.append([], done, now_s)

@@ -123,7 +123,7 @@ class SharedQueue(Lender):
         return -1
 
     def _may_send(self, member: Session) -> bool:
-        """A backlog is replayed no faster than a client's own (`Session.may_send`)."""
+        """A backlog is replayed no faster than a client's own (`Outbound.take_turn`)."""
         head = self.queue.peek()
         is_new = head is not None and head[0] >= self._backlog_end
         return is_new or len(member.inflight) < self._host.window.limit

@@ -31,6 +31,8 @@ HERE_BYTES_MAX = 1024 * 1024
 PAGE_MAX = 250
 PAGE_BYTES_MAX = 512 * 1024
 """A page ends with the message that reaches one of the two."""
+PIECE_MAX: Final = 25
+"""Messages of a page sent at a time, where many clients take turns: less than a millisecond."""
 UNKNOWN_S: Final = float("-inf")
 
 Waiting = tuple[int, Delivery, int]

@@ -1,5 +1,6 @@
 """What a conversation asks of the node it runs on: the session room's only door upwards."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from flowguard.session.backlog import Fetch
     from flowguard.session.connection import ServerConnection
     from flowguard.session.inbound import Inbound
+    from flowguard.session.outbound import Outbound
     from flowguard.session.session import Session
 
 IN_PROCESS: Final = -1
@@ -41,8 +43,8 @@ class Host(Protocol):
     """Who makes room in a full queue: its oldest message, or else the new one."""
     blocks: bool
     """Publishers wait for room in a full queue."""
-    fetches: list["Fetch"]
-    """Pages that the store is to be asked for; `Session.fetched` follows."""
+    fetches: deque["Fetch"]
+    """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
     sent: dict[str, int]
     """Highest position sent, by client id of a durable session; for the store, when it is time."""
     paused_count: int
@@ -78,6 +80,9 @@ class Host(Protocol):
 
     def received(self, session: "Session", release: Release, now_s: float) -> None:
         """PUBREC for a stored message; `Outbound.release` follows."""
+
+    def replays(self, outbound: "Outbound") -> None:
+        """It has more of a backlog to send; `Outbound.take_turn` follows."""
 
     def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
         """Call `done(now_s)` once all that was noted so far is durable."""

@@ -19,7 +19,7 @@ from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, Release, Settle, packet_id_of
 from flowguard.session.aliases import TopicAliases
-from flowguard.session.backlog import PAGE_MAX
+from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from flowguard.session.frames import Frame, frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 """Messages stay in the queue while more than this is unsent: there they can still expire."""
 SHARED_BYTES: Final = 4 * 1024
+ASKED: Final = -1
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
 _ABSENT: Final = object()
@@ -53,6 +54,7 @@ class Outbound:
         "_replay",
         "_resend",
         "_session",
+        "_turn_left",
         "blocked",
         "connection",
         "dirty",
@@ -78,6 +80,8 @@ class Outbound:
         """True while the socket takes nothing more."""
         self.has_more = False
         """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+        self._turn_left = 0
+        """So many messages of the backlog may go in this turn."""
         self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
         self._inflight_budget = host.inflight.budget
@@ -327,7 +331,7 @@ class Outbound:
                     session.fetch(self._host)
                 return
             pos, delivery, _ = head
-            if not session.may_send(pos, self._host):
+            if pos < session.backlog_end and not self._may_replay(session):
                 return
             if delivery.expires_at_s <= now_s:
                 queue.take()
@@ -340,6 +344,27 @@ class Outbound:
                 queue.take()
             else:
                 return
+
+    def _may_replay(self, session: "Session") -> bool:
+        """Whether the first of the backlog may go now, as far as the node is concerned.
+
+        By turns, and no faster than its window lets clients publish (design/overload.md 5.15).
+        """
+        if len(session.inflight) >= self._host.window.limit:
+            return False
+        if self._turn_left > 0:
+            self._turn_left -= 1
+            return True
+        if self._turn_left != ASKED:
+            self._turn_left = ASKED
+            self._host.replays(self)
+        return False
+
+    def take_turn(self, now_s: float) -> None:
+        """Go on with the backlog, as far as there is room."""
+        self._turn_left = PIECE_MAX
+        self._pump(now_s)
+        self._turn_left = min(self._turn_left, 0)
 
     def replay(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
         """Send these (retained) messages at the pace of the client, after what is queued."""

@@ -90,14 +90,6 @@ class Session(QueueOwner):
         self.state_bytes += size_bytes
         host.state_budget.used_bytes += size_bytes
 
-    def may_send(self, pos: int, host: "Host") -> bool:
-        """Whether the first of the queue may go now, as far as the node is concerned.
-
-        A backlog is replayed no faster than the node's window allows its clients to publish: a
-        crowd that comes back wants all of it at once (design/overload.md 5.15).
-        """
-        return pos >= self.backlog_end or len(self.inflight) < host.window.limit
-
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
 

@@ -1,0 +1,77 @@
+"""Pages: what waited for clients while they were away, read and sent by turns.
+
+A crowd that comes back wants all of it at once. In one stretch it would keep everybody else waiting
+for seconds. So live work goes first, and backlogs get what it leaves of the loop, a turn at a time,
+but never less than a share of it: a replay has to end. They are served in the order in which they
+ask, a page from the store or a piece of one to send, and ask again when they have had it.
+
+It knows no store, no session and no clock: committer and reactor drive it with what the store is
+asked and what it answers, a simulated node with its connections, and both get the same turns.
+
+1. `wanted` grows; `to_read` gives what the store is to be asked for next, `came` brings it.
+2. `ready` grows, by pages that came and by backlogs that can go on.
+3. After each turn of live work: `begins`, and if so `next` with the time after each piece.
+"""
+
+from collections import deque
+from typing import Final, Generic, TypeVar, final
+
+from flowguard.flow.signals import TICK_S
+
+Q = TypeVar("Q")
+P = TypeVar("P")
+
+TURN_S: Final = 0.002
+"""What backlogs may take of the loop at a time; the piece during which it passes is the last."""
+REST: Final = 3
+"""So many times as long live work goes first where it has no end: backlogs get a quarter."""
+REST_MAX_S: Final = TICK_S
+"""However long the last piece has taken."""
+READ_MAX: Final = 2
+"""Pages read together: commits wait for them."""
+READY_MAX: Final = 8
+"""No page is read while so many pieces are ready."""
+
+
+@final
+class Pages(Generic[Q, P]):
+    """One per node; `Q` is what the store is asked for, `P` a piece of work for the loop."""
+
+    def __init__(self) -> None:
+        self.wanted: deque[Q] = deque()
+        self.ready: deque[P] = deque()
+        self._is_reading = False
+        self._began_s = 0.0
+        self._due_s = 0.0
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether the store is to be asked for pages now."""
+        return bool(self.wanted) and not self._is_reading and len(self.ready) < READY_MAX
+
+    def to_read(self) -> list[Q]:
+        """What the store is to be asked for now; if there is something, `came` follows."""
+        if not self.is_hungry:
+            return []
+        self._is_reading = True
+        return [self.wanted.popleft() for _ in range(min(READ_MAX, len(self.wanted)))]
+
+    def came(self, pages: list[P]) -> None:
+        """The store has answered."""
+        self._is_reading = False
+        self.ready.extend(pages)
+
+    def begins(self, now_s: float, *, idle: bool) -> bool:
+        """Whether it is the turn of backlogs; `idle`: live work has left the loop nothing to do."""
+        if not self.ready or not (idle or now_s >= self._due_s):
+            return False
+        self._began_s = now_s
+        return True
+
+    def next(self, now_s: float) -> P | None:
+        """The next piece of this turn; None: it is over."""
+        took_s = now_s - self._began_s
+        if self.ready and took_s < TURN_S:
+            return self.ready.popleft()
+        self._due_s = now_s + min(REST * took_s, REST_MAX_S)
+        return None
