@@ -377,7 +377,8 @@ class Broker:
     def _look_at(self, connection: Connection, now_s: float) -> None:
         """See `Node._look_at`."""
         inbound = connection.inbound
-        if inbound is not None and inbound.waiting and not inbound.window.room():
+        paused = inbound is not None and inbound.waiting and not inbound.window.room()
+        if paused or connection.is_ready:
             connection.last_received_s = now_s  # We do not read: its silence is ours.
         grace_s = KEEP_ALIVE_GRACE * connection.population.keep_alive_s
         due_s = connection.last_received_s + grace_s

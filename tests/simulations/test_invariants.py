@@ -256,6 +256,21 @@ def test_5_a_client_that_is_cut_off_for_a_silence_of_ours_is_found(
     assert run(CALM, "static-10").violation is None  # Its loop may drown.
 
 
+def test_5_a_loop_that_is_behind_cuts_off_nobody_whose_socket_it_has_not_read() -> None:
+    """More are ready than a turn reads, and a tick comes before the rest of them is."""
+    behind = Scenario(
+        seed=7,
+        duration_s=10.0,
+        node=NodePlan(ping_s=0.002),
+        populations={"idle": PopulationPlan(clients=400, start_over_s=0.5, keep_alive_s=1.0)},
+        faults=(Fault(kind="pause", at_s=4.0, until_s=7.0),),
+    )
+    world = run(behind)
+    assert world.violation is None
+    assert world.populations[0].connected_count == 400
+    assert sum(world.populations[0].attempts) == 400
+
+
 # --- 10, 11, 16: CONNECTs ------------------------------------------------------------------------
 
 

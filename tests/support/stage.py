@@ -225,12 +225,18 @@ class Client:
     reads: bool = True
     """False: the socket takes nothing, as with a peer that does not read."""
     connack: Connack = field(default_factory=Connack)
+    unread: bytes = b""
+    """What it sent and the server has not read, as when its loop has much to do."""
 
     def __post_init__(self) -> None:
         self.connection = self.stage.node.opened(self, self.stage.now_s)
         self._decoder = PacketDecoder(2**28, self.version, role="client")
         self._packet_id = 0
         self._socket_closed = False
+
+    def has_input(self) -> bool:
+        """As a socket says it."""
+        return bool(self.unread)
 
     @property
     def is_closed(self) -> bool:

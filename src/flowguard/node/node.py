@@ -34,6 +34,7 @@ from flowguard.session.backlog import Fetch
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
+from flowguard.session.host import Transport
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.outbound import Outbound
@@ -122,7 +123,7 @@ class Node:
         self.spills = store.on_disk
         return self.registry.recover(store, now_s)
 
-    def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ServerConnection:
+    def opened(self, transport: Transport, now_s: float, waited_s: float = 0.0) -> ServerConnection:
         """A socket was accepted; it has `connect_timeout_s` to become a client.
 
         `waited_s`: how long what it sent has waited in the kernel.
@@ -468,6 +469,10 @@ class Node:
                 # We do not read: its silence is ours (overload.md, hard rule).
                 connection.last_received_s = now_s
             due_s = connection.last_received_s + connection.keep_alive_s
+            transport = connection.transport
+            if due_s <= now_s and transport is not None and transport.has_input():
+                # It has spoken, and a busy loop has not come to it yet.
+                due_s = now_s + connection.keep_alive_s
             if due_s <= now_s:
                 connection.end(ReasonCode.KEEP_ALIVE_TIMEOUT, now_s)
             else:
