@@ -4,7 +4,9 @@ Between two steps the world is looked at and whoever watches hears of it; nothin
 the run. Here a recorder plugs in: `attach` is given the world before its first event.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from time import perf_counter
@@ -114,6 +116,35 @@ def run(
 ) -> Summary:
     """To its end, or until `watch` has enough of it."""
     started_s = perf_counter()
+    with _uncollected():
+        summary = _run(scenario, policy, watch, attach)
+    summary.run_s = perf_counter() - started_s
+    return summary
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look through the whole crowd again and again.
+
+    What a run throws away are no cycles; the world itself is one, and is collected at the end.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def _run(
+    scenario: Scenario,
+    policy: PolicyName,
+    watch: Watch | None,
+    attach: Callable[[World], None] | None,
+) -> Summary:
     world = World(scenario, policy)
     Invariants(world)
     if attach is not None:
@@ -128,7 +159,6 @@ def run(
         if watch is not None and not watch(world):
             break
     _sum_up(world, summary)
-    summary.run_s = perf_counter() - started_s
     return summary
 
 
