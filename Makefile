@@ -13,11 +13,11 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload bench-analysis scoreboard lint compile
+.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 venv: $(DEV)  ## the virtual environment .venv, with everything that development needs
 	@echo ".venv is ready: $$($(PY) --version)"
@@ -66,6 +66,9 @@ bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)
+
+bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control that has to fail (ARGS="--only E2 --scale 0.05")
+	@$(PY) -m benchmarks.experiments $(ARGS)
 
 scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
 	@$(PY) -m benchmarks.overload --compiled --only scoreboard $(ARGS)

@@ -1,0 +1,108 @@
+"""`python -m benchmarks.experiments`: run, show, and with --write fill docs/benchmarks.md."""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.__main__ import PAGE, split, without_page
+from benchmarks.overload import page as pages
+from benchmarks.overload.checks import Report
+
+from . import (
+    e01_fan_out,
+    e02_flash_crowd,
+    e03_retry_storm,
+    e04_cascade,
+    e05_slow_store,
+    e06_noisy_neighbour,
+    e10_stability,
+    e11_resume,
+    e13_partition,
+    speed,
+)
+from .cases import Experiment
+from .running import run_all
+
+EXPERIMENTS: Final[dict[str, Experiment]] = {
+    experiment.key: experiment
+    for experiment in (
+        e01_fan_out.EXPERIMENT,
+        e02_flash_crowd.EXPERIMENT,
+        e03_retry_storm.EXPERIMENT,
+        e04_cascade.EXPERIMENT,
+        e05_slow_store.EXPERIMENT,
+        e06_noisy_neighbour.EXPERIMENT,
+        e10_stability.EXPERIMENT,
+        e11_resume.EXPERIMENT,
+        e13_partition.EXPERIMENT,
+    )
+}
+SPEED: Final = "scale"
+"""The simulator's own bench; run only when asked for."""
+console = Console(width=None if sys.stdout.isatty() else 180)
+
+
+def main(
+    only: Annotated[
+        str, typer.Option(help=f"Of {', '.join((*EXPERIMENTS, SPEED))}, by comma.")
+    ] = "",
+    scale: Annotated[
+        float,
+        typer.Option(min=0.005, max=1.0, help="Clients and node speed, of the published ones."),
+    ] = 1.0,
+    seeds: Annotated[int, typer.Option(min=1, max=1_000, help="Runs of each.")] = 3,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=64, help="Runs at a time; for scale always one.")
+    ] = len(os.sched_getaffinity(0)),
+    write: Annotated[bool, typer.Option("--write", help="Write into the page.")] = False,
+    page: Annotated[
+        Path, typer.Option(help="The page for --write.", show_default="docs/benchmarks.md")
+    ] = PAGE,
+    strict: Annotated[bool, typer.Option("--strict", help="A missed bound fails, too.")] = False,
+) -> None:
+    """The simulated experiments, with their pass columns, each beside a control that has to fail.
+
+    Exit status 1 with --strict: a bound was missed.
+    """
+    good = True
+    for key in choose(only):
+        report = run_all_of(key, scale, seeds, jobs)
+        console.print(pages.terminal(report))
+        good &= report.passed
+        if write:
+            put(page, report)
+    if strict and not good:
+        raise typer.Exit(1)
+
+
+def choose(only: str) -> list[str]:
+    wanted = {word.upper() if word != SPEED else word for word in split(only)} or set(EXPERIMENTS)
+    if unknown := sorted(wanted - {*EXPERIMENTS, SPEED}):
+        known = ", ".join((*EXPERIMENTS, SPEED))
+        raise typer.BadParameter(f"unknown experiments {unknown}; there are {known}")
+    return [key for key in (*EXPERIMENTS, SPEED) if key in wanted]
+
+
+def run_all_of(key: str, scale: float, seeds: int, jobs: int) -> Report:
+    if key == SPEED:
+        return speed.measure_all(scale, console)
+    experiment = EXPERIMENTS[key]
+    return experiment.judge(run_all(experiment, scale, seeds, jobs, console))
+
+
+def put(page: Path, report: Report) -> None:
+    command = " ".join(["python -m benchmarks.experiments", *without_page(sys.argv[1:])])
+    today = datetime.now(UTC).date().isoformat()
+    origin = f"{today}, virtual time. flowguard {machine.commit() or 'without git'}."
+    pages.write(page, report, command, origin)
+    console.print(f"written: {page}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,55 @@
+"""What an experiment is: scenarios with changes, under policies; and who judges what they did."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.overload.checks import Report
+from flowguard.config import PolicyName
+
+from .figures import Figure, Figures
+from .probe import Observed
+
+OURS: PolicyName = "flowguard"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scenario of the library, changed, under several policies on the same arrivals."""
+
+    name: str
+    scenario: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """By dotted key or parameter, as `flowguard simulate --set` has them."""
+    policies: tuple[PolicyName, ...] = (OURS, "unlimited")
+    latencies_from_s: float = 0.0
+    """What was acknowledged or delivered before counts in no percentile, virtual time."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What became of all cases of an experiment."""
+
+    scale: float
+    """Clients and node speed, of the published ones."""
+    seeds: int
+    observed: Mapping[tuple[str, str], Sequence[Observed]]
+    """By case and policy, one per seed."""
+
+    def figures(self, case: str, figure: Figure, policy: str = OURS) -> Figures:
+        """That figure of each seed."""
+        return Figures(tuple(figure(one) for one in self.observed[case, policy]))
+
+    def all_of(self, policy: str) -> list[Observed]:
+        """Every run under it."""
+        return [one for (_, name), runs in self.observed.items() if name == policy for one in runs]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row of the design's table."""
+
+    key: str
+    cases: Callable[[float], Sequence[Case]]
+    """At a scale, 0 to 1."""
+    judge: Callable[[Runs], Report]

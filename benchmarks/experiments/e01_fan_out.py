@@ -1,0 +1,112 @@
+"""E1: one publisher as fast as it can, and pairs that should not notice; after HiveMQ's test."""
+
+from typing import Final
+
+from benchmarks.overload.checks import Check, Grid, Report
+
+from . import figures
+from .cases import OURS, Case, Experiment, Runs
+from .judging import at_least, at_most, held, misses, none_of
+from .probe import STEP_S, Observed
+
+SUBSCRIBERS = 10_000
+STATIC: Final = ("static-1", "static-10", "static-100")
+CONTROL: Final = "unlimited"
+BEGINS_S, WARM_UP_S, MEASURED_S = 20.0, 30.0, 120.0
+VERSIONS: Final = {"3.1.1": False, "5.0": True}
+DELIVERY_S, COST_DELIVERIES = 0.000_005, 100
+
+
+def cases(scale: float) -> list[Case]:
+    size = {
+        "populations.subscribers.clients": round(SUBSCRIBERS * scale),
+        "node.delivery_s": DELIVERY_S / scale,
+        "flow.cost_deliveries": max(1, round(COST_DELIVERIES * scale)),
+        "duration_s": BEGINS_S + WARM_UP_S + MEASURED_S,
+    }
+    return [
+        Case(
+            version,
+            "fan_out",
+            size | {"populations.publisher.publish.v5": is_v5},
+            (OURS, *STATIC, CONTROL),
+            BEGINS_S + WARM_UP_S,
+        )
+        for version, is_v5 in VERSIONS.items()
+    ]
+
+
+def published_per_s(run: Observed) -> float | None:
+    from_s = BEGINS_S + WARM_UP_S
+    totals = run.series.acknowledged["publisher"]
+    return figures.rate(totals, from_s, (len(totals) - 1) * STEP_S)
+
+
+def lag_p99_ms(run: Observed) -> float:
+    """Over all nodes, what an event that comes at any instant waits for the loop."""
+    first = figures.index_of(BEGINS_S + WARM_UP_S)
+    lags_s = [lag_s for row in run.series.lags_s for lag_s in row[first:]]
+    return 1e3 * figures.percentile(lags_s, 0.99)
+
+
+def background_p99_ms(run: Observed) -> float | None:
+    p99_s = run.delivered_p99_s["pairs"]
+    return None if p99_s is None else 1e3 * p99_s
+
+
+def of_best(runs: Runs, version: str) -> figures.Figures:
+    """Percent of the best fixed window's rate, seed by seed."""
+    rates = {p: runs.figures(version, published_per_s, p).values for p in (OURS, *STATIC)}
+    best = [max(filter(None, of_seed)) for of_seed in zip(*(rates[p] for p in STATIC), strict=True)]
+    return figures.Figures(
+        tuple(100.0 * (ours or 0.0) / other for ours, other in zip(rates[OURS], best, strict=True))
+    )
+
+
+def judge(runs: Runs) -> Report:
+    checks: list[Check] = []
+    for version in VERSIONS:
+        what = f"{version}: background p99"
+        background = runs.figures(version, background_p99_ms)
+        control = runs.figures(version, background_p99_ms, CONTROL)
+        checks += [
+            at_least(
+                f"{version}: rate, of the best fixed window's", of_best(runs, version), 95.0, " %"
+            ),
+            at_most(
+                f"{version}: lag of a loop, p99", runs.figures(version, lag_p99_ms), 50.0, " ms"
+            ),
+            at_most(what, background, 100.0, " ms"),
+            none_of(f"{version}: messages lost", runs.figures(version, figures.lost)),
+            misses(at_most(what, control, 100.0, " ms"), CONTROL),
+        ]
+    return Report(
+        "sim-e1",
+        f"E1, simulated: 1 publisher → {round(SUBSCRIBERS * runs.scale):,} subscribers on 3 nodes",
+        f"QoS 1, 16-byte payload, {MEASURED_S:g} s after {WARM_UP_S:g} s of warm-up; 100 pairs at "
+        "1 message/s. Publisher of 100 unacknowledged messages, MQTT 3.1.1 and 5.0. The design's "
+        "search for the best fixed window is among 1, 10 and 100; QoS 0 is not modelled.",
+        (*checks, held(runs)),
+        (Grid(HEADER, tuple(rows(runs))),),
+    )
+
+
+HEADER = ("MQTT", "policy", "published /s", "background p99 ms", "lag p99 ms", "memory MiB", "lost")
+
+
+def rows(runs: Runs) -> list[tuple[str, ...]]:
+    return [
+        (
+            case,
+            policy,
+            runs.figures(case, published_per_s, policy).text(),
+            runs.figures(case, background_p99_ms, policy).text(),
+            runs.figures(case, lag_p99_ms, policy).text(),
+            runs.figures(case, figures.memory_mib, policy).text(digits=0),
+            runs.figures(case, figures.lost, policy).text(digits=0),
+        )
+        for case, policy in runs.observed
+    ]
+
+
+EXPERIMENT = Experiment("E1", cases, judge)

@@ -1,0 +1,126 @@
+"""E5: the store of one node is slow, or stops, or stalls again and again."""
+
+from typing import Any, Final
+
+from benchmarks.overload.checks import Check, Grid, Report
+
+from . import figures
+from .cases import Case, Experiment, Runs
+from .judging import at_least, at_most, held, misses, none_of
+from .probe import Observed
+
+WORST: Final = "level-map"
+UNLIMITED: Final = "unlimited"
+AT_S = 20.0
+SLOW, STOP, STALLS = "40 times slower for 60 s", "stops for 5 s", "300 ms stall every 10 s"
+UNTIL_S: Final = {SLOW: 80.0, STOP: 25.0, STALLS: 80.3}
+AFTER_S = 20.0
+
+
+def faults(case: str) -> list[dict[str, Any]]:
+    """Of node 0; a Redis that stalls is the store of all three."""
+    if case == SLOW:
+        return [fault("slow_store", AT_S, UNTIL_S[SLOW]) | {"factor": 40.0}]
+    if case == STOP:
+        return [fault("store_stop", AT_S, UNTIL_S[STOP])]
+    stalls = [AT_S + 10.0 * number for number in range(7)]
+    return [
+        fault("store_stop", at_s, at_s + 0.3) | {"node": n} for at_s in stalls for n in range(3)
+    ]
+
+
+def fault(kind: str, at_s: float, until_s: float) -> dict[str, Any]:
+    return {"kind": kind, "at_s": at_s, "until_s": until_s, "node": 0}
+
+
+def cases(scale: float) -> list[Case]:
+    """Three publishers are as small as it gets."""
+    return [
+        Case(
+            case,
+            "slow_store",
+            {"faults": faults(case), "duration_s": UNTIL_S[case] + AFTER_S},
+            ("flowguard", WORST, UNLIMITED),
+        )
+        for case in UNTIL_S
+    ]
+
+
+def window_cut_s(run: Observed) -> float | None:
+    """From the fault until the window of node 0 is half of what it was."""
+    return figures.cut_s(run.series.windows[0], AT_S)
+
+
+def kept(case: str) -> figures.Figure:
+    """Throughput of those that work with other nodes, percent of before."""
+
+    def figure(run: Observed) -> float | None:
+        totals = run.series.acknowledged["elsewhere"]
+        before = figures.rate(totals, AT_S / 2.0, AT_S)
+        during = figures.rate(totals, AT_S, UNTIL_S[case])
+        return 100.0 * during / before if before and during is not None else None
+
+    return figure
+
+
+def recovery(case: str) -> figures.Figure:
+    """Until those that work with node 0 have 90 % of what they had, for a second and for good."""
+
+    def figure(run: Observed) -> float | None:
+        totals = run.series.acknowledged["here"]
+        before = figures.rate(totals, AT_S / 2.0, AT_S) or 0.0
+        return figures.recovery_s(totals, before, UNTIL_S[case], share=0.9, over_s=1.0)
+
+    return figure
+
+
+def judge(runs: Runs) -> Report:
+    checks: list[Check] = []
+    for case in UNTIL_S:
+        if case != STALLS:
+            cut = runs.figures(case, window_cut_s)
+            control = runs.figures(case, window_cut_s, UNLIMITED)
+            what = f"{case}: window cut after"
+            checks += [
+                at_most(what, cut, 1.0, " s"),
+                misses(at_most(what, control, 1.0, " s"), UNLIMITED),
+                at_least(
+                    f"{case}: off-path throughput", runs.figures(case, kept(case)), 90.0, " %"
+                ),
+            ]
+        checks += [
+            at_most(f"{case}: recovery", runs.figures(case, recovery(case)), 5.0, " s"),
+            none_of(f"{case}: messages lost", runs.figures(case, figures.lost)),
+        ]
+    control = runs.figures(SLOW, kept(SLOW), WORST)
+    what = f"{SLOW}: off-path throughput"
+    checks.append(misses(at_least(what, control, 90.0, " %"), WORST))
+    return Report(
+        "sim-e5",
+        "E5, simulated: a slow store",
+        "Three nodes, a commit of 2 ms; one publisher works with node 0, whose store breaks, two "
+        "with the others, each with up to 50 messages outstanding. The stalls are Redis's, so all "
+        "three nodes have them, and nobody is off the path.",
+        (*checks, held(runs)),
+        (Grid(HEADER, tuple(rows(runs))),),
+    )
+
+
+HEADER = ("fault", "policy", "window cut after s", "off-path throughput", "recovery s", "lost")
+
+
+def rows(runs: Runs) -> list[tuple[str, ...]]:
+    return [
+        (
+            case,
+            policy,
+            runs.figures(case, window_cut_s, policy).text(),
+            runs.figures(case, kept(case), policy).text(" %"),
+            runs.figures(case, recovery(case), policy).text(),
+            runs.figures(case, figures.lost, policy).text(digits=0),
+        )
+        for case, policy in runs.observed
+    ]
+
+
+EXPERIMENT = Experiment("E5", cases, judge)

@@ -1,0 +1,113 @@
+"""E6: neighbours that flood: a thousand of them, one with large messages, one with a crowd."""
+
+from typing import Any, Final
+
+from benchmarks.overload.checks import Check, Grid, Report
+
+from . import figures
+from .cases import OURS, Case, Experiment, Runs
+from .judging import at_least, at_most, held, misses
+from .probe import Observed
+
+CONTROL: Final = "unlimited"
+NOISY, QUIET, SUBSCRIBERS = 1_000, 100, 5_000
+PUBLISH_S, DELIVERY_S, COST_DELIVERIES = 0.000_1, 0.000_003, 100
+FLOOD, LARGE, FAN_OUT = "1,000 clients", "one of 64 KiB messages", "one to 5,000 subscribers"
+CASES: Final = (FLOOD, LARGE, FAN_OUT)
+ALONE: Final = "nobody"
+SETTLED_S = 20.0
+"""The last of the noisy ones is there for 10 s."""
+
+
+def cases(scale: float) -> list[Case]:
+    quiet = max(10, round(QUIET * scale))
+    node = {"node.publish_s": PUBLISH_S / scale, "populations.quiet.clients": quiet}
+    one = {"populations.noisy.clients": 1}
+    changes: dict[str, dict[str, Any]] = {
+        ALONE: {"populations.noisy": None},
+        FLOOD: {"populations.noisy.clients": max(10, round(NOISY * scale))},
+        LARGE: one | {"populations.noisy.publish.payload_bytes": 65_536},
+        FAN_OUT: {
+            "populations": fan_out(round(SUBSCRIBERS * scale)),
+            "node.delivery_s": DELIVERY_S / scale,
+            "flow.cost_deliveries": max(1, round(COST_DELIVERIES * scale)),
+        },
+    }
+    return [
+        Case(name, "noisy_neighbour", changed | node, (OURS, CONTROL), SETTLED_S)
+        for name, changed in changes.items()
+    ]
+
+
+def fan_out(subscribers: int) -> dict[str, Any]:
+    """One that publishes to a crowd, instead of the file's thousand."""
+    flood = {"outstanding": 100, "payload_bytes": 1_024, "v5": False, "deadline_s": 10.0}
+    return {
+        "listeners": {
+            "clients": subscribers,
+            "start_over_s": 9.0,
+            "durable": False,
+            "subscribes": True,
+        },
+        "noisy": {"clients": 1, "start_s": 10.0, "publish": flood | {"to": "listeners"}},
+        "quiet": {"clients": QUIET, "publish": {"rate_per_s": 1.0, "deadline_s": 0.3}},
+    }
+
+
+def quiet_p99_ms(run: Observed) -> float | None:
+    p99_s = run.acknowledged_p99_s["quiet"]
+    return None if p99_s is None else 1e3 * p99_s
+
+
+def fairness(run: Observed) -> float | None:
+    return run.fairness
+
+
+def judge(runs: Runs) -> Report:
+    unloaded_ms = runs.figures(ALONE, quiet_p99_ms).mean or 0.0
+    checks: list[Check] = []
+    for case in CASES:
+        what = f"{case}: p99 of the quiet ones, of unloaded"
+        ours = of_unloaded(runs, case, OURS, unloaded_ms)
+        checks += [
+            at_least(f"{case}: Jain index", runs.figures(case, fairness), 0.95, digits=3),
+            at_most(what, ours, 2.0, "x", 2),
+            misses(
+                at_most(what, of_unloaded(runs, case, CONTROL, unloaded_ms), 2.0, "x", 2), CONTROL
+            ),
+        ]
+    return Report(
+        "sim-e6",
+        "E6, simulated: a noisy neighbour",
+        f"{max(10, round(QUIET * runs.scale))} quiet clients at 1 message/s, and a tenant that "
+        "sends as fast as it may, up to 100 messages outstanding each, to one node. Jain: the "
+        "weighted cost served to each client by its max-min fair share. p99: from second 20 on.",
+        (*checks, held(runs)),
+        (Grid(HEADER, tuple(rows(runs))),),
+    )
+
+
+def of_unloaded(runs: Runs, case: str, policy: str, unloaded_ms: float) -> figures.Figures:
+    values = runs.figures(case, quiet_p99_ms, policy).values
+    return figures.Figures(
+        tuple(v / unloaded_ms if v is not None and unloaded_ms else None for v in values)
+    )
+
+
+HEADER = ("noise", "policy", "p99 of the quiet ones ms", "Jain", "most memory MiB")
+
+
+def rows(runs: Runs) -> list[tuple[str, ...]]:
+    return [
+        (
+            case,
+            policy,
+            runs.figures(case, quiet_p99_ms, policy).text(),
+            runs.figures(case, fairness, policy).text(digits=3),
+            runs.figures(case, figures.memory_mib, policy).text(digits=0),
+        )
+        for case, policy in runs.observed
+    ]
+
+
+EXPERIMENT = Experiment("E6", cases, judge)

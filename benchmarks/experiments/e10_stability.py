@@ -1,0 +1,177 @@
+"""E10: does the law settle? Steps of capacity, noise, late gossip, few clients and many."""
+
+from math import exp
+from typing import Any, Final
+
+from benchmarks.overload.checks import Check, Grid, Report
+from flowguard.config import PolicyName
+
+from . import figures
+from .cases import OURS, Case, Experiment, Runs
+from .judging import at_least, at_most, held, misses
+from .probe import STEP_S, Observed
+
+NODES, PUBLISH_S, STEP = 3, 0.002, 4.0
+SLOWER_S, FASTER_S, DURATION_S = (20.0, 40.0), (60.0, 80.0), 100.0
+SETTLED_S: Final = 5.0
+"""After a step, until constant load is judged."""
+CONTROL: Final = "static-100"
+OTHERS: Final[tuple[PolicyName, ...]] = (
+    "unlimited",
+    "static-1",
+    "static-10",
+    CONTROL,
+    "level-map",
+    "emqx-flag",
+    "flashmq-gate",
+    "vegas",
+    "gradient2",
+)
+BASE: Final = "60 clients, noise 30 %, gossip 200 ms late"
+FLOOR: Final = 0.01
+"""Clients take turns below a window of 1: more of them than fit into the objective publish."""
+SWEEP: Final[dict[str, dict[str, Any]]] = {
+    BASE: {},
+    "noise 0": {"noise": 0.0},
+    "noise 50 %": {"noise": 0.5},
+    "gossip at once": {"gossip_late_s": 0.0},
+    "gossip 500 ms late": {"gossip_late_s": 0.5},
+    "3 clients": {"publishers": 3},
+    "600 clients": {"publishers": 600},
+    "9,000 clients": {"publishers": 9_000},
+}
+
+
+def cases(scale: float) -> list[Case]:
+    """Numbers of clients are what is swept: a smaller scale only leaves out the largest."""
+    return [
+        Case(
+            name,
+            "stability",
+            {"flow.window_floor": FLOOR} | changes,
+            (OURS, *OTHERS) if name == BASE else (OURS,),
+        )
+        for name, changes in SWEEP.items()
+        if scale >= 0.1 or changes.get("publishers", 0) < 9_000
+    ]
+
+
+def parts() -> list[tuple[float, float]]:
+    """When load and capacity are constant, and the law has had its time."""
+    edges = [0.0, *SLOWER_S, *FASTER_S, DURATION_S]
+    starts = [edges[0] + 2.0 * SETTLED_S, *(edge + SETTLED_S for edge in edges[1:-1])]
+    return list(zip(starts, edges[1:], strict=True))
+
+
+def in_band(run: Observed) -> float:
+    """Ticks with a pressure between 0.5 and 2 at node 0 while load is constant, percent."""
+    return 100.0 * figures.within_share(steady(run), 0.5, 2.0)
+
+
+def steady(run: Observed) -> list[float]:
+    """Pressures of node 0 while load is constant."""
+    pressures = run.series.pressures[0]
+    return [
+        value
+        for from_s, to_s in parts()
+        for value in pressures[figures.index_of(from_s) : figures.index_of(to_s)]
+    ]
+
+
+def not_above(run: Observed) -> float:
+    """The same, of those at most 2: the rest had a queue standing."""
+    return 100.0 * figures.within_share(steady(run), 0.0, 2.0)
+
+
+def settling(*intervals_s: tuple[float, float]) -> figures.Figure:
+    """The longest, of these steps and what follows them."""
+
+    def figure(run: Observed) -> float | None:
+        pressures = run.series.pressures[0]
+        found = [figures.settled_s(pressures, from_s, to_s) for from_s, to_s in intervals_s]
+        known = [value for value in found if value is not None]
+        return max(known) if len(known) == len(found) else None
+
+    return figure
+
+
+after_slower = settling(SLOWER_S, (FASTER_S[1], DURATION_S))
+after_faster = settling((SLOWER_S[1], FASTER_S[0]), FASTER_S)
+
+
+def swing(run: Observed) -> float:
+    """Largest swing of the window that goes on, percent; see `figures.swing`."""
+    windows = run.series.windows[0]
+    largest = max(
+        figures.swing(windows[figures.index_of(from_s) : figures.index_of(to_s)])
+        for from_s, to_s in parts()
+    )
+    return 100.0 * (exp(largest) - 1.0)
+
+
+def capacity_share(run: Observed) -> float | None:
+    """Messages per second, percent of what all nodes can do; from second 10 on."""
+    from_s = 2.0 * SETTLED_S
+    totals = [sum(now) for now in zip(*run.series.acknowledged.values(), strict=True)]
+    got_per_s = figures.rate(totals, from_s, (len(totals) - 1) * STEP_S)
+    slower_s, faster_s = SLOWER_S[1] - SLOWER_S[0], FASTER_S[1] - FASTER_S[0]
+    all_s = DURATION_S - from_s
+    node_0 = (all_s - slower_s - faster_s + slower_s / STEP + faster_s * STEP) / all_s
+    could_per_s = (NODES - 1 + node_0) / PUBLISH_S
+    return None if got_per_s is None else 100.0 * got_per_s / could_per_s
+
+
+FIGURES: Final[dict[str, tuple[figures.Figure, str, int]]] = {
+    "pressure 0.5 to 2": (in_band, " %", 1),
+    "at most 2": (not_above, " %", 1),
+    "settled, slower": (after_slower, " s", 1),
+    "settled, faster": (after_faster, " s", 1),
+    "swing of the window": (swing, " %", 0),
+    "throughput, of capacity": (capacity_share, " %", 1),
+}
+
+
+def judge(runs: Runs) -> Report:
+    checks: list[Check] = []
+    for case in dict.fromkeys(case for case, _ in runs.observed):
+        checks += [
+            at_least(f"{case}: pressure 0.5 to 2", runs.figures(case, in_band), 95.0, " %"),
+            at_most(f"{case}: settled, slower", runs.figures(case, after_slower), 2.0, " s"),
+            at_most(f"{case}: settled, faster", runs.figures(case, after_faster), 2.0, " s"),
+            at_most(f"{case}: swing of the window", runs.figures(case, swing), 20.0, " %", 0),
+            at_least(
+                f"{case}: throughput, of capacity", runs.figures(case, capacity_share), 97.0, " %"
+            ),
+        ]
+    what = f"{BASE}: pressure 0.5 to 2"
+    checks.append(misses(at_least(what, runs.figures(BASE, in_band, CONTROL), 95.0, " %"), CONTROL))
+    what = f"{BASE}: swing of the window"
+    control = runs.figures(BASE, swing, "level-map")
+    checks.append(misses(at_most(what, control, 20.0, " %", 0), "level-map"))
+    return Report(
+        "sim-e10",
+        "E10, simulated: a node that is four times slower, then four times faster",
+        f"Three nodes of 500 messages/s each, publishers that always have more to send, "
+        f"window_floor {FLOOR:g}. Pressure "
+        "and swings: at node 0, while its capacity is constant, from 5 s after each step. A swing "
+        "counts if the window goes up and down four times in a row by that much.",
+        (*checks, held(runs)),
+        (Grid(("case", "policy", *FIGURES), tuple(rows(runs))),),
+    )
+
+
+def rows(runs: Runs) -> list[tuple[str, ...]]:
+    return [
+        (
+            case,
+            policy,
+            *(
+                runs.figures(case, figure, policy).text(unit, digits)
+                for figure, unit, digits in FIGURES.values()
+            ),
+        )
+        for case, policy in runs.observed
+    ]
+
+
+EXPERIMENT = Experiment("E10", cases, judge)

@@ -1,0 +1,44 @@
+"""A figure against its bound; and a control, which has to miss it."""
+
+from collections.abc import Sequence
+
+from benchmarks.overload.checks import Check
+
+from .cases import Runs
+from .figures import Figures
+from .probe import Observed
+
+
+def at_most(what: str, figures: Figures, bound: float, unit: str = "", digits: int = 1) -> Check:
+    """The mean of the seeds; what never happened is more than any bound."""
+    passed = figures.mean is not None and figures.mean <= bound
+    return Check(what, figures.text(unit, digits), f"≤ {bound:,.{digits}f}{unit}", passed)
+
+
+def at_least(what: str, figures: Figures, bound: float, unit: str = "", digits: int = 1) -> Check:
+    """The mean of the seeds; what never happened is less than any bound."""
+    passed = figures.mean is not None and figures.mean >= bound
+    return Check(what, figures.text(unit, digits), f"≥ {bound:,.{digits}f}{unit}", passed)
+
+
+def none_of(what: str, figures: Figures) -> Check:
+    """In no seed."""
+    count = sum(value or 0.0 for value in figures.values)
+    return Check(what, f"{count:,.0f}", "0", not count)
+
+
+def misses(check: Check, control: str) -> Check:
+    """The same of a control: where it meets the bound the experiment proves nothing."""
+    words = f"control, {control}: {check.what}"
+    return Check(words, check.reached, f"not {check.bound}", not check.passed)
+
+
+def held(runs: Runs) -> Check:
+    """Invariants of design/overload.md 6.8, looked at after every step under flowguard."""
+    return invariants(runs.all_of("flowguard"))
+
+
+def invariants(observed: Sequence[Observed]) -> Check:
+    violations = [run.violation for run in observed if run.violation]
+    reached = "all hold" if not violations else f"{len(violations)} runs: {violations[0]}"
+    return Check("invariants, after every step", reached, "all hold", not violations)

@@ -1,0 +1,166 @@
+"""The simulator itself: events, CPU time and memory against the number of clients.
+
+The crowd of E2 in four sizes, each in a process of its own, nodes as much faster as the crowd is
+larger, so that it is the same crowd; in pure Python, and with the compiled rooms where they are.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.overload.checks import Check, Grid, Report, at_most
+from simulations.loading import load
+from simulations.run import run
+from simulations.world import World
+
+from .e02_flash_crowd import CLIENTS, size_of
+
+SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
+LINEAR_MAX = 1.5
+"""CPU seconds per event of the largest crowd, of those of a crowd a tenth of its size."""
+ROOT: Final = Path(__file__).resolve().parents[2]
+COMPILED: Final = ROOT / ".compiled"
+PURE: Final = "pure Python"
+BUILDS: Final = (PURE, "compiled rooms")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run."""
+
+    build: str
+    clients: int
+    events: int
+    cpu_s: float
+    peak_bytes: int
+    """Resident memory of the process, most of it."""
+    bare_bytes: int
+    """The same before the crowd."""
+    ended_s: float
+    """Virtual."""
+
+    @property
+    def events_per_s(self) -> float:
+        return self.events / self.cpu_s
+
+    @property
+    def bytes_per_client(self) -> float:
+        return (self.peak_bytes - self.bare_bytes) / self.clients
+
+
+def measure(clients: int) -> dict[str, float]:
+    """Here, in this process, which does nothing else."""
+    scenario = load("flash_crowd", size_of(clients / CLIENTS)).scenario
+    bare_bytes = peak_bytes()
+    began_s = process_time()
+    summary = run(scenario, "flowguard", watch=_goes_on)
+    return {
+        "clients": clients,
+        "events": summary.events_count,
+        "cpu_s": process_time() - began_s,
+        "peak_bytes": peak_bytes(),
+        "bare_bytes": bare_bytes,
+        "ended_s": summary.ended_s,
+    }
+
+
+def _goes_on(_: World) -> bool:
+    return True
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1_024
+
+
+def builds() -> list[str]:
+    return [build for build in BUILDS if build == PURE or (COMPILED / "ready").exists()]
+
+
+def measure_apart(build: str, clients: int) -> Measured:
+    """In a fresh process, the next of which knows nothing of this one's heap."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONPATH", None)
+    if build != PURE:
+        environment["PYTHONPATH"] = str(COMPILED)
+    command = [sys.executable, "-m", "benchmarks.experiments.speed", str(clients)]
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return Measured(build=build, **json.loads(done.stdout))
+
+
+def measure_all(scale: float, console: Console) -> Report:
+    """All sizes up to that share of the largest."""
+    plan = [(b, n) for n in SIZES if n <= scale * SIZES[-1] for b in builds()]
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    measured = []
+    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+        task = progress.add_task("", total=len(plan))
+        for build, clients in plan:
+            progress.update(task, description=f"{clients:,} clients, {build}")
+            measured.append(measure_apart(build, clients))
+            progress.advance(task)
+    return judge(measured)
+
+
+def judge(measured: list[Measured]) -> Report:
+    checks: list[Check] = []
+    for build in dict.fromkeys(one.build for one in measured):
+        of_build = sorted((m for m in measured if m.build == build), key=lambda m: m.clients)
+        if len(of_build) > 1:
+            smaller, larger = of_build[-2:]
+            growth = smaller.events_per_s / larger.events_per_s
+            what = (
+                f"{build}: CPU time per event, {larger.clients:,} clients over {smaller.clients:,}"
+            )
+            checks.append(at_most(what, growth, LINEAR_MAX, "x", 2))
+    rows = tuple(
+        (
+            f"{one.clients:,}",
+            one.build,
+            f"{one.events:,}",
+            f"{one.cpu_s:,.1f}",
+            f"{one.events_per_s:,.0f}",
+            f"{one.peak_bytes / 2**20:,.0f}",
+            f"{one.bytes_per_client:,.0f}" if one.peak_bytes > one.bare_bytes else "-",
+            f"{one.ended_s:,.0f}",
+        )
+        for one in measured
+    )
+    return Report(
+        "sim-scale",
+        "The simulator: time and memory against clients",
+        "The crowd of E2 under flowguard, nodes as much faster as it is larger; a fresh process "
+        "each, real time. Bytes per client: growth of resident memory to its peak.",
+        tuple(checks),
+        (Grid(HEADER, rows),),
+    )
+
+
+HEADER = (
+    "clients",
+    "build",
+    "events",
+    "CPU s",
+    "events/s",
+    "peak MiB",
+    "bytes/client",
+    "virtual s",
+)
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(sys.argv[1]))))
