@@ -76,7 +76,7 @@ def main(
         console.print(pages.terminal(report))
         good &= report.passed
         if write:
-            put(page, report)
+            put(page, report, "virtual time" if key != SPEED else machine.describe())
     if strict and not good:
         raise typer.Exit(1)
 
@@ -96,10 +96,12 @@ def run_all_of(key: str, scale: float, seeds: int, jobs: int) -> Report:
     return experiment.judge(run_all(experiment, scale, seeds, jobs, console))
 
 
-def put(page: Path, report: Report) -> None:
+def put(page: Path, report: Report, where: str) -> None:
     command = " ".join(["python -m benchmarks.experiments", *without_page(sys.argv[1:])])
     today = datetime.now(UTC).date().isoformat()
-    origin = f"{today}, virtual time. flowguard {machine.commit() or 'without git'}."
+    origin = (
+        f"{today}. {where[0].upper()}{where[1:]}. flowguard {machine.commit() or 'without git'}."
+    )
     pages.write(page, report, command, origin)
     console.print(f"written: {page}")
 

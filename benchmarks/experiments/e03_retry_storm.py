@@ -8,7 +8,7 @@ from benchmarks.overload.checks import Check, Grid, Report
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs
-from .judging import held
+from .judging import at_least, held, misses
 from .probe import Observed
 
 CONTROL: Final = "unlimited"
@@ -51,6 +51,56 @@ def corners(scale: float) -> tuple[tuple[float, ...], tuple[Trigger, ...]]:
     return (LOADS, TRIGGERS) if scale >= 0.1 else (LOADS[1::2], (TRIGGERS[0], *TRIGGERS[2::2]))
 
 
+PROFILE: Final = "profile"
+PHASES: Final = (
+    (0.0, 90.0),
+    (20.0, 200.0),
+    (30.0, 90.0),
+    (60.0, 70.0),
+    (90.0, 50.0),
+    (120.0, 30.0),
+)
+"""From when on so many come per second: ten times happysim's example, as the server is."""
+PROFILE_END_S, PHASE_SETTLES_S = 150.0, 10.0
+SURGE: Final = 1
+
+
+def profile() -> Case:
+    edges = [from_s for from_s, _ in PHASES] + [PROFILE_END_S]
+    points = [
+        (from_s, per_s * (until_s - from_s))
+        for (from_s, per_s), until_s in zip(PHASES, edges[1:], strict=True)
+    ]
+    crowd = {
+        "clients": round(sum(count for _, count in points)),
+        "arrivals": {"points": points},
+        "timeout_s": 3.0,
+        "durable": False,
+        "stay_s": 0.0,
+        "retry": {"kind": "fixed", "first_s": 0.001, "tries": 3},
+    }
+    changes = {
+        "populations": {"crowd": crowd},
+        "duration_s": PROFILE_END_S,
+        "trigger_at_s": PHASES[SURGE][0],
+        "trigger_until_s": PHASES[SURGE + 1][0],
+    }
+    return Case(PROFILE, "retry_storm", changes)
+
+
+def phase(number: int) -> figures.Figure:
+    """Answered in time, percent of what comes, once the phase has begun 10 s ago."""
+    from_s, per_s = PHASES[number]
+    until_s = PHASES[number + 1][0] if number + 1 < len(PHASES) else PROFILE_END_S
+
+    def figure(run: Observed) -> float | None:
+        settled_s = from_s + (0.0 if number == SURGE else PHASE_SETTLES_S)
+        got_per_s = figures.rate(answered(run), settled_s, until_s - 0.5)
+        return None if got_per_s is None else 100.0 * got_per_s / per_s
+
+    return figure
+
+
 def name_of(load: float, trigger: Trigger, backoff: str) -> str:
     return f"{load:.0%}, {trigger.name}, {backoff}"
 
@@ -65,7 +115,7 @@ def cases(scale: float) -> list[Case]:
             "backoff": backoff,
         }
         made.append(Case(name_of(load, trigger, backoff), "retry_storm", changes, (OURS, CONTROL)))
-    return made
+    return [*made, profile()]
 
 
 def recovery(load: float, trigger: Trigger) -> figures.Figure:
@@ -112,6 +162,15 @@ def judge(runs: Runs) -> Report:
             f"{collapsing} of {collapsing}",
             not healed,
         ),
+        at_least(
+            f"{PROFILE}: answered after the surge, least", after_surge(runs, OURS), 95.0, " %"
+        ),
+        misses(
+            at_least(
+                f"{PROFILE}: answered after the surge", after_surge(runs, CONTROL), 95.0, " %"
+            ),
+            CONTROL,
+        ),
         held(runs),
     )
     return Report(
@@ -119,9 +178,14 @@ def judge(runs: Runs) -> Report:
         "E3, simulated: does it recover when the trigger is over?",
         "One server, 10 ms for a request; clients wait 3 s and try three times, at once or with "
         "exponential back-off. Seconds from the end of the trigger until 95 % of what comes is "
-        "answered in time, for good: the worst seed.",
+        "answered in time, for good: the worst seed. Profile: percent of "
+        "what comes that is answered, from 10 s after each change (20/s to a server of 10/s, times "
+        "ten).",
         checks,
-        (Grid(("back-off", "load", "policy", *(t.name for t in triggers)), tuple(rows(runs))),),
+        (
+            Grid(("back-off", "load", "policy", *(t.name for t in triggers)), tuple(rows(runs))),
+            Grid(("profile", *(f"{per_s:g}/s" for _, per_s in PHASES)), tuple(profile_rows(runs))),
+        ),
     )
 
 
@@ -135,6 +199,30 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
         (backoff, f"{load:.0%}", policy, *(cell(runs, load, t, backoff, policy) for t in triggers))
         for backoff, load, policy in product(BACKOFFS, loads, (OURS, CONTROL))
     ]
+
+
+def profile_rows(runs: Runs) -> list[tuple[str, ...]]:
+    return [
+        (
+            policy,
+            *(
+                runs.figures(PROFILE, phase(number), policy).text(" %", 0)
+                for number in range(len(PHASES))
+            ),
+        )
+        for policy in (OURS, CONTROL)
+    ]
+
+
+def after_surge(runs: Runs, policy: str) -> figures.Figures:
+    """The least of the phases after it, of each seed."""
+    phases = [
+        runs.figures(PROFILE, phase(number), policy).values
+        for number in range(SURGE + 1, len(PHASES))
+    ]
+    return figures.Figures(
+        tuple(min(value or 0.0 for value in of_seed) for of_seed in zip(*phases, strict=True))
+    )
 
 
 def cell(runs: Runs, load: float, trigger: Trigger, backoff: str, policy: str) -> str:
