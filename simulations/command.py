@@ -78,7 +78,7 @@ def simulate(
             return
         if scenario is None:
             raise ConfigError("which SCENARIO? flowguard simulate --list explains them")
-        policies = [_policy(name) for name in policy or ["flowguard"]]
+        policies = [_policy(name) for name in dict.fromkeys(policy or ["flowguard"])]
         given: dict[str, Any] = {"clients": clients, "nodes": nodes, "duration_s": duration}
         changes = _changes(given, costs, sets or ())
         plans = [load(scenario, changes | chosen) for chosen in _seeds(seed)]
@@ -137,7 +137,7 @@ def _policy(name: str) -> PolicyName:
 
 
 def _seeds(seeds: list[int] | None) -> list[dict[str, int]]:
-    return [{"seed": number} for number in seeds] if seeds else [{}]
+    return [{"seed": number} for number in dict.fromkeys(seeds)] if seeds else [{}]
 
 
 def _explain(console: Console) -> None:

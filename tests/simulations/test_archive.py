@@ -59,6 +59,15 @@ def test_a_run_that_is_there_already_is_not_run_again(tmp_path: Path) -> None:
     assert stderr.count("\n") == 1
 
 
+def test_who_is_named_twice_runs_once(tmp_path: Path) -> None:
+    policies = ("--policy", "unlimited", "--policy", "unlimited")
+    code, stderr = flowguard(
+        *CROWD, *policies, "--seed", "2", "--seed", "2", "--out", str(tmp_path)
+    )
+    assert code == 0, stderr
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, stderr = flowguard(*CROWD, "--out", str(tmp_path / "file"))
