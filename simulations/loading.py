@@ -73,7 +73,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
         table = _call(path, function, given).model_dump(mode="json", exclude_unset=True)
         rest = {key: value for key, value in changed.items() if key not in known}
     else:
-        table, rest = _read(path), changed
+        table, rest = read_toml(path), changed
     if rest:
         table.setdefault("populations", {"clients": {}})
     try:
@@ -126,7 +126,8 @@ def _text(path: Path) -> str:
         raise ConfigError(f"{_label(path)}: is no text in UTF-8") from error
 
 
-def _read(path: Path) -> Table:
+def read_toml(path: Path) -> Table:
+    """What is in a file; raises ConfigError naming the file and what is wrong."""
     try:
         return tomllib.loads(_text(path))
     except tomllib.TOMLDecodeError as error:

@@ -11,7 +11,7 @@ it.
     latency_s = 3.4e-05
 """
 
-import tomllib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from flowguard.errors import ConfigError
+from simulations.complaints import complaint
+from simulations.loading import read_toml
 from simulations.scenario import NetworkPlan, NodePlan, Scenario, StorePlan
 
 Costs = dict[str, dict[str, Any]]
@@ -42,19 +44,12 @@ def costs_toml(costs: Costs, comments: Sequence[str] = ()) -> str:
 
 
 def _value(value: float) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else repr(float(f"{value:.{DIGITS}g}"))
+    return json.dumps(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value)
 
 
 def load_costs(path: Path) -> Costs:
     """The tables of a costs file; raises ConfigError naming the file, the key and what is wrong."""
-    try:
-        tables = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    tables = read_toml(path)
     for name, values in tables.items():
         plan = PLANS.get(name)
         if plan is None:
@@ -63,10 +58,8 @@ def load_costs(path: Path) -> Costs:
         try:
             plan.model_validate(values)
         except ValidationError as error:
-            keys = (".".join((name, *map(str, item["loc"]))) for item in error.errors())
-            said = (item["msg"] for item in error.errors())
-            wrong = "; ".join(f"{key}: {what}" for key, what in zip(keys, said, strict=True))
-            raise ConfigError(f"{path}: {wrong}") from error
+            key, words = complaint(error, plan)
+            raise ConfigError(f"{path}: {f'{name}.{key}' if key else name}: {words}") from error
     return tables
 
 

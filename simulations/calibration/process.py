@@ -5,6 +5,7 @@ hardly dearer. The reactor runs in the main thread, so that thread's CPU time is
 run in other threads of the process.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -141,5 +142,5 @@ def _toml(settings: Mapping[str, Mapping[str, object]]) -> str:
     lines = []
     for section, table in settings.items():
         lines.append(f"[{section}]")
-        lines += [f"{key} = {value!r}" for key, value in table.items()]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
     return "\n".join(lines) + "\n"
