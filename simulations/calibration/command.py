@@ -67,7 +67,7 @@ def calibrate(
                 out.write_text(costs_toml(chosen, _comments(kind)))
                 console.print(f"written to {out}", highlight=False)
         comparisons = _compared(Check(kind, chosen, clients, seed)) if check else []
-    except CalibrationError as error:
+    except (CalibrationError, OSError) as error:  # OSError: of the file.
         raise _failed(str(error), 1) from error
     for comparison in comparisons:
         console.print(comparison_table(comparison))

@@ -104,7 +104,7 @@ def broker_process(
 ) -> Iterator[BrokerProcess]:
     """A broker with these settings and a temporary directory, until the block ends.
 
-    Raises CalibrationError where it does not start.
+    Raises CalibrationError where it does not start, and for what a socket to it says in the block.
     """
     with TemporaryDirectory(prefix="flowguard-calibrate-") as folder:
         config = Path(folder) / "settings.toml"
@@ -126,6 +126,8 @@ def broker_process(
             raise
         try:
             yield broker
+        except OSError as error:
+            raise CalibrationError(f"the broker does not answer any more: {error}") from error
         finally:
             broker.stop()
 

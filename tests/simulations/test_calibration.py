@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from socket import create_connection
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ from simulations.calibration.check import Check, Comparison, Figure
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
 from simulations.calibration.lines import Estimate, fit, least, median
-from simulations.calibration.process import CalibrationError
+from simulations.calibration.process import CalibrationError, broker_process
 from simulations.scenario import NodePlan, Scenario, StorePlan
 
 COSTS = {
@@ -130,6 +131,17 @@ def test_what_cannot_be_measured_is_said_before_anything_starts(
 def test_a_cost_that_must_be_positive_is_not_made_up() -> None:
     with pytest.raises(CalibrationError, match="publish_s"):
         costs_of({"node.publish_s": Estimate(0.0, -1e-6, 1e-6)}, "memory")
+
+
+@pytest.mark.slow
+def test_a_broker_that_dies_is_no_stack_trace() -> None:
+    def speak_to_the_dead() -> None:
+        with broker_process("memory", {}) as broker:
+            broker.stop()
+            create_connection(broker.address)
+
+    with pytest.raises(CalibrationError, match="does not answer any more"):
+        speak_to_the_dead()
 
 
 @pytest.mark.slow
