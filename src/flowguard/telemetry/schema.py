@@ -41,7 +41,7 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """What tells rows apart, in the order in which they are written."""
+    """What tells rows apart; where a time comes next to the run, rows are in its order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -163,7 +163,7 @@ ATTEMPTS: Final = Table(
         Column("ended_s", REAL, "time since the start of the run"),
         Column("outcome", STRING, "`connected`, `refused`, `closed`, `timed_out`, `unreachable`"),
     ),
-    ("run_id", "ended_s"),
+    ("run_id", "ended_s", "population", "client", "number"),
 )
 
 LATENCIES: Final = Table(
@@ -223,7 +223,7 @@ VIOLATIONS: Final = Table(
         Column("invariant", STRING, "its number and name in docs/overload.md"),
         Column("detail", STRING, "what was seen"),
     ),
-    ("run_id", "t_s"),
+    ("run_id", "t_s", "node", "invariant"),
 )
 
 END: Final = Table(
