@@ -54,12 +54,17 @@ def by_node(samples: DataFrame) -> DataFrame:
     )
 
 
+def with_all(rows: DataFrame) -> DataFrame:
+    """Every row of a population a second time as one of population `all`."""
+    populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
+    return rows.withColumn("population", F.explode(populations))
+
+
 def by_instant(goodput: DataFrame) -> DataFrame:
     """`goodput` with population `all`, the sum of all populations, beside each of them."""
-    populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
     counts = [name for name in goodput.columns if name.endswith("_count")]
     return (
-        goodput.withColumn("population", F.explode(populations))
+        with_all(goodput)
         .groupBy("run_id", "population", "t_s")
         .agg(*(F.sum(name).alias(name) for name in counts))
     )

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import ALL
+from spark_analysis.grains import with_all
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 _COST: Final = "decimal(18,6)"
@@ -18,10 +18,9 @@ def fairness(clients: DataFrame) -> DataFrame:
     One if all clients cost the broker the same, 1/n if one client has everything; null where no
     client cost anything.
     """
-    populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
     in_time = F.col("in_time_count").cast(_COST)
     return (
-        clients.withColumn("population", F.explode(populations))
+        with_all(clients)
         .groupBy("run_id", "population")
         .agg(
             F.count("*").alias("clients_count"),

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import ALL
+from spark_analysis.grains import with_all
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 KINDS: Final = ("acknowledgement", "connect", "delivery")
@@ -19,12 +19,11 @@ def latency(latencies: DataFrame) -> DataFrame:
     the share of the count, rounded up), so it is never less than the true one; null if that is the
     bucket beyond all bounds, or if there is no observation.
     """
-    populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
     bucket = ["run_id", "population", "kind", "bound_s"]
     histogram = ["run_id", "population", "kind"]
     upwards = Window.partitionBy(*histogram).orderBy("bound_s")
     ranked = (
-        latencies.withColumn("population", F.explode(populations))
+        with_all(latencies)
         .groupBy(*bucket)
         .agg(F.sum("count").alias("count"))
         .withColumn("until_count", F.sum("count").over(upwards))

@@ -81,20 +81,26 @@ def dots(block: Block, names: Names, styles: Styles) -> Figure:
             traces.append(_runs_trace(points, place, colour, scale, metric.unit))
         if one.mean is not None:
             traces.append(_mean_trace(one, place, colour, scale, metric.unit))
-    layout = _layout(_ROW_PX * len(rows) + 62)
+    layout = _rows_layout(len(rows))
     layout["annotations"] = labels
+    layout["xaxis"] |= {"title": _title(metric.words, metric.unit), "rangemode": "tozero"}
+    if metric.unit is Unit.INDEX:
+        layout["xaxis"]["range"] = [0, 1.05]
+    return {"data": traces, "layout": layout}
+
+
+def _rows_layout(rows_count: int) -> Figure:
+    """Of a chart with a row per parameter set, from 0 upwards, and the row's label above it."""
+    layout = _layout(_ROW_PX * rows_count + 62)
     layout["yaxis"] = {
-        "range": [-0.45, len(rows) - 0.15],
+        "range": [-0.45, rows_count - 0.15],
         "showgrid": False,
         "showticklabels": False,
         "zeroline": False,
         "fixedrange": True,
     }
-    layout["xaxis"] |= {"title": _title(metric.words, metric.unit), "rangemode": "tozero"}
     layout["hovermode"] = "closest"
-    if metric.unit is Unit.INDEX:
-        layout["xaxis"]["range"] = [0, 1.05]
-    return {"data": traces, "layout": layout}
+    return layout
 
 
 def _title(words: str, unit: Unit) -> Figure:
@@ -194,21 +200,13 @@ def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Figur
                 "hoverinfo": "text",
             }
         )
-    layout = _layout(_ROW_PX * len(rows) + 62)
+    layout = _rows_layout(len(rows))
     layout["barmode"] = "stack"
     layout["annotations"] = [
         _row_label(place, one, block.first.never, names)
         for place, one in zip(places, rows, strict=True)
     ]
-    layout["yaxis"] = {
-        "range": [-0.45, len(rows) - 0.15],
-        "showgrid": False,
-        "showticklabels": False,
-        "zeroline": False,
-        "fixedrange": True,
-    }
     layout["xaxis"] |= {"range": [0, 100], "title": _title("of all CONNECTs", Unit.SHARE)}
-    layout["hovermode"] = "closest"
     return {"data": traces, "layout": layout}
 
 

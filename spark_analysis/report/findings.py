@@ -88,7 +88,7 @@ class Findings:
     def __init__(self, analysis: Analysis, questions: Sequence[Question]) -> None:
         self.analysis = analysis
         self._questions = questions
-        self.sets = sorted({_set(row) for row in analysis.sets.to_pylist()})
+        self.sets = sorted({set_of(row) for row in analysis.sets.to_pylist()})
         self.names = Names(self.sets)
         self.scenarios = sorted({one.scenario for one in self.sets})
         self._blocks = self._fill()
@@ -110,7 +110,7 @@ class Findings:
             key = (question.name, row["scenario"])
             block = blocks.setdefault(key, Block(question, row["scenario"]))
             one = Summary(
-                _set(row),
+                set_of(row),
                 row["population"],
                 row["runs_count"],
                 row["values_count"],
@@ -133,10 +133,11 @@ class Findings:
                 if block is None or row.get("population", ALL) != ALL or row[column] is None:
                     continue
                 point = Point(row["run_id"], run["seed"], float(row[column]))
-                block.points.setdefault(_set(run), []).append(point)
+                block.points.setdefault(set_of(run), []).append(point)
 
 
-def _set(row: Row) -> ParameterSet:
+def set_of(row: Row) -> ParameterSet:
+    """The parameter set that a row of a result is of."""
     return ParameterSet(*(row[name] for name in SET))
 
 
@@ -145,5 +146,5 @@ def by_set(rows: Sequence[Row], scenario: str) -> dict[ParameterSet, list[Row]]:
     found: dict[ParameterSet, list[Row]] = defaultdict(list)
     for row in rows:
         if row["scenario"] == scenario:
-            found[_set(row)].append(row)
+            found[set_of(row)].append(row)
     return dict(found)

@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
-from spark_analysis.report.findings import Findings
+from spark_analysis.report.findings import Findings, set_of
 from spark_analysis.report.markup import Content, Html, element, join, table
 from spark_analysis.report.sections import Sections, listing, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
@@ -120,7 +120,7 @@ def _outliers(findings: Findings) -> Html:
     found = findings.analysis.outliers.to_pylist()
     for row in found[:_LISTED_MAX]:
         metric = metrics[row["question"], row["metric"]]
-        one = ParameterSet(row["scenario"], row["policy"], row["parameters"])
+        one = set_of(row)
         value = metric.never if row["value"] is None else quantity(row["value"], metric.unit)
         median = NONE if row["median"] is None else quantity(row["median"], metric.unit)
         rows.append(
@@ -183,7 +183,7 @@ def _runs(findings: Findings) -> Html:
     by_set: dict[ParameterSet, list[Run]] = {}
     runs = {run.run_id: run for run in findings.analysis.runs}
     for row in findings.analysis.sets.to_pylist():
-        one = ParameterSet(row["scenario"], row["policy"], row["parameters"])
+        one = set_of(row)
         by_set.setdefault(one, []).append(runs[row["run_id"]])
     rows = [
         (

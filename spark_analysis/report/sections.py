@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from spark_analysis.grains import ALL
 from spark_analysis.questions.question import Metric, Question, Unit
 from spark_analysis.report import charts
 from spark_analysis.report.findings import Block, Findings, Row, Summary, by_set
@@ -192,7 +193,7 @@ class Sections:
     def _table(self, block: Block) -> Html:
         metrics = block.question.metrics
         rows = block.rows()
-        has_populations = any(population != "all" for _, population in rows)
+        has_populations = any(population != ALL for _, population in rows)
         head = ["policy and parameters", *(["population"] if has_populations else [])]
         head += ["runs", *(metric.words for metric in metrics)]
         cells: list[list[Content]] = []

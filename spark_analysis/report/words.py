@@ -77,11 +77,6 @@ class ParameterSet:
     policy: str
     parameters: str
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """As in tables."""
-        return self.scenario, self.policy, self.parameters
-
 
 class Names:
     """What a parameter set is called: the policy, and those parameters that differ."""
