@@ -5,6 +5,7 @@
 - `wires`     sockets and timers of the load, in one thread
 - `crowd`     clients that connect, are refused and come back, with the simulator's own draws
 - `traffic`   publishers and subscribers with prepared bytes
+- `askers`    packets with an answer, one at a time each
 - `lines`     a cost is the slope of a line
 - `probes`    what is measured of each cost, and how
 - `costs`     the result: a small TOML file that overlays any scenario

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from flowguard.config import FlowSettings
+from simulations.calibration.askers import subscribe_all
 from simulations.calibration.costs import Costs, with_costs
 from simulations.calibration.crowd import Crowd
 from simulations.calibration.process import BrokerProcess, StoreKind, Usage, broker_process
@@ -21,7 +22,6 @@ from simulations.calibration.traffic import (
     Publisher,
     Subscriber,
     Tally,
-    subscribe_all,
     topic_of,
 )
 from simulations.calibration.wires import Wires
@@ -151,7 +151,7 @@ class Check:
 
 
 STEPS: Final = 4
-"""How often `Check.run` calls `on_step`."""
+"""How often `Check.run` calls `on_step`, at most."""
 
 
 def _compare(name: str, real: Ran, simulated: Values) -> Comparison:

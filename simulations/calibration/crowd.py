@@ -65,7 +65,7 @@ class Crowd:
         self._starts = Draws(seed, f"{name}: start")
         self._retry = Retry(plan.retry, seed, name)
         properties = Properties(session_expiry_interval=SESSION_EXPIRY_S)
-        self._encode = partial(
+        self._connect = partial(
             Connect,
             clean_start=not plan.durable,
             keep_alive_s=round(plan.keep_alive_s),
@@ -115,7 +115,7 @@ class Crowd:
         self._say(call, now_s)
 
     def _say(self, call: _Call, now_s: float) -> None:
-        frame = encode(self._encode(f"{self.name}-{call.client}"), MQTT_5)
+        frame = encode(self._connect(f"{self.name}-{call.client}"), MQTT_5)
         try:
             call.sock.send(frame)
         except BlockingIOError:

@@ -11,7 +11,7 @@ full load, what the loop lacks besides its own CPU time is just theirs.
 | refuse_s | clients refused and gone, by a broker that serves one at a time, less accept_s |
 | close_s | connected clients that hang up |
 | ping_s | PINGREQ by all clients, one at a time each |
-| read_s, publish_s | bursts of 1 to 64 messages for a durable session that is not there |
+| read_s, publish_s | bursts of 1 to 15 messages for a durable session that is not there |
 | send_s, delivery_s | the same for subscribers that are there, less read_s and publish_s |
 | subscribe_s | SUBSCRIBE by all clients, less read_s |
 | wake_s | the loop's CPU per lone PINGREQ, less ping_s |
@@ -30,6 +30,7 @@ from typing import Final, final
 
 from flowguard.codec import Connect, PacketDecoder, encode
 from flowguard.types import MQTT_5
+from simulations.calibration.askers import pings, subscribe_all
 from simulations.calibration.crowd import Crowd
 from simulations.calibration.lines import Estimate, Point, fit, least, median
 from simulations.calibration.process import (
@@ -43,8 +44,6 @@ from simulations.calibration.traffic import (
     Publisher,
     Subscriber,
     Tally,
-    pings,
-    subscribe_all,
     topic_of,
 )
 from simulations.calibration.wires import Wires
@@ -55,13 +54,17 @@ Figures = dict[str, float]
 Series = dict[str, list[Point]]
 """What was measured of something, by its sizes; where it has no size, that is 1."""
 
-CALM: Final = {"queue_objective_s": 1e9, "loop_objective_s": 1e9, "store_objective_s": 1e9}
+CALM: Final[dict[str, object]] = {
+    "queue_objective_s": 1e9,
+    "loop_objective_s": 1e9,
+    "store_objective_s": 1e9,
+}
 """Objectives that no machine misses: what is measured is work, not protection."""
-ROOMY: Final = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
+ROOMY: Final[dict[str, object]] = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
 """For a session that is not there and takes all that is published meanwhile."""
 SETTINGS: Final[dict[str, dict[str, object]]] = {
-    "flow": {**CALM},
-    "session": {**ROOMY},
+    "flow": CALM,
+    "session": ROOMY,
     "node": {"queue_bytes_max": 1 << 34},
 }
 REFUSING: Final[dict[str, dict[str, object]]] = {

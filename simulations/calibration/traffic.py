@@ -5,14 +5,13 @@ what they acknowledge [MQTT-4.6.0-2], so counting their bytes is enough.
 """
 
 from collections import deque
-from collections.abc import Callable
 from heapq import merge
 from socket import socket
 from statistics import median
 from typing import Final, final
 
-from flowguard.codec import PINGREQ_FRAME, Subscribe, encode
-from flowguard.types import MQTT_5, Publish, SubscriptionOptions
+from flowguard.codec import encode
+from flowguard.types import MQTT_5, Publish
 from simulations.calibration.process import CalibrationError
 from simulations.calibration.wires import READ_BYTES, Wires
 from simulations.draws import Draws
@@ -40,10 +39,9 @@ def _frame(topic: str, payload_bytes: int, packet_id: int) -> bytes:
 class Tally:
     """What all publishers of a load have seen."""
 
-    __slots__ = ("acknowledged_count", "due_count", "latencies")
+    __slots__ = ("acknowledged_count", "latencies")
 
     def __init__(self) -> None:
-        self.due_count = 0
         self.acknowledged_count = 0
         self.latencies = Latencies()
         """From the instant a message was due to its PUBACK."""
@@ -116,7 +114,6 @@ class Publisher:
 
     def due(self, due_s: float) -> None:
         """Open loop: one more message."""
-        self._tally.due_count += 1
         self._waiting.append(due_s)
         if self._outstanding < self._window:
             self._send_waiting()
@@ -132,7 +129,6 @@ class Publisher:
         count = min(self._left, self._window - self._outstanding)
         if count:
             self._left -= count
-            self._tally.due_count += count
             self._sent.append((now_s, count))
             self._send(count)
 
@@ -182,7 +178,7 @@ class Publisher:
 class Subscriber:
     """Acknowledges what comes; all messages must be equally long, and short."""
 
-    __slots__ = ("_frame_bytes", "_id_at", "_rest", "_sock", "received_count")
+    __slots__ = ("_frame_bytes", "_id_at", "_rest", "_sock")
 
     def __init__(self, wires: Wires, sock: socket, topic: str, payload_bytes: int) -> None:
         frame = _frame(topic, payload_bytes, 1)
@@ -192,7 +188,6 @@ class Subscriber:
         self._id_at = 4 + len(topic)
         self._sock = sock
         self._rest = b""
-        self.received_count = 0
         wires.watch(sock, self)
 
     def ready(self, now_s: float) -> None:
@@ -210,98 +205,8 @@ class Subscriber:
         acks[2::4] = data[id_at:whole:size]
         acks[3::4] = data[id_at + 1 : whole : size]
         self._rest = data[whole:]
-        self.received_count += count
         if self._sock.send(acks) < len(acks):
             raise CalibrationError("the broker does not read acknowledgements")
-
-
-@final
-class Asker:
-    """Sends something and waits for an answer of fixed size, so many times."""
-
-    __slots__ = (
-        "_answer_bytes",
-        "_asked_s",
-        "_left",
-        "_request",
-        "_rest_bytes",
-        "_sock",
-        "_times_s",
-        "_wires",
-        "answered_count",
-    )
-
-    def __init__(
-        self, wires: Wires, sock: socket, request: Callable[[int], bytes], answer_bytes: int
-    ) -> None:
-        self._wires = wires
-        self._sock = sock
-        self._request = request
-        self._answer_bytes = answer_bytes
-        self._rest_bytes = 0
-        self._left = 0
-        self._asked_s = 0.0
-        self._times_s: list[float] = []
-        self.answered_count = 0
-        wires.watch(sock, self)
-
-    def ask(self, count: int) -> None:
-        """So many times, one after the other."""
-        self._left = count
-        self._ask()
-
-    def _ask(self) -> None:
-        self._asked_s = self._wires.now_s
-        self._sock.send(self._request(self.answered_count))
-
-    def median_s(self) -> float:
-        """From a request to its answer."""
-        return median(self._times_s)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all is answered."""
-        return not self._left
-
-    def ready(self, now_s: float) -> None:
-        """Its answer, or a part of it."""
-        data = self._sock.recv(READ_BYTES)
-        if not data:
-            raise CalibrationError("the broker hung up instead of answering")
-        self._rest_bytes += len(data)
-        if self._rest_bytes < self._answer_bytes:
-            return
-        self._rest_bytes = 0
-        self._times_s.append(now_s - self._asked_s)
-        self.answered_count += 1
-        self._left -= 1
-        if self._left:
-            self._ask()
-
-
-def pings(wires: Wires, socks: list[socket]) -> list[Asker]:
-    """One per socket, to ask for PINGRESP."""
-    return [Asker(wires, sock, lambda _: PINGREQ_FRAME, 2) for sock in socks]
-
-
-def subscribe_frame(topic: str) -> bytes:
-    """SUBSCRIBE at QoS 1; its answer, SUBACK, has `SUBACK_BYTES`."""
-    return encode(Subscribe(1, ((topic, SubscriptionOptions(1)),)), MQTT_5)
-
-
-SUBACK_BYTES: Final = 6
-
-
-def subscribe_all(wires: Wires, socks: list[socket], topics: list[str], at_most_s: float) -> None:
-    """Each socket to its topic."""
-    frames = [subscribe_frame(topic) for topic in topics]
-    askers = [
-        Asker(wires, sock, lambda _, frame=frame: frame, SUBACK_BYTES)  # type: ignore[misc]
-        for sock, frame in zip(socks, frames, strict=True)
-    ]
-    for asker in askers:
-        asker.ask(1)
-    wires.run(lambda: all(asker.is_idle for asker in askers), at_most_s, "SUBSCRIBE")
 
 
 @final
