@@ -88,11 +88,6 @@ class World:
     # --- all populations together ------------------------------------------------------------
 
     @property
-    def connects(self) -> Latencies:
-        """See `Population.connects`."""
-        return sum_of(population.connects for population in self.populations)
-
-    @property
     def acknowledgements(self) -> Latencies:
         """See `Publishers.acknowledgements`."""
         return sum_of(p.publishers.acknowledgements for p in self.populations if p.publishers)

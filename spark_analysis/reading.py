@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
-from spark_analysis.contracts import END, RUN, TABLES, Column, Table
+from spark_analysis.contracts import END, RUN, Column, Table
 from spark_analysis.examination import Run
 
 _ENDS: tuple[Column, ...] = END.columns[1:]
@@ -54,8 +54,3 @@ def _read(spark: SparkSession, paths: Sequence[str], table: Table) -> DataFrame:
 def _plain(path: str) -> str:
     """Spark takes a path for a pattern; here every character is meant as it is."""
     return "".join(f"\\{letter}" if letter in "\\*?[]{}" else letter for letter in path)
-
-
-def empty(spark: SparkSession, name: str) -> DataFrame:
-    """A table without a row."""
-    return spark.createDataFrame([], TABLES[name].spark)

@@ -60,3 +60,8 @@ def answer(found: DataFrame, *key: str) -> dict[Any, Row]:
         assert name not in by_key, f"twice: {name}"
         by_key[name] = row
     return by_key
+
+
+def empty(spark: SparkSession, name: str) -> DataFrame:
+    """A table without a row."""
+    return spark.createDataFrame([], TABLES[name].spark)

@@ -11,8 +11,7 @@ from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
 from spark_analysis import contracts
 from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
-from spark_analysis.reading import empty
-from tests.spark_analysis.hand import Row, answer, table
+from tests.spark_analysis.hand import Row, answer, empty, table
 from tests.spark_analysis.recorded import values
 
 pytestmark = pytest.mark.spark

@@ -3,8 +3,8 @@ from pyspark.sql import SparkSession
 
 from spark_analysis.contracts import CLIENTS
 from spark_analysis.questions.fairness import fairness
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from spark_analysis.contracts import GOODPUT
 from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.goodput import goodput
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, runs, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark
 

@@ -3,8 +3,8 @@ from pyspark.sql import SparkSession
 
 from spark_analysis.contracts import LATENCIES
 from spark_analysis.questions.latency import latency
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
 BEYOND = float("inf")

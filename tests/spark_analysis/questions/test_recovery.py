@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_analysis.contracts import GOODPUT
 from spark_analysis.grains import by_instant, by_second
 from spark_analysis.questions.recovery import recovery
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, runs, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from pyspark.sql import SparkSession
 from spark_analysis.contracts import GOODPUT
 from spark_analysis.grains import by_instant
 from spark_analysis.questions.retries import retries
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, table
 
 pytestmark = pytest.mark.spark
 

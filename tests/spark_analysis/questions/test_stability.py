@@ -5,8 +5,8 @@ from pyspark.sql import SparkSession
 
 from spark_analysis.contracts import SAMPLES
 from spark_analysis.questions.stability import stability
-from spark_analysis.reading import empty, once
-from tests.spark_analysis.hand import Row, answer, runs, table
+from spark_analysis.reading import once
+from tests.spark_analysis.hand import Row, answer, empty, runs, table
 
 pytestmark = pytest.mark.spark
 
