@@ -1,6 +1,7 @@
 """`flowguard analyze`: from runs to tables and a report.
 
-Found by `flowguard` as an entry point; what needs Spark is imported when the command is called.
+Found by `flowguard` as an entry point; what needs Spark is imported when the command is called, and
+`flowguard` says what to install where it is missing.
 """
 
 import logging
@@ -10,11 +11,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-NOT_INSTALLED = (
-    "The analysis needs more packages than the broker: pip install 'flowguard[spark]'\n"
-    "Missing here: {name}."
-)
 
 
 def analyze(
@@ -56,15 +52,10 @@ def analyze(
     """
     console = Console(stderr=True)
     logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a trace at Ctrl-C
-    try:
-        from spark_analysis.following import FollowingFailed
-        from spark_analysis.java import JavaMissing, find_java
-        from spark_analysis.job import JobFailed, follow_job, run_job
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] in ("spark_analysis", "flowguard"):
-            raise
-        console.print(NOT_INSTALLED.format(name=missing.name), style="red", markup=False)
-        raise typer.Exit(2) from None
+    from spark_analysis.following import FollowingFailed
+    from spark_analysis.java import JavaMissing, find_java
+    from spark_analysis.job import JobFailed, follow_job, run_job
+
     for path in runs:
         if not path.is_dir():
             console.print(f"There is no directory {path}.", style="red", markup=False)
