@@ -7,7 +7,7 @@
 - `traffic`   publishers and subscribers with prepared bytes
 - `askers`    packets with an answer, one at a time each
 - `lines`     a cost is the slope of a line
-- `probes`    what is measured of each cost, and how
+- `probes`    what is measured of each cost, and how; `estimates` makes costs of it
 - `costs`     the result: a small TOML file that overlays any scenario
 - `check`     the same small scenarios on the real broker and in the simulator, side by side
 - `command`   `flowguard calibrate`

@@ -17,8 +17,9 @@ from flowguard.errors import ConfigError
 from simulations.calibration.check import STEPS as CHECK_STEPS
 from simulations.calibration.check import TOLERANCE, Check, Comparison
 from simulations.calibration.costs import Costs, costs_toml, load_costs
+from simulations.calibration.estimates import estimates
 from simulations.calibration.lines import Estimate
-from simulations.calibration.probes import STEPS, Sizes, estimates, measure
+from simulations.calibration.probes import STEPS, Sizes, measure
 from simulations.calibration.process import CalibrationError, StoreKind
 
 BUSY_SHARE: Final = 0.1

@@ -23,7 +23,7 @@ full load, what the loop lacks besides its own CPU time is just theirs.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, final
@@ -32,7 +32,8 @@ from flowguard.codec import Connect, PacketDecoder, encode
 from flowguard.types import MQTT_5
 from simulations.calibration.askers import pings, subscribe_all
 from simulations.calibration.crowd import Crowd
-from simulations.calibration.lines import Estimate, Point, fit, least, median
+from simulations.calibration.estimates import Series
+from simulations.calibration.lines import Point, fit
 from simulations.calibration.process import (
     BrokerProcess,
     CalibrationError,
@@ -48,11 +49,6 @@ from simulations.calibration.traffic import (
 )
 from simulations.calibration.wires import Wires
 from simulations.scenario import PopulationPlan, RetryPlan
-
-Figures = dict[str, float]
-"""Costs by key, `table.key`."""
-Series = dict[str, list[Point]]
-"""What was measured of something, by its sizes; where it has no size, that is 1."""
 
 CALM: Final[dict[str, object]] = {
     "queue_objective_s": 1e9,
@@ -157,68 +153,6 @@ def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> S
 
 STEPS: Final = 5
 """How often `measure` calls `on_step`."""
-
-
-LATENCIES: Final = ("lone_ping", "lone_messages")
-"""These are times, and the disk's among them; all else is CPU, and memory."""
-
-
-def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
-    """What everything costs, from at least one run."""
-    together = {
-        key: (median if key in LATENCIES else least)([run[key] for run in runs]) for key in runs[0]
-    }
-    alone = [_costs(run, store) for run in runs]
-    return {
-        key: Estimate(value, min(each[key] for each in alone), max(each[key] for each in alone))
-        for key, value in _costs(together, store).items()
-    }
-
-
-def _costs(raw: Series, store: StoreKind) -> Figures:
-    """Slopes and their differences; what is lost in the noise is 0."""
-    slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
-    accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
-    stored, relayed = fit(raw["stored"]), fit(raw["relayed"])
-    read_s, publish_s = max(0.0, stored.slope), stored.intercept
-    ping_s = max(0.0, slope["pings"])
-    # A lone message, and a lone PINGREQ, are to take in the simulator what they take here.
-    wake_s = max(0.0, _one(raw["lone_ping_cpu"]) - ping_s)
-    way_s = max(0.0, _one(raw["lone_ping"]) - ping_s - wake_s)
-    work_s = wake_s + read_s + publish_s
-    handoff_s = max(0.0, _one(raw["lone_messages_cpu"]) - work_s)
-    op_s = max(0.0, slope["lone_messages"] - slope["lone_messages_cpu"])
-    commit_s = max(0.0, _one(raw["lone_messages"]) - way_s - work_s - handoff_s - op_s)
-    resident = fit(raw["resident"])
-    costs = {
-        "node.accept_s": accept_s,
-        "node.refuse_s": max(0.0, slope["refused"] - accept_s),
-        "node.connect_s": slope["connected"] - accept_s,
-        "node.close_s": max(0.0, slope["closed"]),
-        "node.read_s": read_s,
-        "node.publish_s": publish_s,
-        "node.send_s": max(0.0, relayed.slope - read_s),
-        "node.delivery_s": max(0.0, relayed.intercept - publish_s),
-        "node.handoff_s": handoff_s,
-        "node.subscribe_s": max(0.0, slope["subscribed"] - read_s),
-        "node.wake_s": wake_s,
-        "node.ping_s": ping_s,
-        "node.process_bytes": resident.intercept,
-        "node.connection_bytes": max(0.0, resident.slope),
-        "store.commit_s": commit_s,
-        "store.op_s": op_s,
-        "network.latency_s": way_s / 2.0,
-    }
-    if store == "memory":
-        # The loop itself commits: it is part of what a message costs, and nobody waits for it.
-        costs |= {"node.handoff_s": 0.0, "store.commit_s": 0.0, "store.op_s": 0.0}
-    return costs
-
-
-def _one(points: list[Point]) -> float:
-    """Of the smallest size, per unit."""
-    size, took = points[0]
-    return took / size
 
 
 def _decoding_s() -> float:
