@@ -215,7 +215,7 @@ class Population:
             self.first_connected_s[client] = at_s
             self.first_connected_count += 1
             self.connects.observe(at_s - connection.started_s)
-            self.world.on_first_connected()
+            self.world.on_decided()
         if self.plan.stay_s is not None:
             leaves_s = max(at_s + self.plan.stay_s, self.world.engine.now_s)
             self.world.engine.at(leaves_s, self._leave, connection)
@@ -279,7 +279,7 @@ class Population:
         if delay_s is None:
             self.given_up_count += 1
             if self.first_connected_s[client] == NEVER_S:
-                self.world.on_given_up()
+                self.world.on_decided()
         else:
             self.world.engine.at(at_s + delay_s + self._handshake_s, self._attempt, client)
 

@@ -124,15 +124,8 @@ class World:
             return "stopped"
         return "duration" if self.ended_s >= self.scenario.duration_s else "connected"
 
-    def on_first_connected(self) -> None:
-        """One more client has been in."""
-        self._one_less()
-
-    def on_given_up(self) -> None:
-        """A client tries no more."""
-        self._one_less()
-
-    def _one_less(self) -> None:
+    def on_decided(self) -> None:
+        """One more client has been in, or has given up without."""
         self._waiting_count -= 1
         if self._waiting_count <= 0 and self.scenario.ends_when_connected:
             self.ended_s = self.engine.now_s
