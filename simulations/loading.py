@@ -202,17 +202,16 @@ def _from_here(key: str, value: Any) -> Any:
 
 def _change(table: Table, key: str, value: Any) -> None:
     if key == "clients":
-        _share_out(table["populations"], value)
+        _share_out(_populations(table), value)
         return
     *path, last = key.split(".")
     if path[:1] == ["populations"]:
-        _require_population(table["populations"], [*path, last][1])
+        _require_population(_populations(table), [*path, last][1])
     place: Any = table
     for depth, part in enumerate(path):
         place = _inside(place, part, path[:depth])
     if isinstance(place, list):
-        _inside(place, last, path)
-        place[int(last)] = value
+        place[_index(place, last, path)] = value
     elif value is None:
         place.pop(last, None)
     else:
@@ -221,15 +220,30 @@ def _change(table: Table, key: str, value: Any) -> None:
 
 def _inside(place: Any, part: str, path: Sequence[str]) -> Any:
     if isinstance(place, list):
-        if not part.isdecimal() or int(part) >= len(place):
-            raise ConfigError(f"{'.'.join(path)}.{part}: there are {len(place)}, counted from 0")
-        return place[int(part)]
-    inside = place.get(part)
-    if inside is None:
-        inside = place[part] = {}
-    elif not isinstance(inside, dict | list):
+        inside = place[_index(place, part, path)]
+    else:
+        inside = place.get(part)
+        if inside is None:
+            inside = place[part] = {}
+    if not isinstance(inside, dict | list):
         raise ConfigError(f"{'.'.join([*path, part])}: is a value, no table")
     return inside
+
+
+def _index(place: list[Any], part: str, path: Sequence[str]) -> int:
+    if not part.isdecimal() or int(part) >= len(place):
+        raise ConfigError(f"{'.'.join(path)}.{part}: there are {len(place)}, counted from 0")
+    return int(part)
+
+
+def _populations(table: Table) -> dict[str, Table]:
+    populations = table["populations"]
+    if not isinstance(populations, dict):
+        raise ConfigError(f"populations: {populations!r} is no table")
+    for name, population in populations.items():
+        if not isinstance(population, dict):
+            raise ConfigError(f"populations.{name}: {population!r} is no table")
+    return populations
 
 
 def _require_population(populations: Table, name: str) -> None:
@@ -244,6 +258,9 @@ def _share_out(populations: Table, clients: Any) -> None:
         raise ConfigError(f"clients: {clients} is less than 1")
     default = 1_000
     before = {name: population.get("clients", default) for name, population in populations.items()}
+    for name, count in before.items():
+        if not isinstance(count, int) or count < 1:
+            raise ConfigError(f"populations.{name}.clients: {count!r} is no number of clients")
     total = sum(before.values())
     for name, population in populations.items():
         population["clients"] = max(1, round(clients * before[name] / total))

@@ -133,6 +133,31 @@ def test_what_is_wrong_with_a_change_is_one_line_that_names_the_key(
     assert refusal(written(tmp_path, "mine.toml", text), changed).endswith(f"mine.toml: {words}")
 
 
+@pytest.mark.parametrize(
+    ("text", "changed", "words"),
+    [
+        ("populations = 3", "clients=10", "populations: 3 is no table"),
+        ("populations.a = 3", "clients=10", "populations.a: 3 is no table"),
+        ("populations = 3", "populations.a.clients=10", "populations: 3 is no table"),
+        (
+            "[populations.a]\nclients = 'x'",
+            "clients=10",
+            "populations.a.clients: 'x' is no number of clients",
+        ),
+        (
+            "[populations.a]\nclients = 0",
+            "clients=10",
+            "populations.a.clients: 0 is no number of clients",
+        ),
+        ("faults = [1]", "faults.0.node=1", "faults.0: is a value, no table"),
+    ],
+)
+def test_a_change_of_a_file_that_is_wrong_itself_is_one_line_too(
+    tmp_path: Path, text: str, changed: str, words: str
+) -> None:
+    assert refusal(written(tmp_path, "mine.toml", text), changed).endswith(f"mine.toml: {words}")
+
+
 def test_a_change_is_a_key_and_a_value() -> None:
     assert refusal("flash_crowd", "nodes").startswith("--set nodes: expected KEY=VALUE")
 
