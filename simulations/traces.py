@@ -52,8 +52,11 @@ def _parts(folder: Path) -> list[Path]:
 
 
 def _csv(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not valid CSV") from error
 
 
 def _parquet(path: Path) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_trace_is_one_line(tmp_path: Path, text: str, words
     assert str(caught.value) == f"{path}: {words}"
 
 
-def test_a_trace_that_is_not_there_or_no_parquet_is_one_line(tmp_path: Path) -> None:
+def test_a_trace_that_is_not_there_or_of_another_kind_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_trace(tmp_path / "none.csv", "clients")
     with pytest.raises(ConfigError, match="is no recorded run"):
@@ -98,6 +98,10 @@ def test_a_trace_that_is_not_there_or_no_parquet_is_one_line(tmp_path: Path) -> 
     broken.write_bytes(b"no")
     with pytest.raises(ConfigError, match="is not valid Parquet"):
         read_trace(broken, "clients")
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"t_s,clients\n\xff\xfe")
+    with pytest.raises(ConfigError, match="is not valid CSV"):
+        read_trace(binary, "clients")
 
 
 def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(
