@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
-from simulations.loading import Loaded, parameters
+from simulations.loading import Loaded, change, parameters
 from simulations.recorder import Recorder, RunDescription
 from simulations.world import World
 
@@ -69,5 +69,23 @@ def _command(plan: Loaded, policy: PolicyName) -> str:
     words += ["--seed", str(plan.scenario.seed)]
     for key, value in sorted(plan.changes.items()):
         if key != "seed":
-            words += ["--set", f"{key}={'' if value is None else value}"]
+            words += ["--set", f"{key}={written(value)}"]
     return shlex.join(words)
+
+
+def written(value: Any) -> str:
+    """As `change` reads it: TOML; a bare word where that is read as one; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, str) and change(f"key={value}")[1] == value:
+        return value
+    return _toml(value)
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_toml, value)) + "]"
+    return dumps(value)

@@ -4,10 +4,13 @@ import shlex
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from typer.testing import CliRunner
 
 from flowguard.cli import app
 from flowguard.telemetry.schema import TABLES
+from simulations.archive import written
+from simulations.loading import change
 
 CROWD = ("simulate", "flash_crowd", "--clients", "300", "--set", "connects_per_s=20")
 
@@ -49,6 +52,17 @@ def test_the_command_of_a_run_records_the_same_bytes_again(tmp_path: Path) -> No
     assert flowguard(*words[1:], "--out", str(second))[0] == 0
     for path in directory.iterdir():
         assert path.read_bytes() == (second / directory.name / path.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("word", "1", "true", "with space", 'a "quote"'),
+        *(True, 7, 3e-06, [1, "2"], [{"at_s": 1}], {"kind": "fixed", "first_s": 2}),
+    ],
+)
+def test_what_a_command_says_of_a_change_is_read_as_that_change(value: object) -> None:
+    assert change(f"key={written(value)}") == ("key", value)
 
 
 def test_a_run_that_is_there_already_is_not_run_again(tmp_path: Path) -> None:
