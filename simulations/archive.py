@@ -27,7 +27,9 @@ class Archive:
         """Raises ConfigError where the run is there already, or nothing can be written."""
         directory = self._folder / run_id(plan, policy)
         if any(directory.glob("*.parquet")):
-            raise ConfigError(f"--out: {directory} holds this very run already")
+            raise ConfigError(
+                f"--out: {directory} holds this very run already; name another directory"
+            )
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -39,7 +39,9 @@ def complaint(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]
     path = first["loc"]
     key, kind = dotted(path), first["type"]
     if kind == "extra_forbidden":
-        words = "unknown key" + nearest(str(path[-1]), _keys_at(model, path[:-1]))
+        words = "unknown key" + (
+            nearest(str(path[-1]), _keys_at(model, path[:-1])) or "; --keys lists them"
+        )
     else:
         form = _WORDS.get(kind) or _KINDS.get(kind.partition("_")[0])
         context = {**first.get("ctx", {}), "input": first["input"]}

@@ -5,6 +5,7 @@ Found by `flowguard` as an entry point; what needs Spark is imported when the co
 """
 
 import logging
+import sys
 from pathlib import Path
 from typing import Annotated
 

@@ -66,7 +66,8 @@ def calibrate(
             chosen = costs_of(measured, kind)
             if out is not None:
                 out.write_text(costs_toml(chosen, _comments(kind)))
-                console.print(f"written to {out}", highlight=False)
+                console.print(f"written to {out}; next:", highlight=False)
+                console.print(f"flowguard simulate SCENARIO --costs {out}", highlight=False)
         comparisons = _compared(Check(kind, chosen, clients, seed)) if check else []
     except (CalibrationError, OSError) as error:  # OSError: of the file.
         raise _failed(str(error), 1) from error

@@ -5,7 +5,9 @@ A command is imported when it is called, or listed by `--help`; until then only 
 """
 
 import re
+import sys
 from importlib.metadata import EntryPoint, entry_points, requires
+from inspect import cleandoc
 from typing import Any, Final, NoReturn
 
 import typer
@@ -29,13 +31,13 @@ class Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         plug = None if command else _plugged_in().get(cmd_name)
         if plug is None:
-            return command
+            return _flowing(command)
         app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
         try:
             app.command(cmd_name)(plug.load())
         except ModuleNotFoundError as error:
             return _command_without(error, cmd_name)
-        return get_command(app)
+        return _flowing(get_command(app))
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; a package that only some options need may be missing."""
@@ -56,7 +58,15 @@ def needs(error: ModuleNotFoundError) -> str | None:
     if not bringing:
         return None
     least = min(bringing, key=lambda extra: len(extras[extra]))
-    return f"needs: pip install 'flowguard[{least}]'"
+    return f"needs: {sys.executable} -m pip install 'flowguard[{least}]'"
+
+
+def _flowing(command: Any) -> Any:
+    """Paragraphs of its help end their lines where the terminal does, not where the source does."""
+    if command is not None and command.help:
+        paragraphs = cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(part.replace("\n", " ") for part in paragraphs)
+    return command
 
 
 def _plugged_in() -> dict[str, EntryPoint]:

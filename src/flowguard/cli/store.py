@@ -173,7 +173,7 @@ def backup(
                 console.print(f"{folder} is a copy of {data}, on which no broker runs.")
                 return
             except LockedError as error:
-                console.print(f"{error}: asking the broker at {DEFAULT_URL}", style="dim")
+                console.print(f"{_held(error)}: asking the broker at {DEFAULT_URL}", style="dim")
         _ask_for_backup(url or DEFAULT_URL, folder.absolute())
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
 
@@ -208,11 +208,18 @@ def _said(command: str, what: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
+def _held(error: LockedError) -> str:
+    return str(error).partition(";")[0]
+
+
 @contextmanager
 def _complaints(command: str) -> Iterator[None]:
     """What is wrong with a store is one line, and exit code 1."""
     try:
         yield
+    except LockedError as error:
+        what = f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
+        raise _said(command, what, EXIT_BAD) from error
     except StoreError as error:
         raise _said(command, str(error), EXIT_BAD) from error
     except OSError as error:

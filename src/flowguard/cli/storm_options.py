@@ -32,9 +32,10 @@ Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A broker.")]
 What = Annotated[
     Scenario,
     typer.Argument(
+        metavar="SCENARIO",
         help="connect: clients come all at once and stay. pairs: one publisher to one "
         "subscriber, many times. fanout: one to many. fanin: many to one. slow-subscriber: one to "
-        "many, of which some do not read while it publishes."
+        "many, of which some do not read while it publishes.",
     ),
 ]
 

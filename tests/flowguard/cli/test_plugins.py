@@ -41,7 +41,7 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     plug_in(monkeypatch, tmp_path, name, text)
     result = CliRunner().invoke(app, ["other", "--out", "here"])
     assert result.exit_code == 2
-    assert result.stderr == "needs: pip install 'flowguard[sim]'\n"
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[sim]'\n"
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 
 

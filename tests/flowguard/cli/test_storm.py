@@ -61,7 +61,7 @@ def test_messages_flow_and_the_result_lands_in_a_file(
     [
         (["localhost", "connect"], "HOST:PORT"),
         (["127.0.0.1:1", "connect", "--clients", "100000000"], "open files"),
-        (["127.0.0.1:1", "tornado"], "scenario"),
+        (["127.0.0.1:1", "tornado"], "SCENARIO"),
         (["127.0.0.1:1", "connect"], "nobody listens on 127.0.0.1:1"),
         (["127.0.0.1:1", "pairs", "--qos", "3"], "qos"),
     ],
