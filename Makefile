@@ -75,7 +75,7 @@ scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: fl
 
 .compiled/ready: $(RUN) scripts/compile.py $(SOURCES)
 	@rm -f $@
-	@echo 'compiling with mypyc, about half a minute, this once ...' >&2
+	@echo 'compiling with mypyc: half a minute to two, this once (PURE=1 goes without) ...' >&2
 	@$(PY) scripts/compile.py .compiled
 	@touch $@
 

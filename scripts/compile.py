@@ -1,6 +1,6 @@
 """Compile the rooms from the sockets down to the store with mypyc, into a folder of their own.
 
-    python scripts/compile.py [FOLDER]    # default: .compiled; needs a C compiler, half a minute
+    python scripts/compile.py [FOLDER]    # default: .compiled; needs a C compiler, a minute or two
 
 The result is the whole package `flowguard`, the sans-IO rooms beside their sources as extension
 modules: with the folder first on PYTHONPATH the same program runs faster. Nothing depends on it.

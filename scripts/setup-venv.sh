@@ -57,7 +57,7 @@ make_venv() {
     new_enough .venv/bin/python && return
     find_python
     say "making .venv with $("$python" --version) ..."
-    if command -v uv >/dev/null && uv venv --quiet --clear --python "$python" .venv; then
+    if command -v uv >/dev/null && uv venv --quiet --clear --seed --python "$python" .venv; then
         return
     fi
     need_ensurepip
