@@ -40,7 +40,8 @@ def complaint(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]
     key, kind = dotted(path), first["type"]
     if kind == "extra_forbidden":
         words = "unknown key" + (
-            nearest(str(path[-1]), _keys_at(model, path[:-1])) or "; --keys lists them"
+            nearest(str(path[-1]), _keys_at(model, path[:-1]))
+            or "; see --keys, and --list for parameters"
         )
     else:
         form = _WORDS.get(kind) or _KINDS.get(kind.partition("_")[0])

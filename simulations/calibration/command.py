@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final, cast, get_args
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -157,7 +158,10 @@ def _cpu_model() -> str:
 
 def costs_table(measured: dict[str, Estimate]) -> Table:
     """For people: microseconds and bytes."""
-    table = Table("cost", "", "from", "to", "", title="what work costs here")
+    table = Table(
+        *("cost", "here", "from", "to", ""), title="What work costs here", title_justify="left"
+    )
+    table.box, table.pad_edge = box.SIMPLE, False
     for column in table.columns[1:4]:
         column.justify = "right"
     for key, each in measured.items():

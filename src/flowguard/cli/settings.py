@@ -5,9 +5,11 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
@@ -39,11 +41,26 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(part) for part in item['loc']) or 'settings'}: {item['msg']}"
-            for item in error.errors()
-        ]
+        lines = [_complaint(tuple(map(str, item["loc"])), item) for item in error.errors()]
         raise ConfigError("\n".join(lines)) from error
+
+
+def _complaint(path: tuple[str, ...], error: ErrorDetails) -> str:
+    if error["type"] != "extra_forbidden":
+        return f"{'.'.join(path) or 'settings'}: {error['msg']}"
+    near = get_close_matches(".".join(path), _keys())
+    hint = f"did you mean {' or '.join(near[:2])}?" if near else "flowguard settings lists them"
+    return f"{'.'.join(path)}: unknown setting; {hint}"
+
+
+def _keys() -> list[str]:
+    sections = {name: field.annotation for name, field in Settings.model_fields.items()}
+    return [
+        f"{section}.{key}"
+        for section, model in sections.items()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+        for key in model.model_fields
+    ]
 
 
 def settings() -> None:
