@@ -5,7 +5,6 @@ Found by `flowguard` as an entry point; what needs Spark is imported when the co
 """
 
 import logging
-import sys
 from pathlib import Path
 from typing import Annotated
 
