@@ -37,6 +37,8 @@ SAMPLES_PER_S: Final = 10
 OUTCOMES: Final = tuple(outcome.name.lower() for outcome in Outcome)
 ATTEMPT_FIELDS: Final = len(Attempt._fields)
 ENDED_FIELD: Final = Attempt._fields.index("ended_s")
+KEY_FIELDS: Final = 3
+"""Population, client and number tell attempts apart that ended at the same instant."""
 OUTCOME_FIELD: Final = Attempt._fields.index("outcome")
 
 
@@ -112,7 +114,8 @@ class Recorder:
         attempts = self._attempts
         columns = [attempts[field::ATTEMPT_FIELDS] for field in range(ATTEMPT_FIELDS)]
         ended_s = columns[ENDED_FIELD]
-        order = sorted(range(len(ended_s)), key=ended_s.__getitem__)
+        keys = list(zip(ended_s, *columns[:KEY_FIELDS], strict=True))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
         count = bisect_right(order, until_s, key=ended_s.__getitem__)
         left = [column[index] for index in order[count:] for column in columns]
         columns = [[column[index] for index in order[:count]] for column in columns]
