@@ -1,8 +1,9 @@
 """What holds for all tests: how hard the property tests try.
 
 dev is the default, ci (the same examples each time, so that a red run can be repeated) where the
-variable CI is set, deep for a night. HYPOTHESIS_PROFILE chooses another one by name. No profile has
-a deadline: the time of one example says more about the machine than about the code.
+variable CI is set, brief where the same was tried before, deep for a night. HYPOTHESIS_PROFILE
+chooses another one by name. No profile has a deadline: the time of one example says more about the
+machine than about the code.
 """
 
 import os
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("dev", COMMON, max_examples=50)
+settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=200, derandomize=True)
 settings.register_profile("deep", COMMON, max_examples=20_000, print_blob=True)
 settings.load_profile(
