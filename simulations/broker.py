@@ -12,7 +12,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.broker.housekeeping import JITTER
-from flowguard.broker.reactor import EVENTS_MAX, ROUND_TURN_S, SLICE_CONNECTIONS
+from flowguard.broker.reactor import (
+    ANSWERS,
+    EVENTS_MAX,
+    ROUND_TURN_S,
+    SLICE_CONNECTIONS,
+    SLICE_S,
+)
 from flowguard.flow import Cluster, PressureRecord
 from flowguard.flow.signals import TICK_S
 from flowguard.node.intake import Intake
@@ -161,6 +167,7 @@ class Broker:
             or self.entrance.is_serving
             or self._forwarded
             or self.intake.has_work
+            or self.journal.is_answering
             or self.replays.is_ready
         )
 
@@ -175,8 +182,11 @@ class Broker:
     def _turn(self, now_s: float) -> bool:
         """See `Reactor._turn`."""
         forwarded = self._forwarded
-        worked = bool(self.ready or self.runnable or self._rounds or forwarded)
+        answers = self.journal.is_answering
+        worked = bool(self.ready or answers or self.runnable or self._rounds or forwarded)
         slice_s = self._serve(now_s)
+        if answers:
+            slice_s = self._answer()
         while forwarded:
             message, deliveries = forwarded.popleft()
             self.packets.deliver(message, deliveries)
@@ -218,6 +228,16 @@ class Broker:
                 self._settle(slice_s)
                 slice_s = self.loop.clock_s
         return slice_s
+
+    def _answer(self) -> float:
+        """See `Reactor._answer`."""
+        journal, loop = self.journal, self.loop
+        until_s = loop.clock_s + SLICE_S
+        while journal.is_answering and loop.clock_s < until_s:
+            slice_s = loop.clock_s
+            journal.answer(ANSWERS, slice_s)
+            self._settle(slice_s)
+        return loop.clock_s
 
     def _run_round(self, turn_s: float) -> float:
         """See `Reactor._run_round`."""
@@ -311,7 +331,8 @@ class Broker:
         self.replays.read(self.loop.clock_s)
         journal = self.journal
         if self._batch is None and not self._is_immediate:
-            if journal.is_urgent or (self._ticked and not journal.is_empty):
+            noted = self._ticked and not journal.is_empty and not journal.is_answering
+            if journal.is_urgent or noted:
                 self._commit()
             self._ticked = False
         invariants = self.world.invariants
@@ -345,8 +366,7 @@ class Broker:
         self._batch, self._batch_is_done = None, False
         self.spend(self.plan.handoff_s)
         now_s = self.loop.clock_s
-        self.intake.committed(batch, now_s, now_s - self._batch_since_s)
-        self._settle(now_s)
+        self.intake.durable(batch, now_s, now_s - self._batch_since_s)
 
     def _next_tick(self) -> None:
         self.engine.at(

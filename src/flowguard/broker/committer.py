@@ -85,8 +85,8 @@ class Committer:
     @property
     def _has_work(self) -> bool:
         journal = self._node.journal
-        wanted = journal.is_urgent or (self._ticked and not journal.is_empty)
-        return wanted or self._node.pages.is_hungry or self._refused is not None
+        noted = self._ticked and not journal.is_empty and not journal.is_answering
+        return journal.is_urgent or noted or self._node.pages.is_hungry or self._refused is not None
 
     async def _back_up(self, backup: _Backup) -> None:
         try:
@@ -108,7 +108,7 @@ class Committer:
             node.read_only = isinstance(error, NoSpaceError)
             self._refused = batch if error is not None else None
             if error is None:
-                node.committed(batch, now_s, now_s - started_s)
+                node.durable(batch, now_s, now_s - started_s)
         if fetches:
             node.pages.came(list(zip(fetches, pages, strict=True)))
         reactor.settle(now_s)

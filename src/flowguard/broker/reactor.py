@@ -34,6 +34,8 @@ SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
 ROUND_TURN_S: Final = 0.002
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
+ANSWERS: Final = 64
+"""Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
 ACCEPTS_MAX: Final = 128
 """Per turn and listener, so that accepting never starves those already in."""
 LINGER_S: Final = 2.0
@@ -111,11 +113,14 @@ class Reactor:
         events = self._epoll.poll(0, EVENTS_MAX)
         if events:
             now_s = self._serve(events, now_s)
+        answered = self._node.journal.is_answering
+        if answered:
+            now_s = self._answer()
         waited = bool(self._node.runnable or self._rounds)
         if waited:
             now_s = self._run_round(started_s)
         self.settle(now_s)
-        return bool(events or waited or self._rounds) or self._node.has_work
+        return bool(events or answered or waited or self._rounds) or self._node.has_work
 
     def _replay(self, *, idle: bool) -> bool:
         """Backlogs, if it is their turn."""
@@ -176,6 +181,17 @@ class Reactor:
                 self._on_end_of_input(link, now_s)
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
+
+    def _answer(self) -> float:
+        """Who waited for the last commit; the next one begins when all have heard of it."""
+        journal = self._node.journal
+        clock_s = self._clock()
+        until_s = clock_s + SLICE_S
+        while journal.is_answering and clock_s < until_s:
+            journal.answer(ANSWERS, clock_s)
+            self.settle(clock_s)
+            clock_s = self._clock()
+        return clock_s
 
     def _run_round(self, turn_s: float) -> float:
         """Conversations that had more than their window of packets, or waited for room.

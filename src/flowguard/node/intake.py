@@ -140,10 +140,15 @@ class Intake(Generic[C]):
 
     def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
+        self.durable(batch, now_s, latency_s)
+        self.journal.answer(len(batch.continuations), now_s)
+
+    def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
+        """The same; the driver answers with `journal.answer`, piece by piece."""
         self._observer.committed(latency_s, now_s)
         count = len(batch.continuations)
         self._observer.finished(count, count * (now_s - batch.since_s))
-        self.journal.complete(batch, now_s)
+        self.journal.durable(batch, now_s)
 
     def tick(self, now_s: float) -> None:
         """Every 100 ms: what waits is observed, then the policy decides."""

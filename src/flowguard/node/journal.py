@@ -1,9 +1,10 @@
 """Journal: group commit. Work waits here until the store has made it durable.
 
 Everything that must survive is appended with the continuation that answers for it; a driver takes
-batches (`take`), commits them, and reports (`complete`). One batch is in commit at a time, so the
-next one grows while the current one syncs, and continuations run in the order of appending. That
-order is why work without any operation is appended as well while something else is waiting.
+batches (`take`), commits them, reports (`durable`) and answers (`answer`), at once or piece by
+piece (`complete` does both). One batch is under way at a time, so the next one grows while the
+current one syncs and is answered, and continuations run in the order of appending. That order is
+why work without any operation is appended as well while something else is waiting.
 
 A large batch is half of what is in process, not all of it: were it all, nobody would have anything
 to do while it syncs, and the disk nothing while its answers are worked off. With a thousand
@@ -49,15 +50,17 @@ class Journal:
     """Operations and continuations waiting for the next commit."""
 
     __slots__ = (
+        "_answered_count",
         "_batch_min",
         "_bytes_max",
         "_committing_since_s",
         "_growing",
-        "_in_commit",
         "_ops_count",
         "_ops_max",
         "_sealed",
+        "_under_way",
         "_waiting_count",
+        "is_answering",
         "sent",
         "size_bytes",
         "sojourn",
@@ -70,8 +73,11 @@ class Journal:
         self._growing = Batch([], [], 0, 0.0, 0.0)
         self._sealed: deque[Batch] = deque()
         """Large enough: they wait for their commit."""
-        self._in_commit: Batch | None = None
+        self._under_way: Batch | None = None
         self._committing_since_s = 0.0
+        self._answered_count = 0
+        self.is_answering = False
+        """The batch under way is durable, and not all who waited for it were told."""
         self._ops_count = 0
         self._waiting_count = 0
         self.sent: dict[str, int] = {}
@@ -84,7 +90,7 @@ class Journal:
     @property
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-        return not self._waiting_count and self._in_commit is None
+        return not self._waiting_count and self._under_way is None
 
     @property
     def is_empty(self) -> bool:
@@ -94,6 +100,8 @@ class Journal:
     @property
     def is_urgent(self) -> bool:
         """Somebody waits, or enough was noted: what only was noted can wait for company."""
+        if self.is_answering:
+            return False
         growing = self._growing
         return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
 
@@ -115,7 +123,9 @@ class Journal:
 
     def committing_s(self, now_s: float) -> float:
         """How long the commit under way has taken so far, seconds."""
-        return now_s - self._committing_since_s if self._in_commit is not None else 0.0
+        if self._under_way is None or self.is_answering:
+            return 0.0
+        return now_s - self._committing_since_s
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Make `ops` durable together, then call `done`."""
@@ -147,8 +157,8 @@ class Journal:
         self._ops_count += 1
 
     def take(self, now_s: float) -> Batch | None:
-        """The next batch, now in commit; None when there is none or one is in commit already."""
-        if self._in_commit is not None:
+        """The next batch, now in commit; None when there is none or one is under way already."""
+        if self._under_way is not None:
             return None
         if self._sealed:
             batch = self._sealed.popleft()
@@ -161,17 +171,36 @@ class Journal:
             batch.ops += [Sent(client_id, pos) for client_id, pos in self.sent.items()]
             self._ops_count += len(self.sent)
             self.sent.clear()
-        self._in_commit = batch
+        self._under_way = batch
         self._committing_since_s = now_s
         return batch
 
-    def complete(self, batch: Batch, now_s: float) -> None:
-        """The batch is durable: answer everybody who waited for it."""
-        assert batch is self._in_commit
-        self._in_commit = None
+    def durable(self, batch: Batch, now_s: float) -> None:
+        """The batch is durable: `answer` until `is_answering` ends."""
+        assert batch is self._under_way
+        assert not self.is_answering
         self._ops_count -= len(batch.ops)
-        self._waiting_count -= len(batch.continuations)
         self.size_bytes -= batch.size_bytes
         self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
-        for done in batch.continuations:
+        self._answered_count = 0
+        self.is_answering = True
+
+    def answer(self, count_max: int, now_s: float) -> None:
+        """Tell the next `count_max` who waited for the batch that is durable."""
+        batch = self._under_way
+        assert batch is not None
+        assert self.is_answering
+        start = self._answered_count
+        answered = batch.continuations[start : start + count_max]
+        self._answered_count += len(answered)
+        self._waiting_count -= len(answered)
+        if self._answered_count == len(batch.continuations):
+            self._under_way = None
+            self.is_answering = False
+        for done in answered:
             done(now_s)
+
+    def complete(self, batch: Batch, now_s: float) -> None:
+        """The batch is durable: answer everybody who waited for it."""
+        self.durable(batch, now_s)
+        self.answer(len(batch.continuations), now_s)

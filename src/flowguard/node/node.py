@@ -438,6 +438,10 @@ class Node:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
         self.intake.committed(batch, now_s, latency_s)
 
+    def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
+        """The same; `journal.answer` follows, piece by piece, until it `is_answering` no more."""
+        self.intake.durable(batch, now_s, latency_s)
+
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""

@@ -1,12 +1,14 @@
 """Invariants of the journal:
 
-1. At most one batch is in commit; operations and continuations leave in the order of appending.
+1. At most one batch is under way, until all who waited for it were answered, at once or piece by
+   piece; operations and continuations leave in the order of appending.
 2. A continuation runs exactly once, after its operations (and all before them) were committed.
 3. It is full exactly while what waits and what is in commit reach a bound, and empties again.
 4. `waiting_s` is the age of the oldest work that is not in commit, `committing_s` of the commit;
    0 without such work.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -27,6 +29,14 @@ def op(number: int) -> StoreOp:
 class GroupCommit(RuleBasedStateMachine):
     """The journal against two plain lists: what was appended, what was committed."""
 
+    batch: Batch | None = None
+    unanswered = 0
+    """Of the batch under way, once it is durable."""
+
+    @property
+    def is_in_commit(self) -> bool:
+        return self.batch is not None and not self.unanswered
+
     @initialize(ops_max=st.integers(1, 8), batch_min=st.sampled_from([1, 2, LARGE]))
     def journal_is_made(self, ops_max: int, batch_min: int) -> None:
         self.ops_max = ops_max
@@ -36,7 +46,6 @@ class GroupCommit(RuleBasedStateMachine):
         self.number = 0
         self.appended: list[StoreOp] = []
         self.committed: list[StoreOp] = []
-        self.batch: Batch | None = None
         self.waiting: list[tuple[int, int, float]] = []
         """Work somebody waits for: its number, how many operations must be committed, since."""
         self.done: list[int] = []
@@ -81,18 +90,32 @@ class GroupCommit(RuleBasedStateMachine):
             if appended_s:
                 assert (batch.since_s, batch.until_s) == (appended_s[0], appended_s[-1])
 
-    @precondition(lambda self: getattr(self, "batch", None) is not None)
-    @rule()
-    def store_has_committed(self) -> None:
+    @precondition(lambda self: self.is_in_commit)
+    @rule(pieces=st.booleans())
+    def store_has_committed(self, *, pieces: bool) -> None:
         assert self.batch is not None
-        batch, self.batch = self.batch, None
+        batch = self.batch
         self.committed += batch.ops
+        self.unanswered = len(batch.continuations)
+        if pieces and batch.continuations:
+            self.journal.durable(batch, self.now_s)
+        else:
+            self.answers(self.unanswered, partial(self.journal.complete, batch, self.now_s))
+
+    @precondition(lambda self: self.unanswered > 0)
+    @rule(count=st.integers(1, 3))
+    def some_are_answered(self, count: int) -> None:
+        self.answers(min(count, self.unanswered), partial(self.journal.answer, count, self.now_s))
+
+    def answers(self, count: int, tell: Callable[[], None]) -> None:
         before = len(self.done)
-        self.journal.complete(batch, self.now_s)
+        tell()
         ran = self.done[before:]
-        assert ran == [number for number, _, _ in self.waiting[: len(ran)]]
-        assert len(ran) == len(batch.continuations)
-        self.waiting = self.waiting[len(ran) :]
+        assert ran == [number for number, _, _ in self.waiting[:count]]
+        self.waiting = self.waiting[count:]
+        self.unanswered -= count
+        if not self.unanswered:
+            self.batch = None
 
     @rule()
     def time_passes(self) -> None:
@@ -106,11 +129,13 @@ class GroupCommit(RuleBasedStateMachine):
         assert self.journal.is_full == (max(unfinished, len(self.waiting)) >= self.ops_max)
         assert self.journal.is_idle == (not self.waiting and self.batch is None)
         assert self.journal.is_empty == (not unfinished and self.journal.is_idle)
+        assert self.journal.is_answering == bool(self.unanswered)
         taken = 0 if self.batch is None else len(self.batch.continuations)
+        taken = self.unanswered or taken
         queued = self.waiting[taken:]
         waiting_s = self.now_s - queued[0][2] if queued else 0.0
         assert self.journal.waiting_s(self.now_s) == waiting_s
-        committing_s = 0.0 if self.batch is None else self.now_s - self.taken_s
+        committing_s = self.now_s - self.taken_s if self.is_in_commit else 0.0
         assert self.journal.committing_s(self.now_s) == committing_s
 
 

@@ -453,8 +453,9 @@ class AgainstMemory(RuleBasedStateMachine):
 
 
 NUMBERS = {
-    (window, "SENT_AHEAD"): 3,
-    (window, "TRIM_POSITIONS"): 4,
+    (window, "STRIDE_MAX"): 6,
+    (window, "STRIDE_MIN"): 2,
+    (window, "STRIDE_BYTES"): 800,
     (window, "TRIM_SINGLY_MAX"): 2,
     (pending, "TURNS"): 4,
     (pending, "QUIET_STEPS"): 8,

@@ -21,7 +21,7 @@ from flowguard.stores.rocks.engine import Engine
 from flowguard.stores.rocks.identity import Received
 from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL
-from flowguard.stores.rocks.window import SENT_AHEAD, TRIM_SINGLY_MAX, WindowQueue
+from flowguard.stores.rocks.window import STRIDE_MAX, TRIM_SINGLY_MAX, WindowQueue
 from flowguard.stores.rocks.window_record import WindowRecord, encode_record
 
 ROWS: Final = 4_096
@@ -363,7 +363,7 @@ class QueueMerge:
         is under way ends what the client remembers.
         """
         self._output.flush()
-        near = self._sent_pos - QOS_1_IDS < pos <= self._sent_pos + SENT_AHEAD and pos < next_pos
+        near = self._sent_pos - QOS_1_IDS < pos <= self._sent_pos + STRIDE_MAX and pos < next_pos
         if not near or self._queues.get(self._key(pos)) is not None:
             self.tally.done += 1
             return

@@ -30,13 +30,14 @@ from flowguard.stores.rocks.window_record import (
     merged,
 )
 
-SENT_AHEAD: Final = 256
-"""The durable mark runs ahead of what was sent, so that it need not be written each time."""
-TRIM_POSITIONS: Final = 128
-"""Settled positions that are worth a range deletion: each slows scans a little, and spares tables
-that are merged what it covers. Less than `SENT_AHEAD`, so that every record brings one."""
+STRIDE_MAX: Final = 256
+"""The durable mark runs at most so far ahead of what was sent: it need not be written each time."""
+STRIDE_MIN: Final = 16
+STRIDE_BYTES: Final = 32 * 1024
+"""And no further than so much payload. What is settled is deleted half a stride at a time, so what
+was delivered soon dies in the write buffer, and is never written as a table."""
 TRIM_SINGLY_MAX: Final = 64
-"""So few are deleted one by one."""
+"""So few are deleted one by one where there is time: a range slows every scan a little."""
 
 
 @final
@@ -201,7 +202,7 @@ class WindowQueue(Queue):
         if last or not self.connected:
             mark = sent_pos
         elif sent_pos > mark:
-            mark = sent_pos + SENT_AHEAD
+            mark = sent_pos + self._stride
         trimmed = self._trim(work, tidy)
         value = encode_record(self._record(mark, trimmed))
         work.batch.put(record_key(self.qno), value, work.handle)
@@ -210,11 +211,18 @@ class WindowQueue(Queue):
             work.forget(forgets)
         work.recorded.append((self, mark, trimmed, len(forgets)))
 
+    @property
+    def _stride(self) -> int:
+        """So many positions are worth a record."""
+        if self.count * STRIDE_BYTES >= self.size_bytes * STRIDE_MAX:
+            return STRIDE_MAX
+        return max(STRIDE_MIN, self.count * STRIDE_BYTES // self.size_bytes)
+
     def _trim(self, work: Work, tidy: bool) -> int:
         trimmed, lo = self._trimmed, self.lo
-        if lo - trimmed < TRIM_POSITIONS and not tidy:
+        if lo - trimmed < self._stride // 2 and not tidy:
             return trimmed
-        if lo - trimmed < TRIM_SINGLY_MAX:
+        if tidy and lo - trimmed < TRIM_SINGLY_MAX:
             for pos in range(trimmed + 1, lo + 1):
                 work.batch.delete(self.entry_key(pos), work.handle)
         else:
