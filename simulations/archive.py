@@ -13,7 +13,8 @@ from simulations.loading import Loaded, change, parameters
 from simulations.recorder import Recorder, RunDescription
 from simulations.world import World
 
-DIGEST_BYTES: Final = 4
+DIGEST_BYTES: Final = 6
+"""A sweep has tens of thousands of runs, and no two may be called the same."""
 
 
 @final
@@ -58,7 +59,7 @@ def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
     load: Any = (parameters(plan.source) | plan.changes).get("load")
     return RunDescription(
         scenario=plan.name,
-        command=_command(plan, policy),
+        command=command(plan, policy),
         parameters={k: str(v) for k, v in sorted(plan.changes.items()) if k != "seed"},
         trigger_at_s=trigger_at_s,
         trigger_until_s=trigger_until_s,
@@ -66,7 +67,8 @@ def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
     )
 
 
-def _command(plan: Loaded, policy: PolicyName) -> str:
+def command(plan: Loaded, policy: PolicyName) -> str:
+    """Runs the same again."""
     words = ["flowguard", "simulate", plan.source, "--policy", policy]
     words += ["--seed", str(plan.scenario.seed)]
     for key, value in sorted(plan.changes.items()):

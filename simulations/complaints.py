@@ -33,15 +33,21 @@ _KINDS: Final = {
 """By the first word of pydantic's error type."""
 
 
-def complaint(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
-    """The key of the first error, dotted, and what is wrong with it."""
+def complaint(
+    error: ValidationError,
+    model: type[BaseModel],
+    unknown: str = "see --keys, and --list for parameters",
+) -> tuple[str, str]:
+    """The key of the first error, dotted, and what is wrong with it.
+
+    `unknown` is said of an unknown key that is like no other.
+    """
     first, *others = error.errors()
     path = first["loc"]
     key, kind = dotted(path), first["type"]
     if kind == "extra_forbidden":
         words = "unknown key" + (
-            nearest(str(path[-1]), _keys_at(model, path[:-1]))
-            or "; see --keys, and --list for parameters"
+            nearest(str(path[-1]), _keys_at(model, path[:-1])) or f"; {unknown}"
         )
     else:
         form = _WORDS.get(kind) or _KINDS.get(kind.partition("_")[0])

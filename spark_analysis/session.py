@@ -1,6 +1,7 @@
 """Session: one Spark session, quiet, on this machine unless told otherwise."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,7 @@ def spark_session(
     is_local = master.startswith("local")
     if is_local:
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not the first python3 of PATH
     builder = SparkSession.Builder().master(master).appName("flowguard")
     settings = _settings(is_local, memory_gib or _memory_gib(), partitions)
     for key, value in settings.items():

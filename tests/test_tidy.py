@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src" / "flowguard"
-PACKAGES = ["src/flowguard", "broker_adapter", "simulations", "spark_analysis"]
+PACKAGES = ["src/flowguard", "broker_adapter", "simulations", "spark_analysis", "spark_sweep"]
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
@@ -133,7 +133,7 @@ def test_every_cited_statement_exists(prefix: str, statements: str) -> None:
     report(findings)
 
 
-def test_the_wheel_holds_the_four_packages_and_nothing_else() -> None:
+def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert pyproject["tool"]["hatch"]["build"]["targets"] == {"wheel": {"packages": PACKAGES}}
     for package in PACKAGES:

@@ -1,0 +1,142 @@
+"""`flowguard sweep`: many simulations on Spark, one after the other or a cluster full at once.
+
+Found by `flowguard` as an entry point; what needs Spark is imported when the command is called, and
+`flowguard` says what to install where it is missing.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from flowguard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from spark_sweep.folder import SweepFolder
+    from spark_sweep.job import Result, Tell
+    from spark_sweep.plan import Plan
+
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+NAMED_MAX: Final = 5
+"""Failed runs that are named on the terminal; failed.csv names all."""
+
+
+def sweep(
+    grid: Annotated[
+        Path, typer.Argument(metavar="GRID.toml", help="Scenarios, policies, seeds, limits.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs/ goes.")],
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Where Spark works.", show_default=True)
+    ] = "local[*]",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many runs there would be.")
+    ] = False,
+) -> None:
+    """Simulate a grid, or a Latin hypercube, of limits and scenarios on Spark.
+
+    The defaults are always among them. Runs that are finished in DIR are not repeated, so the same
+    command goes on where it was; one that fails is reported, and the others go on.
+    """
+    console = Console(stderr=True)
+    logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a trace at Ctrl-C
+    from spark_analysis.java import JavaMissing
+    from spark_sweep.folder import SweepFolder
+    from spark_sweep.grid import load_grid
+    from spark_sweep.job import SweepFailed, run_job
+    from spark_sweep.plan import make_plan
+
+    started_s = time.perf_counter()
+    try:
+        plan = make_plan(load_grid(grid), grid)
+        if dry_run:
+            typer.echo(_size(plan))
+            return
+        folder = SweepFolder(out)
+        with folder.opened():
+            missing = folder.missing(plan)
+            with _progress(console, len(missing)) as tell:
+                result = run_job(plan, missing, folder, master, tell)
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    except (JavaMissing, SweepFailed) as failure:
+        console.print(str(failure), style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(EXIT_FAILED) from None
+    except KeyboardInterrupt:
+        console.print("Stopped; the same command goes on with what is missing.")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    for line in _lines(plan, result, folder, time.perf_counter() - started_s, master):
+        console.print(line, markup=False, soft_wrap=True, highlight=False)
+    if result.failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _size(plan: "Plan") -> str:
+    return (
+        f"{len(plan.runs):,} runs: {plan.limits_count:,} sets of limits (one of them the defaults) "
+        f"in {plan.scenarios_count:,} scenarios, with their policies and seeds"
+    )
+
+
+def _lines(
+    plan: "Plan", result: "Result", folder: "SweepFolder", took_s: float, master: str
+) -> list[str]:
+    """For the terminal: what became of it, and what comes next."""
+    failed = result.failed
+    finished_count = len(result.outcomes) - len(failed)
+    lines = [
+        _size(plan),
+        f"{finished_count:,} finished, {result.reused_count:,} reused, {len(failed):,} failed; "
+        f"{took_s:.1f} s, Spark on {master}",
+    ]
+    if result.violated_count:
+        lines.append(f"{result.violated_count:,} finished runs ended with a violated invariant.")
+    if result.others_count:
+        lines.append(f"{result.others_count:,} other runs are in {folder.runs}, of earlier grids.")
+    lines += [f"failed: {one.run_id}: {one.error}" for one in failed[:NAMED_MAX]]
+    if failed:
+        lines.append(f"{folder.failed} has all that failed, and the command that repeats each.")
+    path = folder.path
+    return [
+        *lines,
+        f"runs: {folder.runs}",
+        f"next: flowguard analyze {folder.runs} --out {path / 'analysis'}",
+        f"  or: flowguard tune {folder.runs} --objective OBJECTIVE.toml --out {path / 'tuning'}",
+    ]
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator["Tell"]:
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[failed]}", style="red"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = progress.add_task("simulating", total=total, failed="")
+
+    def tell(done: int, failed: int) -> None:
+        progress.update(task, completed=done, failed=f"{failed} failed" if failed else "")
+
+    with progress:
+        yield tell

@@ -1,0 +1,126 @@
+"""Folder: where a sweep's runs are; what is finished there stays, and is not run again.
+
+DIR/runs/RUN_ID/     finished runs, as `flowguard simulate --out` writes them
+DIR/runs.csv         what they are
+DIR/failed.csv       those that failed, with the command that runs each of them alone
+DIR/unfinished/      those at work
+"""
+
+import csv
+import fcntl
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.errors import ConfigError
+from spark_sweep.plan import Plan, PlannedRun
+from spark_sweep.task import END, Outcome
+
+_RUNS: Final = ("run_id", "scenario", "policy", "seed", "parameters", "digest")
+_FAILED: Final = ("run_id", "scenario", "policy", "seed", "parameters", "error", "command")
+
+
+@final
+class SweepFolder:
+    """One sweep's; a single process works in it at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.runs = self.path / "runs"
+        self.unfinished = self.path / "unfinished"
+        self.failed = self.path / "failed.csv"
+        self._list = self.path / "runs.csv"
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Made, and locked; what a killed sweep was at is thrown away. Raises ConfigError."""
+        try:
+            self.runs.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise ConfigError(f"--out: cannot make {self.path}: {error.strerror}") from error
+        with closing(lock):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(f"--out: {self.path}: another sweep is at work there") from error
+            shutil.rmtree(self.unfinished, ignore_errors=True)
+            self.unfinished.mkdir()
+            try:
+                yield
+            finally:
+                shutil.rmtree(self.unfinished, ignore_errors=True)
+
+    def missing(self, plan: Plan) -> list[PlannedRun]:
+        """Runs that are not finished, in their order; the plan is written down.
+
+        Raises ConfigError where a finished one was made from something else.
+        """
+        listed = self._listed()
+        missing = []
+        for run in plan.runs:
+            if not (self.runs / run.run_id / END).is_file():
+                missing.append(run)
+            elif listed.get(run.run_id, {}).get("digest") != run.digest:
+                raise ConfigError(
+                    f"--out: {self.runs / run.run_id} was made by something else than what "
+                    f"{run.loaded.name} and flowguard are now; name another directory"
+                )
+        listed |= {run.run_id: _row(run) | {"digest": run.digest} for run in plan.runs}
+        _write(self._list, _RUNS, (listed[key] for key in sorted(listed)))
+        return missing
+
+    def others_count(self, plan: Plan) -> int:
+        """Finished runs that are not of this plan, but of one before."""
+        planned = {run.run_id for run in plan.runs}
+        return sum(path.parent.name not in planned for path in self.runs.glob(f"*/{END}"))
+
+    def report_failures(self, runs: Iterable[PlannedRun], outcomes: Sequence[Outcome]) -> None:
+        """Write down which failed, and why; where none did, nothing is left of earlier ones."""
+        errors = {one.run_id: one.error for one in outcomes if one.error is not None}
+        if not errors:
+            self.failed.unlink(missing_ok=True)
+            return
+        _write(
+            self.failed,
+            _FAILED,
+            (
+                _row(run) | {"error": errors[run.run_id], "command": run.command}
+                for run in sorted(runs, key=lambda run: run.run_id)
+                if run.run_id in errors
+            ),
+        )
+
+    def _listed(self) -> dict[str, Mapping[str, str]]:
+        try:
+            with self._list.open(newline="") as file:
+                return {row["run_id"]: row for row in csv.DictReader(file)}
+        except FileNotFoundError:
+            return {}
+        except (OSError, KeyError, csv.Error, UnicodeDecodeError) as error:
+            raise ConfigError(f"--out: {self._list} cannot be read: {error}") from error
+
+
+def _row(run: PlannedRun) -> dict[str, str]:
+    loaded = run.loaded
+    parameters = {key: value for key, value in loaded.changes.items() if key != "seed"}
+    return {
+        "run_id": run.run_id,
+        "scenario": loaded.name,
+        "policy": run.policy,
+        "seed": str(loaded.scenario.seed),
+        "parameters": json.dumps(parameters, sort_keys=True, default=str),
+    }
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
+    """All of it or nothing."""
+    unfinished = path.with_suffix(".csv.part")
+    with unfinished.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    unfinished.replace(path)

@@ -1,0 +1,193 @@
+"""Grid: a sweep as a file says it: scenarios, policies, seeds, and the limits that vary."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Self, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from flowguard.config import FlowSettings, PolicyName
+from flowguard.errors import ConfigError
+from simulations.complaints import complaint, nearest
+from simulations.loading import read_toml
+
+FLOW: Final = "flow."
+"""Of every limit's key, as `flowguard simulate --set` has it."""
+LIMITS: Final = tuple(
+    name for name in FlowSettings.model_fields if name not in ("policy", "shadow_policy")
+)
+DIGITS: Final = 4
+"""Of a value drawn from a range: enough to tell points apart, few enough to read."""
+
+Value = int | float | str | bool
+Seed = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Dimension(_Part):
+    """The values of one limit: a list, or a range to draw from."""
+
+    values: tuple[Any, ...] | None = Field(None, min_length=1)
+    low: float | None = Field(None, alias="from")
+    high: float | None = Field(None, alias="to")
+    log: bool = False
+    """Whether a share of the range is one of its logarithm."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.values is not None:
+            return self
+        if self.low is None or self.high is None:
+            raise ValueError("neither a list of values nor a table with from and to")
+        if self.low >= self.high:
+            raise ValueError(f"from {self.low:g} is not less than to {self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"from {self.low:g} has no logarithm")
+        return self
+
+    def at(self, share: float, *, whole: bool) -> Value:
+        """The value at `share` of the range, 0 to 1 (1 excluded); a `whole` one is an int.
+
+        Of a list: the element of that part of it.
+        """
+        if self.values is not None:
+            found: Value = self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+            return found
+        assert self.low is not None
+        assert self.high is not None
+        if self.log:
+            value = self.low * math.exp(share * math.log(self.high / self.low))
+        else:
+            value = self.low + share * (self.high - self.low)
+        if whole:
+            return round(value)
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+
+class Sample(_Part):
+    """A Latin hypercube instead of all combinations."""
+
+    points: int = Field(ge=1)
+    """Sets of limits that are drawn, besides the defaults."""
+    seed: int = Field(1, ge=0)
+    """Of the drawing, not of the runs."""
+
+
+def _flat(table: Any) -> Any:
+    """Tables within tables as dotted keys."""
+    if not isinstance(table, Mapping):
+        return table
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": found for inner, found in _flat(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _without_limits(changes: dict[str, Any]) -> dict[str, Any]:
+    for key in changes:
+        if key.startswith(FLOW):
+            raise ValueError(f"{key} is a limit, which belongs in [limits]")
+        if key == "seed":
+            raise ValueError("the seeds are the key `seeds` of the whole file")
+    return changes
+
+
+class ScenarioChoice(_Part):
+    """A scenario, and what is to be different from its file."""
+
+    name: str
+    """Of the library, or a .toml or .py file, as seen from the grid's file."""
+    set: Annotated[dict[str, Any], BeforeValidator(_flat), AfterValidator(_without_limits)] = {}
+    """By dotted key, what `flowguard simulate --set` would change."""
+    grid: Annotated[
+        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]],
+        BeforeValidator(_flat),
+        AfterValidator(_without_limits),
+    ] = {}
+    """By dotted key, values of each: the scenario comes once with every combination."""
+
+
+def _choices(given: Any) -> Any:
+    if not isinstance(given, list):
+        return given
+    return [{"name": one} if isinstance(one, str) else one for one in given]
+
+
+def _seeds(given: Any) -> Any:
+    if isinstance(given, bool) or not isinstance(given, int):
+        return given
+    if given < 1:
+        raise ValueError(f"{given} is less than 1")
+    return range(1, given + 1)
+
+
+def _dimensions(given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    dotted = dict(given)
+    inner = dotted.pop(FLOW.rstrip("."), {})
+    if not isinstance(inner, Mapping):
+        return given
+    dotted |= {f"{FLOW}{key}": value for key, value in inner.items()}
+    for key in dotted:
+        if not key.startswith(FLOW) or key.removeprefix(FLOW) not in LIMITS:
+            near = nearest(key, [f"{FLOW}{name}" for name in LIMITS])
+            raise ValueError(f"{key} is no limit{near or '; flowguard settings has them all'}")
+    return {
+        key: {"values": value} if isinstance(value, list) else value
+        for key, value in dotted.items()
+    }
+
+
+class Grid(_Part):
+    """All that is swept."""
+
+    scenarios: Annotated[tuple[ScenarioChoice, ...], BeforeValidator(_choices)] = Field(
+        min_length=1
+    )
+    policies: tuple[PolicyName, ...] = Field(("flowguard",), min_length=1)
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(_seeds)] = Field((1, 2, 3), min_length=1)
+    costs: str | None = None
+    """A file of `flowguard calibrate`, as seen from the grid's file."""
+    limits: Annotated[dict[str, Dimension], BeforeValidator(_dimensions)] = {}
+    """By dotted key; those that are not named keep their defaults."""
+    sample: Sample | None = None
+
+    @model_validator(mode="after")
+    def _range_needs_sample(self) -> Self:
+        ranges = [key for key, dimension in self.limits.items() if dimension.values is None]
+        if ranges and self.sample is None:
+            raise ValueError(f"limits.{ranges[0]}: a range needs [sample], which draws from it")
+        if self.sample is not None and not self.limits:
+            raise ValueError("sample: there are no [limits] to draw from")
+        return self
+
+
+def is_whole(key: str) -> bool:
+    """Whether a limit counts something."""
+    annotation = FlowSettings.model_fields[key.removeprefix(FLOW)].annotation
+    return annotation is int or int in get_args(annotation)
+
+
+def load_grid(path: Path) -> Grid:
+    """A grid file; raises ConfigError naming the file, the key and what is wrong."""
+    try:
+        return Grid.model_validate(read_toml(path))
+    except ValidationError as error:
+        key, words = complaint(error, Grid, unknown="see docs/sweep.md")
+        raise ConfigError(f"{path}: {f'{key}: ' if key else ''}{words}") from error

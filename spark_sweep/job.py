@@ -1,0 +1,112 @@
+"""Job: a sweep on Spark, one task per run; everything that `flowguard sweep` does but speak."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import AccumulatorParam
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_analysis.session import SessionFailed, spark_session
+from spark_sweep.folder import SweepFolder
+from spark_sweep.plan import Plan, PlannedRun
+from spark_sweep.task import Outcome, run_apart
+
+DRIVER_GIB: Final = 1
+"""Memory of Spark's driver, which only hands out runs: they live in processes of their own."""
+LOOK_S: Final = 0.2
+"""Between two looks at what is done."""
+
+Tell = Callable[[int, int], None]
+"""Called with the runs that are done by now, and those of them that failed."""
+
+
+class SweepFailed(Exception):
+    """Spark could not go on; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a sweep."""
+
+    reused_count: int
+    outcomes: tuple[Outcome, ...]
+    others_count: int
+    """Runs of an earlier sweep that are in the directory, too."""
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The runs that are not there."""
+        return [outcome for outcome in self.outcomes if outcome.error is not None]
+
+    @property
+    def violated_count(self) -> int:
+        """Finished runs that an invariant has ended."""
+        return sum(outcome.violated for outcome in self.outcomes)
+
+
+def run_job(
+    plan: Plan, missing: Sequence[PlannedRun], folder: SweepFolder, master: str, tell: Tell
+) -> Result:
+    """Run what is missing; finished runs stay in any case. Raises JavaMissing, SweepFailed."""
+    outcomes: list[Outcome] = []
+    if missing:
+        try:
+            with spark_session(
+                master, memory_gib=DRIVER_GIB, log=folder.path / "spark.log"
+            ) as spark:
+                _run_all(spark, missing, folder, outcomes, tell)
+        except SessionFailed as failure:
+            raise SweepFailed(str(failure)) from failure
+        except (PySparkException, Py4JError) as failure:
+            line = str(failure).strip().splitlines()[0]
+            raise SweepFailed(
+                f"Spark gave up: {line}; see {folder.path / 'spark.log'}. "
+                f"{len(outcomes)} of {len(missing)} runs were done; the same command goes on there."
+            ) from failure
+        finally:
+            folder.report_failures(missing, outcomes)
+    else:
+        folder.report_failures((), ())
+    reused_count = len(plan.runs) - len(missing)
+    return Result(reused_count, tuple(outcomes), folder.others_count(plan))
+
+
+class _Outcomes(AccumulatorParam[list[Outcome]]):
+    """Spark adds what a task has told when the task ends, and each task once."""
+
+    def zero(self, value: list[Outcome]) -> list[Outcome]:
+        return []
+
+    def addInPlace(self, value1: list[Outcome], value2: list[Outcome]) -> list[Outcome]:
+        value1 += value2
+        return value1
+
+
+def _run_all(
+    spark: SparkSession,
+    missing: Sequence[PlannedRun],
+    folder: SweepFolder,
+    outcomes: list[Outcome],
+    tell: Tell,
+) -> None:
+    """A task each, begun in this order as processors become free; `outcomes` grow meanwhile."""
+    context = spark.sparkContext
+    told = context.accumulator(outcomes, _Outcomes())
+    runs, unfinished = folder.runs, folder.unfinished
+
+    def work(run: PlannedRun) -> None:
+        told.add([run_apart(run, runs, unfinished)])
+
+    with ThreadPoolExecutor(1) as threads:
+        job = threads.submit(context.parallelize(missing, len(missing)).foreach, work)
+        try:
+            while wait([job], LOOK_S).not_done:
+                tell(len(outcomes), sum(one.error is not None for one in outcomes))
+        except BaseException:
+            context.cancelAllJobs()
+            raise
+        job.result()

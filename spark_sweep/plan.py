@@ -1,0 +1,160 @@
+"""Plan: the runs of a sweep, each with the scenario it is, in the order in which they are begun."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from flowguard import __version__
+from flowguard.config import PolicyName
+from flowguard.errors import ConfigError
+from simulations.archive import command, run_id
+from simulations.calibration.costs import flat_costs
+from simulations.loading import SUFFIXES, Loaded, load
+from simulations.scenario import PopulationPlan, Scenario
+from spark_sweep.grid import FLOW, Grid, ScenarioChoice
+from spark_sweep.points import Point, full_grid, points
+
+RUNS_MAX: Final = 100_000
+DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run; it goes to its Spark task as it is, so that files are read once, here."""
+
+    loaded: Loaded
+    policy: PolicyName
+
+    @cached_property
+    def run_id(self) -> str:
+        """As `flowguard simulate --out` has it."""
+        return run_id(self.loaded, self.policy)
+
+    @property
+    def command(self) -> str:
+        """Runs the same again, alone."""
+        return command(self.loaded, self.policy)
+
+    @property
+    def digest(self) -> str:
+        """Of all that decides what happens in it, so that changed files are noticed."""
+        text = f"{__version__} {self.policy} {self.loaded.scenario.model_dump_json()}"
+        return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All runs of a sweep."""
+
+    runs: tuple[PlannedRun, ...]
+    """The longest first, so that no processor is left with one at the end."""
+    limits_count: int
+    """Sets of limits, the defaults among them."""
+    scenarios_count: int
+
+
+def make_plan(grid: Grid, path: Path) -> Plan:
+    """`path` is the grid's file; raises ConfigError, which names it."""
+    try:
+        return _make_plan(grid, path.parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _make_plan(grid: Grid, folder: Path) -> Plan:
+    costs = {} if grid.costs is None else flat_costs(folder / grid.costs)
+    variants = [
+        (source, costs | changes)
+        for choice in grid.scenarios
+        for source, changes in _variants(choice, folder)
+    ]
+    _check_size(grid, len(variants))
+    defaults = [load(source, changes).scenario for source, changes in variants]
+    sets = _different(points(grid.limits, grid.sample), defaults)
+    runs: dict[str, PlannedRun] = {}
+    for run in _runs(grid, variants, sets):
+        _check_same(runs.setdefault(run.run_id, run), run)
+    return Plan(tuple(sorted(runs.values(), key=_order)), len(sets), len(variants))
+
+
+def _runs(
+    grid: Grid, variants: Sequence[tuple[str, dict[str, Any]]], sets: Sequence[Point]
+) -> Iterator[PlannedRun]:
+    everything = itertools.product(variants, sets, grid.policies, grid.seeds)
+    for (source, changes), limits, policy, seed in everything:
+        yield PlannedRun(load(source, {**changes, **limits, "seed": seed}), policy)
+
+
+def _variants(choice: ScenarioChoice, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    path = Path(choice.name)
+    is_file = path.suffix in SUFFIXES or len(path.parts) > 1
+    source = str((folder / path).resolve()) if is_file else choice.name
+    for combination in full_grid(choice.grid):
+        changes = {**choice.set, **combination}
+        yield source, {key: _from(folder, key, value) for key, value in changes.items()}
+
+
+def _from(folder: Path, key: str, value: Any) -> Any:
+    """A trace is as seen from the grid's file, too."""
+    is_path = key.endswith(".file") and isinstance(value, str)
+    return str((folder / value).resolve()) if is_path else value
+
+
+def _check_size(grid: Grid, variants_count: int) -> None:
+    """Before a product of long lists is made."""
+    sets_count = 1
+    if grid.sample is not None:
+        sets_count += grid.sample.points
+    elif grid.limits:
+        sets_count += math.prod(len(dimension.values or ()) for dimension in grid.limits.values())
+    count = variants_count * sets_count * len(grid.policies) * len(grid.seeds)
+    if count > RUNS_MAX:
+        raise ConfigError(f"these are {count:,} runs, more than {RUNS_MAX:,}; [sample] draws some")
+
+
+def _different(sets: Iterator[Point], defaults: Sequence[Scenario]) -> list[Point]:
+    """Without limits that are what all scenarios have anyway, and each set once."""
+    usual: dict[str, Any] = {}
+    for name in type(defaults[0].flow).model_fields:
+        values = {getattr(scenario.flow, name) for scenario in defaults}
+        if len(values) == 1:
+            usual[f"{FLOW}{name}"] = values.pop()
+    found: dict[tuple[Any, ...], Point] = {}
+    for point in sets:
+        other = {k: v for k, v in point.items() if k not in usual or usual[k] != v}
+        found.setdefault(tuple(other.items()), other)
+    return list(found.values())
+
+
+def _check_same(first: PlannedRun, run: PlannedRun) -> None:
+    """Two scenarios that are the same are one; two that only are called the same are not."""
+    if (first.loaded.source, first.loaded.changes) != (run.loaded.source, run.loaded.changes):
+        raise ConfigError(
+            f"{first.command} and {run.command} would both be the run {run.run_id}; "
+            "rename a scenario's file"
+        )
+
+
+def _order(run: PlannedRun) -> tuple[float, int, str]:
+    scenario = run.loaded.scenario
+    return -_work(scenario), scenario.seed, run.run_id
+
+
+def _work(scenario: Scenario) -> float:
+    """About how many things happen, to tell long runs from short ones."""
+    return sum(plan.clients + _messages(plan, scenario) for plan in scenario.populations.values())
+
+
+def _messages(plan: PopulationPlan, scenario: Scenario) -> float:
+    if plan.publish is None:
+        return plan.queued * plan.clients
+    if plan.publish.trace is not None:
+        return sum(count for _, count in plan.publish.trace.points) * plan.publish.trace.scale
+    if plan.publish.rate_per_s is not None:
+        return plan.clients * plan.publish.rate_per_s * scenario.duration_s
+    return scenario.nodes * scenario.duration_s / scenario.node.publish_s

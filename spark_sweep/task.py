@@ -1,0 +1,127 @@
+"""Task: one run inside a Spark task, in a process of its own.
+
+Whatever happens to that process, the Python worker that Spark gave us lives on and says what it
+was: otherwise Spark would repeat the task, and give up the whole job with it. Each run begins with
+the memory of a worker that has run nothing.
+"""
+
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from simulations.archive import Archive
+from simulations.recorder import Recorder
+from simulations.run import run as simulate
+from simulations.world import World
+from spark_sweep.plan import PlannedRun
+
+END: Final = "end-00000.parquet"
+"""The last file of a run: who has it is complete."""
+
+
+class Outcome(NamedTuple):
+    """What became of a run."""
+
+    run_id: str
+    error: str | None
+    """Why it failed, in a line."""
+    violated: bool = False
+    """Whether it was ended by an invariant that did not hold."""
+
+
+def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> Outcome:
+    """Simulate; the run's directory appears below `runs` when it is complete.
+
+    It grows below `unfinished`, on the same file system, and is thrown away if it fails.
+    """
+    try:
+        with TemporaryDirectory(prefix=f"{run.run_id}-", dir=unfinished) as directory:
+            outcome = _forked(run, Path(directory))
+            if outcome.error is None:
+                _publish(Path(directory) / run.run_id, runs / run.run_id)
+            return outcome
+    except OSError as error:
+        return Outcome(run.run_id, _words(error))
+
+
+def _forked(run: PlannedRun, directory: Path) -> Outcome:
+    # A fork, as Spark's own workers are: modules need not be imported again.
+    context = get_context("fork")
+    hears, tells = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(run, directory, tells))
+    process.start()
+    tells.close()
+    with hears, suppress(EOFError):
+        outcome: Outcome = hears.recv()
+        process.join()
+        return outcome
+    process.join()
+    return Outcome(run.run_id, _ended(process.exitcode or 0))
+
+
+def _child(run: PlannedRun, directory: Path, tells: Connection) -> None:
+    _die_first()
+    try:
+        outcome = record(run, directory, _lives(os.getppid()))
+    except Exception as error:
+        outcome = Outcome(run.run_id, _words(error))
+    tells.send(outcome)
+
+
+def record(
+    run: PlannedRun, directory: Path, watch: Callable[[World], bool] = lambda _: True
+) -> Outcome:
+    """Simulate in this process; the tables are in `directory`/RUN_ID."""
+    archive = Archive(directory)
+    recorders: list[Recorder] = []
+    summary = simulate(
+        run.loaded.scenario,
+        run.policy,
+        watch=watch,
+        attach=lambda world: recorders.append(archive.record(run.loaded, run.policy, world)),
+    )
+    if summary.ended_by == "stopped":
+        return Outcome(run.run_id, "stopped")
+    recorders[0].finish(summary.ended_by)
+    return Outcome(run.run_id, None, summary.violation is not None)
+
+
+def _lives(parent: int) -> Callable[[World], bool]:
+    """Whether who would take the result is still there."""
+    return lambda _: os.getppid() == parent
+
+
+def _publish(made: Path, place: Path) -> None:
+    try:
+        made.rename(place)
+    except OSError:
+        if not (place / END).is_file():  # by a twin: Spark may begin a task twice
+            raise
+
+
+def _die_first() -> None:
+    """If memory is short, this process is to go, and neither Spark nor what else is here."""
+    with suppress(OSError):  # not Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"its process was killed by {name}" + (": out of memory?" if name == "SIGKILL" else "")
+
+
+def _words(error: BaseException) -> str:
+    """In a line, and where."""
+    said = " ".join(str(error).split())
+    where = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(where[-1].filename).name}:{where[-1].lineno})" if where else ""
+    return f"{type(error).__name__}: {said}{place}" if said else f"{type(error).__name__}{place}"

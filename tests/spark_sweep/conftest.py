@@ -1,0 +1,3 @@
+from tests.spark_analysis.conftest import spark
+
+__all__ = ["spark"]
