@@ -133,10 +133,11 @@ def _progress(console: Console, total: int) -> Iterator["Tell"]:
         transient=True,
         disable=not console.is_terminal,
     )
-    task = progress.add_task("simulating", total=total, failed="")
+    task = progress.add_task("starting Spark", total=total, failed="")
 
     def tell(done: int, failed: int) -> None:
-        progress.update(task, completed=done, failed=f"{failed} failed" if failed else "")
+        words = f"{failed} failed" if failed else ""
+        progress.update(task, description="simulating", completed=done, failed=words)
 
     with progress:
         yield tell

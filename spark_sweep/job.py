@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import AccumulatorParam
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -62,9 +62,8 @@ def run_job(
         except SessionFailed as failure:
             raise SweepFailed(str(failure)) from failure
         except (PySparkException, Py4JError) as failure:
-            line = str(failure).strip().splitlines()[0]
             raise SweepFailed(
-                f"Spark gave up: {line}; see {folder.path / 'spark.log'}. "
+                f"Spark gave up: {_words(failure)}; see {folder.path / 'spark.log'}. "
                 f"{len(outcomes)} of {len(missing)} runs were done; the same command goes on there."
             ) from failure
         finally:
@@ -73,6 +72,14 @@ def run_job(
         folder.report_failures((), ())
     reused_count = len(plan.runs) - len(missing)
     return Result(reused_count, tuple(outcomes), folder.others_count(plan))
+
+
+def _words(failure: Exception) -> str:
+    """Java's own, without the way they took to us."""
+    said = str(failure)
+    if isinstance(failure, Py4JJavaError):
+        said = failure.java_exception.getMessage() or said
+    return said.strip().splitlines()[0]
 
 
 class _Outcomes(AccumulatorParam[list[Outcome]]):

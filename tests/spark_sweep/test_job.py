@@ -1,0 +1,59 @@
+"""What becomes of a sweep that cannot go on."""
+
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_sweep.folder import SweepFolder
+from spark_sweep.grid import Grid
+from spark_sweep.job import SweepFailed, run_job
+from spark_sweep.plan import Plan, make_plan
+
+pytestmark = pytest.mark.spark
+
+LONG = {"scenarios": [{"name": "noisy_neighbour", "set": {"duration_s": 3_600}}], "seeds": 2}
+
+
+def plan(grid: dict[str, Any]) -> Plan:
+    return make_plan(Grid.model_validate(grid), Path("grid.toml"))
+
+
+def leave() -> NoReturn:
+    os._exit(7)
+
+
+class Deadly:
+    """A run that ends the Python worker itself as soon as it arrives there."""
+
+    run_id = "deadly"
+
+    def __reduce__(self) -> Any:
+        return leave, ()
+
+
+def test_ctrl_c_ends_it_while_runs_are_at_work(spark: SparkSession, tmp_path: Path) -> None:
+    def interrupt(_: int, __: int) -> None:
+        raise KeyboardInterrupt
+
+    folder = SweepFolder(tmp_path)
+    with folder.opened(), pytest.raises(KeyboardInterrupt):
+        run_job(plan(LONG), plan(LONG).runs, folder, "local", interrupt)
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert not list(folder.runs.iterdir())
+    assert not folder.unfinished.exists()
+
+
+def test_a_worker_that_is_gone_ends_it_with_a_line_that_says_how_to_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = SweepFolder(tmp_path)
+    deadly: Any = Deadly()
+    with folder.opened(), pytest.raises(SweepFailed) as failed:
+        run_job(plan(LONG), [deadly], folder, "local", lambda _, __: None)
+    line = str(failed.value)
+    assert "\n" not in line
+    assert line.startswith("Spark gave up: Job aborted due to stage failure: ")
+    assert line.endswith("0 of 1 runs were done; the same command goes on there.")
