@@ -7,7 +7,7 @@ identifier follows from the position, so that a resumed session repeats it (desi
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Final, final
 
 from flowguard.types import NO_PROPERTIES, Publish, SubscriptionOptions
 
@@ -60,7 +60,7 @@ def message_bytes(message: Publish) -> int:
     return size_bytes
 
 
-@dataclass(slots=True, eq=False)
+@final
 class Delivery:
     """One message as some subscribers get it; shared by all of them.
 
@@ -69,19 +69,38 @@ class Delivery:
     it keeps the payload, if not with the entry; it travels back to the store with `Settle`.
     """
 
-    message: Publish
-    qos: int
-    retain: bool
-    identifiers: tuple[int, ...]
-    expires_at_s: float
-    frame_v4: tuple[bytes, bytes] | None = None
-    frame_v5: tuple[bytes, bytes] | None = None
-    place: bytes = b""
+    __slots__ = (
+        "expires_at_s",
+        "frame_v4",
+        "frame_v5",
+        "identifiers",
+        "message",
+        "place",
+        "qos",
+        "retain",
+        "size_bytes",
+    )
 
-    @property
-    def size_bytes(self) -> int:
-        """What it counts in a queue: topic, payload, properties, and the objects around them."""
-        return message_bytes(self.message)
+    def __init__(
+        self,
+        message: Publish,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        expires_at_s: float,
+        place: bytes = b"",
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.expires_at_s = expires_at_s
+        self.frame_v4: tuple[bytes, bytes] | None = None
+        self.frame_v5: tuple[bytes, bytes] | None = None
+        self.place = place
+        self.size_bytes = message_bytes(message)
+        """What it counts in a queue: topic, payload, properties, and the objects around them.
+        Taken once: a thread that writes it has not the message in its caches."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,6 @@ member's session has ended by then, it comes back, to the end of the queue. QoS 
 were granted no more, leaves like QoS 2, to nowhere.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -224,7 +223,13 @@ class SharedQueue(Lender):
         if self.ended:
             return
         pos = self.reserve()
-        delivery = replace(waiting, place=b"")
+        delivery = Delivery(
+            waiting.message,
+            waiting.qos,
+            waiting.retain,
+            waiting.identifiers,
+            waiting.expires_at_s,
+        )
         self.queue.promise(delivery.size_bytes)
         done = partial(self.offer, pos, delivery, self._host)
         self._journal.append([Append(self.client_id, pos, delivery)], done, now_s)
