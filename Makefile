@@ -34,9 +34,9 @@ compile: .compiled/ready  ## compile the hot rooms with mypyc, as serve does whe
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
 	@$(PY) -m flowguard demo $(ARGS)
 
-test: $(DEV)  ## the tests; as root, first the clients they need (ARGS for pytest)
+test: $(DEV)  ## the tests, one process per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n auto --dist loadgroup $(ARGS)
 
 simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flash_crowd"; without: which there are)
 	@$(PY) -m flowguard simulate $(if $(ARGS),$(ARGS),--list)

@@ -14,6 +14,7 @@ TIMEOUT_S = 900
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_tests_of_the_compiled_rooms_pass_on_the_compiled_rooms(tmp_path: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler: apt-get install gcc python3-dev")

@@ -26,6 +26,7 @@ def a_seed() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("store", "kills"), [("rocks", KILLS), ("log", LOG_KILLS)])
 def test_a_killed_broker_keeps_what_it_promised(store: str, kills: int, tmp_path: Path) -> None:
     verdict = Torture(tmp_path, kills=kills, seed=a_seed(), store=store).run()
