@@ -55,8 +55,10 @@ lint: $(DEV)  ## format, lint, types and layers; changes nothing
 spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
-bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine
+bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine; then store, simulator, analysis
 	@$(PY) -m benchmarks $(ARGS)
+	@$(if $(filter-out --write,$(ARGS)),,\
+		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
 
 bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fetch, restart, drift (make bench has it too)
 	@$(PY) -m benchmarks.store $(ARGS)
