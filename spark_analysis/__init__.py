@@ -6,4 +6,5 @@
 - `comparing`    seeds become means and intervals; runs that stand out; `courses` over time
 - `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
 - `job`          what the `command` flowguard analyze does
+- `tuner`        what flowguard tune does: limits out of runs, by an objective
 """

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -51,6 +51,7 @@ VIOLATIONS_MAX: Final = 1000
 
 Tell = Callable[[str], None]
 """Called with what is being done."""
+Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,24 @@ def analyse(
 
     `runs` are not empty; raises AllDamaged if none of them can be read.
     """
+    return with_whole_runs(
+        spark, runs, left_out, lambda whole, out: _Analysing(spark, whole, tell).analyse(out), tell
+    )
+
+
+def with_whole_runs(
+    spark: SparkSession,
+    runs: Sequence[Run],
+    left_out: Sequence[LeftOut],
+    ask: Callable[[Sequence[Run], Sequence[LeftOut]], Asked],
+    tell: Tell,
+) -> Asked:
+    """What `ask` says; if Spark cannot read a run after all, it is asked anew, without that run.
+
+    Raises AllDamaged if none of them can be read.
+    """
     try:
-        return _Asking(spark, runs, tell).ask(left_out)
+        return ask(runs, left_out)
     except (PySparkException, Py4JError):
         tell("something could not be read: reading every file through, to name it")
         whole, damaged = read_through(runs)
@@ -92,7 +109,7 @@ def analyse(
             raise
         if not whole:
             raise AllDamaged("; ".join(f"{one.path}: {one.reason}" for one in damaged)) from None
-        return _Asking(spark, whole, tell).ask([*left_out, *damaged])
+        return ask(whole, [*left_out, *damaged])
     finally:
         spark.catalog.clearCache()
 
@@ -101,19 +118,19 @@ class AllDamaged(Exception):
     """No run could be read; the text says why."""
 
 
-class _Asking:
+class _Analysing:
     """One attempt."""
 
     def __init__(self, spark: SparkSession, runs: Sequence[Run], tell: Tell) -> None:
         self._spark = spark
         self._runs = tuple(runs)
         self._tell = tell
-        self._described = read_runs(spark, runs)
-        self._sets = parameter_sets(self._described)
+        self._inputs = read_inputs(spark, runs)
+        self._sets = parameter_sets(self._inputs.runs)
 
-    def ask(self, left_out: Sequence[LeftOut]) -> Analysis:
-        inputs = self._inputs()
-        answers = {question.name: self._answer(question, inputs) for question in QUESTIONS}
+    def analyse(self, left_out: Sequence[LeftOut]) -> Analysis:
+        inputs = self._inputs
+        answers = {question.name: self._answer(question) for question in QUESTIONS}
         self._tell("comparing policies and parameter sets")
         found = self._values(answers)
         recovered = self._local(answers["recovery"])
@@ -122,38 +139,22 @@ class _Asking:
         return Analysis(
             runs=self._runs,
             left_out=tuple(sorted(left_out, key=lambda one: (one.path, one.reason))),
-            sets=_sorted(self._sets, "run_id"),
+            sets=in_order(self._sets, "run_id"),
             answers=answers,
-            region=_sorted(region(recovered, self._described), *MAP_KEY),
-            summary=_sorted(summary(found, self._sets), *VALUE),
-            outliers=_sorted(outliers(self._first(found), self._sets), *VALUE, "run_id"),
-            work=_sorted(work_course(inputs.seconds, self._sets, step_s), *SET, "from_s"),
-            windows=_sorted(window_course(inputs.samples, self._sets, step_s), *SET, "from_s"),
+            region=in_order(region(recovered, inputs.runs), *MAP_KEY),
+            summary=in_order(summary(found, self._sets), *VALUE),
+            outliers=in_order(outliers(self._first(found), self._sets), *VALUE, "run_id"),
+            work=in_order(work_course(inputs.seconds, self._sets, step_s), *SET, "from_s"),
+            windows=in_order(window_course(inputs.samples, self._sets, step_s), *SET, "from_s"),
             violations=self._violations(),
             step_s=step_s,
         )
 
-    def _inputs(self) -> Inputs:
-        samples = self._read(contracts.SAMPLES)
-        instants = by_instant(self._read(contracts.GOODPUT)).persist(StorageLevel.DISK_ONLY)
-        return Inputs(
-            runs=self._described,
-            samples=samples,
-            latencies=self._read(contracts.LATENCIES),
-            clients=self._read(contracts.CLIENTS),
-            nodes=by_node(samples).persist(StorageLevel.MEMORY_AND_DISK),
-            instants=instants,
-            seconds=by_second(instants).persist(StorageLevel.DISK_ONLY),
-        )
-
-    def _read(self, table: contracts.Table) -> DataFrame:
-        return read_table(self._spark, self._runs, table)
-
-    def _answer(self, question: Question, inputs: Inputs) -> pa.Table:
+    def _answer(self, question: Question) -> pa.Table:
         self._tell(question.title)
-        answer = question.answer(inputs)
+        answer = question.answer(self._inputs)
         key = ["run_id", "population"] if "population" in answer.columns else ["run_id"]
-        return _sorted(answer, *key)
+        return in_order(answer, *key)
 
     def _values(self, answers: dict[str, pa.Table]) -> DataFrame:
         found = None
@@ -161,7 +162,7 @@ class _Asking:
             of_question = values(self._local(answers[question.name]), question)
             found = of_question if found is None else found.unionAll(of_question)
         assert found is not None
-        return self._local(_sorted(found, *found.columns))
+        return self._local(in_order(found, *found.columns))
 
     def _first(self, found: DataFrame) -> DataFrame:
         """The values that runs are compared by."""
@@ -172,12 +173,31 @@ class _Asking:
         return self._spark.createDataFrame(table)
 
     def _violations(self) -> pa.Table:
-        rows = self._read(contracts.VIOLATIONS)
+        rows = read_table(self._spark, self._runs, contracts.VIOLATIONS)
         key = contracts.VIOLATIONS.key
-        return _sorted(rows.orderBy(*key).limit(VIOLATIONS_MAX), *key)
+        return in_order(rows.orderBy(*key).limit(VIOLATIONS_MAX), *key)
 
 
-def _sorted(rows: DataFrame, *key: str) -> pa.Table:
+def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
+    """What questions are asked of; what several of them need is kept."""
+
+    def read(table: contracts.Table) -> DataFrame:
+        return read_table(spark, runs, table)
+
+    samples = read(contracts.SAMPLES)
+    instants = by_instant(read(contracts.GOODPUT)).persist(StorageLevel.DISK_ONLY)
+    return Inputs(
+        runs=read_runs(spark, runs),
+        samples=samples,
+        latencies=read(contracts.LATENCIES),
+        clients=read(contracts.CLIENTS),
+        nodes=by_node(samples).persist(StorageLevel.MEMORY_AND_DISK),
+        instants=instants,
+        seconds=by_second(instants).persist(StorageLevel.DISK_ONLY),
+    )
+
+
+def in_order(rows: DataFrame, *key: str) -> pa.Table:
     """To the driver; for results only, which have a row per run at most."""
     table = rows.toArrow().replace_schema_metadata(None)
     return table.sort_by([(name, "ascending") for name in key]).combine_chunks()

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark_analysis.grains import ALL
+from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
 from spark_analysis.questions.question import Question
 
 SET: Final = ("scenario", "policy", "parameters")
@@ -26,13 +27,6 @@ OUTLIER_SHARE: Final = 0.05
 """Of the median: who differs by less does not stand out, however alike the others are."""
 COMMON_SHARE: Final = 0.8
 """If so many runs have a value, one without stands out."""
-
-# Student's t for a two-sided 95 % interval, by degrees of freedom from 1.
-_STUDENT: Final = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
 
 
 def parameter_sets(runs: DataFrame) -> DataFrame:
@@ -165,8 +159,7 @@ def _median(values: str) -> Column:
 
 def _student() -> Column:
     freedom = F.col("values_count") - 1
-    known = F.array(*(F.lit(value) for value in _STUDENT))
-    beyond = 1.96 + 2.4 / freedom  # 0.002 from the true value at 31, less further on
-    return F.when(freedom <= len(_STUDENT), F.try_element_at(known, freedom.cast("int"))).otherwise(
-        beyond
+    known = F.array(*(F.lit(value) for value in STUDENT))
+    return F.when(freedom <= len(STUDENT), F.try_element_at(known, freedom.cast("int"))).otherwise(
+        NORMAL + BEYOND / freedom
     )

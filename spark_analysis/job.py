@@ -15,7 +15,7 @@ from spark_analysis.following import follow, wait
 from spark_analysis.following_screen import following_screen
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
-from spark_analysis.tables import write_tables
+from spark_analysis.tables import result_tables, write_tables
 
 LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the report names all."""
@@ -40,7 +40,7 @@ class Result:
         """For the terminal."""
         left_out = self.analysis.left_out
         return [
-            *_reasons(left_out),
+            *reasons(left_out),
             f"{len(self.analysis.runs)} runs analysed, {len(left_out)} left out.",
             f"report: {self.report}",
             f"tables: {self.tables}",
@@ -61,7 +61,7 @@ def run_job(
     task = progress.add_task("examining runs", total=len(directories))
     runs, left_out = examine(directories, lambda: progress.advance(task))
     if not runs:
-        words = "\n".join(_reasons(left_out)) or "there are no Parquet files"
+        words = "\n".join(reasons(left_out)) or "there are no Parquet files"
         raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
     progress.update(task, description="starting Spark", total=_STEPS, completed=0)
 
@@ -76,7 +76,7 @@ def run_job(
     except (AllDamaged, SessionFailed) as failure:
         raise JobFailed(str(failure)) from failure
     tell("writing report and tables")
-    write_tables(analysis, out / "tables")
+    write_tables(result_tables(analysis), out / "tables")
     write_page(analysis, out / "report.html")
     return Result(analysis, out / "report.html", out / "tables")
 
@@ -104,7 +104,8 @@ def follow_job(
         raise JobFailed(str(failure)) from failure
 
 
-def _reasons(left_out: Sequence[LeftOut]) -> list[str]:
+def reasons(left_out: Sequence[LeftOut]) -> list[str]:
+    """For the terminal."""
     lines = [f"left out: {one.path}: {one.reason}" for one in left_out[:LISTED_MAX]]
     if len(left_out) > LISTED_MAX:
         lines.append(f"and {len(left_out) - LISTED_MAX} more: see the report")

@@ -1,5 +1,6 @@
 """Tables: the result as Parquet and CSV, one file per table; the same runs give the same bytes."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 
 from spark_analysis.analysis import Analysis
 from spark_analysis.contracts import TABLES
+from spark_analysis.examination import LeftOut
 
 _RUN_COLUMNS: Final = (
     *("run_id", "source", "scenario", "policy", "seed", "nodes_count", "clients_count"),
@@ -20,21 +22,19 @@ _LEFT_OUT: Final = pa.schema(
 )
 
 
-def write_tables(analysis: Analysis, directory: Path) -> list[str]:
-    """Write `NAME.parquet` and `NAME.csv` for every table; returns the names."""
+def write_tables(tables: Mapping[str, pa.Table], directory: Path) -> None:
+    """Write `NAME.parquet` and `NAME.csv` for every table."""
     directory.mkdir(parents=True, exist_ok=True)
-    tables = result_tables(analysis)
     for name, table in tables.items():
         pq.write_table(table, directory / f"{name}.parquet", compression="zstd")
         pa.csv.write_csv(table, directory / f"{name}.csv")
-    return list(tables)
 
 
 def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
     """All of them, by name."""
     return {
         "runs": runs_table(analysis),
-        "left_out": left_out_table(analysis),
+        "left_out": left_out_table(analysis.left_out),
         "summary": analysis.summary,
         "outliers": analysis.outliers,
         "violations": analysis.violations,
@@ -59,9 +59,7 @@ def runs_table(analysis: Analysis) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema([*fields, *words]))
 
 
-def left_out_table(analysis: Analysis) -> pa.Table:
+def left_out_table(left_out: Sequence[LeftOut]) -> pa.Table:
     """One row per run or file that was not."""
-    rows = [
-        {"path": one.path, "run_id": one.run_id, "reason": one.reason} for one in analysis.left_out
-    ]
+    rows = [{"path": one.path, "run_id": one.run_id, "reason": one.reason} for one in left_out]
     return pa.Table.from_pylist(rows, schema=_LEFT_OUT)

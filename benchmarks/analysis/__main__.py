@@ -15,7 +15,7 @@ from spark_analysis.analysis import analyse
 from spark_analysis.examination import examine, find_runs
 from spark_analysis.report.page import write_page
 from spark_analysis.session import spark_session
-from spark_analysis.tables import write_tables
+from spark_analysis.tables import result_tables, write_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def measure(rows: int, runs: int, memory_gib: int, partitions: int) -> tuple[Mea
             assert jvm is not None
             pid = jvm.java.lang.ProcessHandle.current().pid()
             peak_bytes = _peak_bytes(int(pid))
-        write_tables(analysis, directory / "out")
+        write_tables(result_tables(analysis), directory / "out")
         write_page(analysis, directory / "out" / "report.html")
         done_s = time.monotonic()
         ends = [at_s for _, at_s in steps[1:]] + [analysed_s]

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spark_analysis.questions.question import Unit
+from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, safe, short, title
 from spark_analysis.report.findings import Block, Row, Summary
 from spark_analysis.report.words import Names, ParameterSet, quantity
-
-Figure = dict[str, Any]
 
 COLOURS: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
@@ -18,16 +17,6 @@ COLOURS: Final = (
 SHOWN_MAX: Final = 12
 """Parameter sets of one chart; of more, the best nine and the last three are shown."""
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_INK: Final = "#1d2733"
-_FAINT: Final = "#5b6875"
-_GRID: Final = "#e4e8ec"
-_TICKS: Final = {
-    "tickfont": {"size": 11, "color": _FAINT},
-    "ticks": "outside",
-    "ticklen": 5,
-    "tickcolor": "rgba(0,0,0,0)",
-}
-"""Labels keep away from the corner in which the axes meet."""
 _DETAIL_MAX: Final = 46
 _ROW_PX: Final = 62
 
@@ -83,7 +72,7 @@ def dots(block: Block, names: Names, styles: Styles) -> Figure:
             traces.append(_mean_trace(one, place, colour, scale, metric.unit))
     layout = _rows_layout(len(rows))
     layout["annotations"] = labels
-    layout["xaxis"] |= {"title": _title(metric.words, metric.unit), "rangemode": "tozero"}
+    layout["xaxis"] |= {"title": title(metric.words, metric.unit), "rangemode": "tozero"}
     if metric.unit is Unit.INDEX:
         layout["xaxis"]["range"] = [0, 1.05]
     return {"data": traces, "layout": layout}
@@ -91,7 +80,7 @@ def dots(block: Block, names: Names, styles: Styles) -> Figure:
 
 def _rows_layout(rows_count: int) -> Figure:
     """Of a chart with a row per parameter set, from 0 upwards, and the row's label above it."""
-    layout = _layout(_ROW_PX * rows_count + 62)
+    layout = bare(_ROW_PX * rows_count + 62)
     layout["yaxis"] = {
         "range": [-0.45, rows_count - 0.15],
         "showgrid": False,
@@ -103,19 +92,14 @@ def _rows_layout(rows_count: int) -> Figure:
     return layout
 
 
-def _title(words: str, unit: Unit) -> Figure:
-    text = words if unit in (Unit.COUNT, Unit.INDEX) else f"{words} [{unit}]"
-    return {"text": text, "font": {"size": 12, "color": _FAINT}, "standoff": 6}
-
-
 def _row_label(place: int, one: Summary, never: str, names: Names) -> Figure:
-    text = f"<b>{_safe(one.set.policy)}</b>"
+    text = f"<b>{safe(one.set.policy)}</b>"
     if one.missing:
         text += f" <i>{never} in {one.missing} of {one.runs}</i>"
     detail = names.detail(one.set)
     if detail:
         cut = detail if len(detail) <= _DETAIL_MAX else f"{detail[: _DETAIL_MAX - 1]}…"
-        text += f'<br><span style="font-size:11px;color:{_FAINT}">{_safe(cut)}</span>'
+        text += f'<br><span style="font-size:11px;color:{FAINT}">{safe(cut)}</span>'
     return {
         "text": text,
         "x": 0,
@@ -125,26 +109,21 @@ def _row_label(place: int, one: Summary, never: str, names: Names) -> Figure:
         "yanchor": "bottom",
         "align": "left",
         "showarrow": False,
-        "font": {"size": 12, "color": _INK},
+        "font": {"size": 12, "color": INK},
         "borderpad": 0,
     }
-
-
-def _safe(text: str) -> str:
-    """Plotly's own markup is of no concern to a name."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _runs_trace(points: Sequence[Any], place: int, colour: str, scale: float, unit: Unit) -> Figure:
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [_short(point.value * scale) for point in points],
-        "y": [_short(place + (index % 5 - 2) * 0.035) for index in range(len(points))],
+        "x": [short(point.value * scale) for point in points],
+        "y": [short(place + (index % 5 - 2) * 0.035) for index in range(len(points))],
         "marker": {"size": 7, "color": colour, "opacity": 0.35},
         "cliponaxis": False,
         "text": [
-            f"{quantity(point.value, unit)}<br>seed {point.seed}<br>{_safe(point.run_id)}"
+            f"{quantity(point.value, unit)}<br>seed {point.seed}<br>{safe(point.run_id)}"
             for point in points
         ],
         "hoverinfo": "text",
@@ -156,7 +135,7 @@ def _mean_trace(one: Summary, place: int, colour: str, scale: float, unit: Unit)
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": [_short(one.mean * scale)],
+        "x": [short(one.mean * scale)],
         "y": [place],
         "marker": {"size": 12, "symbol": "diamond", "color": colour},
         "cliponaxis": False,
@@ -167,7 +146,7 @@ def _mean_trace(one: Summary, place: int, colour: str, scale: float, unit: Unit)
         trace["error_x"] = {
             "type": "data",
             "symmetric": True,
-            "array": [_short((one.high - one.mean) * scale)],
+            "array": [short((one.high - one.mean) * scale)],
             "color": colour,
             "thickness": 2,
             "width": 6,
@@ -188,7 +167,7 @@ def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Figur
                 "type": "bar",
                 "orientation": "h",
                 "name": words,
-                "x": [_short(share) for share in shares],
+                "x": [short(share) for share in shares],
                 "y": places,
                 "width": 0.3,
                 "marker": {"color": COLOURS[(0, 5, 3, 7)[index]]},
@@ -206,7 +185,7 @@ def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Figur
         _row_label(place, one, block.first.never, names)
         for place, one in zip(places, rows, strict=True)
     ]
-    layout["xaxis"] |= {"range": [0, 100], "title": _title("of all CONNECTs", Unit.SHARE)}
+    layout["xaxis"] |= {"range": [0, 100], "title": title("of all CONNECTs", Unit.SHARE)}
     return {"data": traces, "layout": layout}
 
 
@@ -230,22 +209,22 @@ def lines(
             "type": "scatter",
             "mode": "lines",
             "x": [row["from_s"] for row in rows],
-            "y": [None if row[column] is None else _short(row[column]) for row in rows],
+            "y": [None if row[column] is None else short(row[column]) for row in rows],
             "line": {"color": styles.of(one).colour, "dash": styles.of(one).dash, "width": 2},
-            "hovertemplate": f"{_safe(one.policy)}: %{{y}}<extra></extra>",
+            "hovertemplate": f"{safe(one.policy)}: %{{y}}<extra></extra>",
         }
         for one, rows in courses
     ]
-    layout = _layout(290)
+    layout = bare(290)
     layout["margin"] |= {"l": 52, "t": 12}
-    layout["xaxis"] |= {"title": _title("time since the start", Unit.SECONDS)}
+    layout["xaxis"] |= {"title": title("time since the start", Unit.SECONDS)}
     layout["yaxis"] = {
-        "title": _title(words, Unit.COUNT),
-        "gridcolor": _GRID,
+        "title": title(words, Unit.COUNT),
+        "gridcolor": GRID,
         "zeroline": False,
         "automargin": True,
         "rangemode": "tozero",
-        **_TICKS,
+        **TICKS,
     }
     if is_log:
         layout["yaxis"] |= {"type": "log", "dtick": "D2"}
@@ -277,20 +256,20 @@ def heat_map(places: Sequence[Row]) -> Figure:
     lengths = sorted({place["trigger_s"] for place in places})
     found = {(place["load_ratio"], place["trigger_s"]): place for place in places}
     grid = [[found.get((load, length)) for length in lengths] for load in loads]
-    layout = _layout(64 * len(loads) + 84)
+    layout = bare(64 * len(loads) + 84)
     layout["margin"] |= {"l": 58, "t": 12}
     layout["xaxis"] |= {
         "type": "category",
-        "title": _title("length of the disturbance", Unit.SECONDS),
+        "title": title("length of the disturbance", Unit.SECONDS),
         "showgrid": False,
         "fixedrange": True,
     }
     layout["yaxis"] = {
         "type": "category",
-        "title": _title("load", Unit.SHARE),
+        "title": title("load", Unit.SHARE),
         "automargin": True,
         "fixedrange": True,
-        **_TICKS,
+        **TICKS,
     }
     return {
         "data": [
@@ -318,33 +297,9 @@ def heat_map(places: Sequence[Row]) -> Figure:
                     for row in grid
                 ],
                 "texttemplate": "%{text}",
-                "textfont": {"size": 12, "color": _INK},
+                "textfont": {"size": 12, "color": INK},
                 "hovertemplate": "load %{y} %, %{x} s: %{text} came back<extra></extra>",
             }
         ],
         "layout": layout,
     }
-
-
-def _layout(height_px: int) -> Figure:
-    return {
-        "height": height_px,
-        "autosize": True,
-        "showlegend": False,
-        "margin": {"l": 10, "r": 14, "t": 6, "b": 48},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": _INK},
-        "hoverlabel": {"align": "left", "bgcolor": "#ffffff"},
-        "xaxis": {
-            **_TICKS,
-            "gridcolor": _GRID,
-            "zeroline": False,
-            "automargin": True,
-        },
-    }
-
-
-def _short(value: float) -> float:
-    """Six digits are more than a screen has."""
-    return float(f"{value:.6g}")

@@ -1,7 +1,6 @@
 """Page: report.html, one file with everything in it, no request to anybody.
 
-The page forbids itself every connection (Content-Security-Policy), and the same analysis gives the
-same bytes.
+The same analysis gives the same bytes.
 """
 
 from collections import Counter
@@ -9,21 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from plotly.offline import get_plotlyjs
-
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
+from spark_analysis.report.document import document
 from spark_analysis.report.findings import Findings, set_of
-from spark_analysis.report.markup import Content, Html, element, join, table
+from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, listing, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
 
-_POLICY: Final = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
-)
-_ROOM: Final = Path(__file__).parent
 _LISTED_MAX: Final = 200
 """Rows of a list; the tables beside the report have all of them."""
 
@@ -45,25 +38,7 @@ def page(analysis: Analysis) -> str:
         if region is not None:
             body.append(region)
     body += [_outliers(findings), _violations(analysis), _left_out(analysis), _runs(findings)]
-    head = join(
-        [
-            Html('<meta charset="utf-8">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
-            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html('<link rel="icon" href="data:,">'),
-            element("title", f"flowguard: {count(len(analysis.runs), 'run')}"),
-            element("style", Html((_ROOM / "page.css").read_text())),
-        ]
-    )
-    scripts = join(
-        [
-            element("script", Html(get_plotlyjs())),
-            element("script", Html((_ROOM / "page.js").read_text())),
-        ]
-    )
-    main = element("main", join(body))
-    inside = f"<head>\n{head}\n</head>\n<body>\n{main}\n{scripts}\n</body>"
-    return f'<!doctype html>\n<html lang="en">\n{inside}\n</html>\n'
+    return document(f"flowguard: {count(len(analysis.runs), 'run')}", body)
 
 
 def _header(findings: Findings) -> Html:

@@ -1,12 +1,12 @@
 """Sections: one per question; each chart with its sentence and its table."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from spark_analysis.grains import ALL
 from spark_analysis.questions.question import Metric, Question, Unit
 from spark_analysis.report import charts
+from spark_analysis.report.document import Figures, legend
 from spark_analysis.report.findings import Block, Findings, Row, Summary, by_set
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sentences import conclusion, region_conclusion
@@ -35,7 +35,7 @@ class Sections:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._styles = charts.Styles(findings.sets)
-        self._figures = 0
+        self._figures = Figures()
 
     def of_question(self, question: Question) -> Html:
         """All scenarios of a question."""
@@ -82,7 +82,7 @@ class Sections:
             for policy in policies:
                 of_policy = [place for place in places if place["policy"] == policy]
                 words = f"{scenario}, {policy}: runs that came back"
-                figures.append(self._figure(charts.heat_map(of_policy), words))
+                figures.append(self._figures.add(charts.heat_map(of_policy), words))
             articles.append(
                 element(
                     "article",
@@ -133,13 +133,12 @@ class Sections:
         if name == "admission":
             figure = charts.stack(block, _PARTS, names)
             colours = [trace["marker"]["color"] for trace in figure["data"]]
-            legend = _legend([(c, "solid", w) for c, (_, w) in zip(colours, _PARTS, strict=True)])
-            yield self._figure(
-                figure, f"{block.scenario}: CONNECTs, by what became of them", legend
-            )
+            parts = legend([(c, "solid", w) for c, (_, w) in zip(colours, _PARTS, strict=True)])
+            words = f"{block.scenario}: CONNECTs, by what became of them"
+            yield self._figures.add(figure, words, parts)
         else:
             words = f"{block.scenario}: {block.first.words}; a dot per run, the mean and its 95 %"
-            yield self._figure(charts.dots(block, names, self._styles), f"{words} interval")
+            yield self._figures.add(charts.dots(block, names, self._styles), f"{words} interval")
         if name in _COURSES:
             yield from self._course(block, *_COURSES[name])
 
@@ -162,7 +161,7 @@ class Sections:
             style = self._styles.of(one)
             entries.append((style.colour, style.dash, self._findings.names.name(one)))
         shade = "; shaded: the disturbance" if trigger else ""
-        yield self._figure(figure, f"{block.scenario}: {words}{shade}", _legend(entries))
+        yield self._figures.add(figure, f"{block.scenario}: {words}{shade}", legend(entries))
 
     def _trigger(self, scenario: str) -> tuple[float, float] | None:
         """When it was, if all runs of the scenario have the same."""
@@ -174,21 +173,6 @@ class Sections:
             return None
         from_s, until_s = times.pop()
         return None if from_s is None or until_s is None else (from_s, until_s)
-
-    def _figure(self, figure: charts.Figure, caption: str, legend: Html | None = None) -> Html:
-        self._figures += 1
-        name = f"figure-{self._figures}"
-        text = json.dumps(figure, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        height = f"height:{figure['layout']['height']}px"
-        data = Html(
-            f'<script type="application/json">{text.replace("<", chr(92) + "u003c")}</script>'
-        )
-        chart = element(
-            "div", class_="chart", id=name, style=height, role="img", aria_label=caption
-        )
-        return element(
-            "figure", element("figcaption", caption), chart, data, *([legend] if legend else [])
-        )
 
     def _table(self, block: Block) -> Html:
         metrics = block.question.metrics
@@ -230,18 +214,6 @@ def _cell(entry: Summary | None, metric: Metric) -> Content:
         return text
     missing = f"{metric.never} in {entry.missing} of {entry.runs}"
     return element("span", text, element("small", missing))
-
-
-def _legend(entries: Sequence[tuple[str, str, str]]) -> Html:
-    """Colour, dash and words, in the order of the traces; a click hides a line."""
-    borders = {"solid": "solid", "dot": "dotted"}
-    items = []
-    for index, (colour, dash, words) in enumerate(entries):
-        style = f"border-top:3px {borders.get(dash, 'dashed')} {colour}"
-        swatch = element("i", style=style)
-        button = element("button", swatch, words, type="button", data_trace=str(index))
-        items.append(element("li", button))
-    return element("ul", *items, class_="legend")
 
 
 def _region_table(places: Sequence[Row]) -> Html:

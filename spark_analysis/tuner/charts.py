@@ -1,0 +1,278 @@
+"""Charts: what is gained against what it costs, and what each limit does; on held-out seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark_analysis.intervals import Interval
+from spark_analysis.questions.question import Better, Unit
+from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, safe, short, title
+from spark_analysis.report.words import quantity
+from spark_analysis.tuner.choosing import Choice, Judged, percent
+from spark_analysis.tuner.evidence import in_size
+from spark_analysis.tuner.trials import DEFAULTS
+
+_BLUE: Final = "#0072b2"
+_ORANGE: Final = "#d55e00"
+_GREEN: Final = "#009e73"
+_GREY: Final = "#8a96a3"
+_HEIGHT_PX: Final = 320
+_NAMED_MAX: Final = 6
+"""A limit with more values than these has an axis of numbers, instead of a place for each."""
+_LOG_RATIO: Final = 8.0
+"""From this quotient of largest and smallest value on the axis is logarithmic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A candidate in the trade-off."""
+
+    judged: Judged
+    score: Interval
+    """Logarithms of ratios."""
+    worst: float
+    """Of what the objective is drawn against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure, and its legend: colour, dash and words of every trace."""
+
+    figure: Figure
+    legend: list[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """What is drawn alike."""
+
+    words: str
+    colour: str
+    xs: Sequence[float | str]
+    scores: Sequence[Interval]
+    texts: Sequence[str]
+    marker: dict[str, Any] | None = None
+    """None: a line."""
+    has_intervals: bool = False
+
+    def trace(self) -> Figure:
+        """For plotly."""
+        found: Figure = {
+            "type": "scatter",
+            "mode": "lines" if self.marker is None else "markers",
+            "x": list(self.xs),
+            "y": [_percent(score.mean) for score in self.scores],
+            "cliponaxis": False,
+            "text": list(self.texts),
+            "hoverinfo": "text",
+        }
+        if self.marker is None:
+            found["line"] = {"color": self.colour, "dash": "dash", "width": 2}
+        else:
+            found["marker"] = {"color": self.colour, **self.marker}
+        if self.has_intervals:
+            found["error_y"] = _error(self.scores, self.colour)
+        return found
+
+
+def places(choice: Choice) -> list[Place]:
+    """Candidates with a score and a value to draw it against, on held-out seeds."""
+    return [
+        Place(one, one.held_out.score, one.held_out.worst)
+        for one in choice.judged
+        if one.held_out is not None
+        if one.held_out.score is not None and one.held_out.worst is not None
+    ]
+
+
+def front(choice: Choice) -> list[Place]:
+    """Of those that keep all constraints: no other is as good in both and better in one."""
+    is_less = choice.objective.against.what.better is Better.LESS
+    able = [place for place in places(choice) if not _breaks(place.judged)]
+
+    def beats(other: Place, place: Place) -> bool:
+        gain = other.score.mean - place.score.mean
+        spared = place.worst - other.worst if is_less else other.worst - place.worst
+        return gain >= 0 and spared >= 0 and (gain > 0 or spared > 0)
+
+    found = [place for place in able if not any(beats(other, place) for other in able)]
+    return sorted(found, key=lambda place: (place.worst, place.judged.candidate))
+
+
+def trade_off(choice: Choice) -> Drawing:
+    """The objective against the other axis, with the front."""
+    found = places(choice)
+    others = [p for p in found if p.judged is not choice.best and not _is_default(p.judged)]
+    able = [place for place in others if not _breaks(place.judged)]
+    unable = [place for place in others if _breaks(place.judged)]
+    circle = {"symbol": "circle-open", "size": 8}
+    layers = [
+        _of_places(
+            choice, "breaks a constraint, or is worse in one scenario", _GREY, unable, circle
+        ),
+        _of_places(choice, "keeps all constraints", _BLUE, able, {"size": 8}),
+        _of_places(choice, "nobody is better in both", _GREEN, front(choice), None),
+        _of_places(
+            choice,
+            "the defaults",
+            INK,
+            [place for place in found if _is_default(place.judged)],
+            {"symbol": "diamond", "size": 12},
+        ),
+        _of_places(
+            choice,
+            _best_words(choice),
+            _ORANGE,
+            [place for place in found if place.judged is choice.best],
+            {"symbol": "star", "size": 15},
+        ),
+    ]
+    against = choice.objective.against
+    drawn = [layer for layer in layers if layer.marker is not None or len(layer.xs) > 1]
+    return _drawing(drawn, _layout(f"{against.words}, worst run", against.what.unit))
+
+
+def _of_places(
+    choice: Choice,
+    words: str,
+    colour: str,
+    found: Sequence[Place],
+    marker: dict[str, Any] | None,
+) -> _Layer:
+    against = choice.objective.against
+    scale = 100.0 if against.what.unit is Unit.SHARE else 1.0
+    return _Layer(
+        words,
+        colour,
+        [short(scale * place.worst) for place in found],
+        [place.score for place in found],
+        [
+            f"{_text(place.judged, place.score)}<br>{safe(against.words)}: "
+            f"{quantity(place.worst, against.what.unit)}"
+            for place in found
+        ],
+        marker,
+        has_intervals=words == _best_words(choice),
+    )
+
+
+def limits_tried(choice: Choice) -> list[str]:
+    """Keys of all limits that a candidate changes."""
+    return sorted({key for one in choice.judged for key, _ in one.candidate.limits})
+
+
+def effect(choice: Choice, key: str, default: str) -> Drawing:
+    """What a limit does: every candidate that changes it, alone or with others."""
+    scored = [
+        (one, one.held_out.score, value)
+        for one in choice.judged
+        if one.held_out is not None and one.held_out.score is not None
+        if (value := dict(one.candidate.limits).get(key, default if _is_default(one) else None))
+    ]
+    axis = _value_axis([value for *_, value in scored])
+    is_category = axis["type"] == "category"
+
+    def layer(
+        words: str,
+        colour: str,
+        found: Sequence[tuple[Judged, Interval, str]],
+        marker: dict[str, Any],
+        has_intervals: bool = False,
+    ) -> _Layer:
+        return _Layer(
+            words,
+            colour,
+            [value if is_category else float(value) for *_, value in found],
+            [score for _, score, _ in found],
+            [_text(one, score) for one, score, _ in found],
+            marker,
+            has_intervals,
+        )
+
+    others = [one for one in scored if one[0] is not choice.best and not _is_default(one[0])]
+    alone = [one for one in others if len(one[0].candidate.limits) == 1]
+    together = [one for one in others if len(one[0].candidate.limits) > 1]
+    best = [one for one in scored if one[0] is choice.best]
+    origin = [one for one in scored if _is_default(one[0])]
+    layers = [
+        layer("with other limits", _GREY, together, {"symbol": "circle-open", "size": 8}),
+        layer("only this limit", _BLUE, alone, {"size": 9}, has_intervals=True),
+        layer("the defaults", INK, origin, {"symbol": "diamond", "size": 12}),
+        layer(_best_words(choice), _ORANGE, best, {"symbol": "star", "size": 15}, True),
+    ]
+    layout = _layout(key, Unit.COUNT)
+    layout["xaxis"] |= axis
+    return _drawing(layers, layout)
+
+
+def _value_axis(values: Sequence[str]) -> Figure:
+    """A place for each value where there are few, or words; else numbers."""
+    in_order = sorted(set(values), key=in_size)
+    numbers = [in_size(value)[0] for value in in_order]
+    if len(in_order) <= _NAMED_MAX or not all(map(math.isfinite, numbers)):
+        return {
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": in_order,
+            "range": [-0.5, len(in_order) - 0.5],
+        }
+    is_wide = numbers[0] > 0 and numbers[-1] / numbers[0] >= _LOG_RATIO
+    return {"type": "log", "dtick": "D2"} if is_wide else {"type": "linear"}
+
+
+def _drawing(layers: Sequence[_Layer], layout: Figure) -> Drawing:
+    drawn = [layer for layer in layers if layer.xs]
+    legend = [
+        (layer.colour, "dash" if layer.marker is None else "solid", layer.words) for layer in drawn
+    ]
+    return Drawing({"data": [layer.trace() for layer in drawn], "layout": layout}, legend)
+
+
+def _layout(words: str, unit: Unit) -> Figure:
+    layout = bare(_HEIGHT_PX)
+    layout["margin"] |= {"l": 52, "t": 16}
+    layout["hovermode"] = "closest"
+    layout["xaxis"] |= {"title": title(words, unit)}
+    layout["yaxis"] = {
+        "title": title("beside the defaults", Unit.SHARE),
+        "gridcolor": GRID,
+        "zeroline": True,
+        "zerolinecolor": FAINT,
+        "automargin": True,
+        **TICKS,
+    }
+    return layout
+
+
+def _error(scores: Sequence[Interval], colour: str) -> Figure:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [short(_percent(score.high) - _percent(score.mean)) for score in scores],
+        "arrayminus": [short(_percent(score.mean) - _percent(score.low)) for score in scores],
+        "color": colour,
+        "thickness": 1.5,
+        "width": 5,
+    }
+
+
+def _percent(log_ratio: float) -> float:
+    return short(100 * math.expm1(log_ratio))
+
+
+def _text(one: Judged, score: Interval) -> str:
+    ends = f"{percent(score.low)} to {percent(score.high)}"
+    return f"{safe(one.candidate.name)}<br>{percent(score.mean)} ({ends})"
+
+
+def _best_words(choice: Choice) -> str:
+    return "recommended" if choice.chosen else "best found, not recommended"
+
+
+def _is_default(one: Judged) -> bool:
+    return one.candidate == DEFAULTS
+
+
+def _breaks(one: Judged) -> bool:
+    return bool(one.problem) or one.held_out is None or bool(one.held_out.breaches)

@@ -1,0 +1,355 @@
+"""Choosing: the best limits on one part of the seeds, judged on the other.
+
+The best of many is partly the luckiest of many, so what it scored when it was chosen is never
+reported as a result: only the seeds that were held out say what it is worth, and they are asked
+about one candidate only. If that one does not hold, nothing is recommended.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from spark_analysis.intervals import Interval, interval
+from spark_analysis.report.words import count
+from spark_analysis.tuner.measuring import Measures
+from spark_analysis.tuner.objective import Measured, Objective
+from spark_analysis.tuner.scoring import Breach, Scores
+from spark_analysis.tuner.trials import (
+    ABSENT,
+    DEFAULTS,
+    Candidate,
+    Place,
+    Split,
+    Trials,
+    split,
+)
+
+
+class Reason(StrEnum):
+    """Why nothing is recommended."""
+
+    NO_DEFAULTS = "no defaults"
+    NO_CANDIDATE = "no candidate"
+    TOO_FEW_SEEDS = "too few seeds"
+    UNMEASURED = "not measured"
+    NONE_FEASIBLE = "none feasible"
+    NOT_BETTER = "not better"
+    FAILED_HELD_OUT = "failed held-out seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A candidate beside the defaults, on a part of the seeds; logarithms of ratios."""
+
+    score: Interval | None
+    """None: it failed where the defaults did not, or there is nothing to compare."""
+    by_scenario: dict[str, Interval]
+    breaches: tuple[Breach, ...]
+    worst: float | None
+    """Of what the objective is drawn against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A candidate, and what became of it."""
+
+    candidate: Candidate
+    missing: int
+    """Runs that it has not got; with one of them missing it is not judged."""
+    training: Figures | None
+    held_out: Figures | None
+    seeds: dict[int, float]
+    """The score of every held-out seed."""
+    training_seeds: dict[int, float]
+    problem: str
+    """Why it cannot be chosen, from training seeds alone; empty: it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What came out."""
+
+    objective: Objective
+    split: Split
+    places: tuple[Place, ...]
+    training_places: tuple[Place, ...]
+    judged: tuple[Judged, ...]
+    """The defaults first, then by number of changes."""
+    best: Judged | None
+    """What was taken to the held-out seeds; the recommendation, if there is no refusal."""
+    reason: Reason | None
+    refusal: str
+    """Why nothing is recommended, in a sentence; empty: `best` is."""
+
+    @property
+    def chosen(self) -> Judged | None:
+        """What is recommended."""
+        return None if self.refusal else self.best
+
+    @property
+    def defaults(self) -> Judged | None:
+        """What everything is compared with."""
+        found = [one for one in self.judged if one.candidate == DEFAULTS]
+        return found[0] if found else None
+
+
+def choose(objective: Objective, trials: Trials, measures: Measures) -> Choice:
+    """Pick limits, or say why not; the same trials give the same choice."""
+    return _Choosing(objective, trials, measures).choose()
+
+
+class _Refused(Exception):
+    def __init__(self, reason: Reason, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class _Choosing:
+    def __init__(self, objective: Objective, trials: Trials, measures: Measures) -> None:
+        self._objective = objective
+        self._trials = trials
+        self._measures = measures
+        self._scores = Scores(objective, trials, measures)
+        self._places = tuple(trials.places)
+        unseen = objective.held_out.scenarios
+        self._training_places = tuple(p for p in self._places if p.scenario not in unseen)
+        self._split = split(self._usable_seeds(), objective.held_out.share)
+        self._judged: list[Judged] = []
+        self._best: Judged | None = None
+
+    def choose(self) -> Choice:
+        reason, refusal = None, ""
+        try:
+            self._look()
+            self._judged = [self._judge(candidate) for candidate in self._trials.candidates]
+            self._best = simplest(self._feasible())
+            self._validate(self._best)
+        except _Refused as refused:
+            reason, refusal = refused.reason, str(refused)
+        return Choice(
+            self._objective,
+            self._split,
+            self._places,
+            self._training_places,
+            tuple(self._judged),
+            self._best,
+            reason,
+            refusal,
+        )
+
+    def _usable_seeds(self) -> list[int]:
+        """A run of the defaults that ended with a violation is nothing to compare with."""
+        return [
+            seed
+            for seed in self._trials.seeds()
+            if not any(
+                self._trials.run_ids[DEFAULTS, place, seed] in self._measures.violated
+                for place in self._places
+            )
+        ]
+
+    def _look(self) -> None:
+        """Whether there is anything to choose from, and enough to choose by."""
+        if not self._places:
+            raise _Refused(
+                Reason.NO_DEFAULTS,
+                "There is no run with the defaults, so nothing can be said to be better: run the "
+                "same scenarios and seeds without any flow. parameter.",
+            )
+        if len(self._trials.candidates) == 1:
+            raise _Refused(
+                Reason.NO_CANDIDATE,
+                "All runs have the defaults: there is nothing to choose from.",
+            )
+        least, split_ = self._objective.held_out.seeds_min, self._split
+        if min(len(split_.training), len(split_.held_out)) < least:
+            raise _Refused(
+                Reason.TOO_FEW_SEEDS,
+                f"There are too few seeds: {len(split_.training)} to choose with and "
+                f"{len(split_.held_out)} to judge by, and {least} of each are the least. Only "
+                "seeds with which the defaults ran in every scenario, without a violation, count.",
+            )
+        self._look_at_measures()
+
+    def _look_at_measures(self) -> None:
+        named = {*self._objective.held_out.scenarios, *self._objective.weights}
+        unknown = sorted(named - {place.scenario for place in self._places})
+        if unknown:
+            raise _Refused(
+                Reason.UNMEASURED,
+                f"The objective names {', '.join(unknown)}, and the defaults never ran there.",
+            )
+        if not self._training_places:
+            raise _Refused(
+                Reason.UNMEASURED,
+                "All scenarios are held out: there is nothing to choose with.",
+            )
+        for what in (*self._objective.objectives, *self._objective.constraints):
+            is_constraint = what in self._objective.constraints
+            places = self._places if is_constraint else self._training_places
+            if not any(self._is_measured(what, place) for place in places):
+                words = "constraint" if is_constraint else "objective"
+                raise _Refused(
+                    Reason.UNMEASURED,
+                    f"The {words} {what.metric} of population {what.population} is measured in no "
+                    "run, so nobody can say how good any limits are.",
+                )
+
+    def _is_measured(self, what: Measured, place: Place) -> bool:
+        seeds = (*self._split.training, *self._split.held_out)
+        return what.is_asked_in(place.scenario) and any(
+            self._measures.has(what, self._trials.run_ids[DEFAULTS, place, seed]) for seed in seeds
+        )
+
+    # --- judging ---------------------------------------------------------------------------------
+
+    def _judge(self, candidate: Candidate) -> Judged:
+        seeds = (*self._split.training, *self._split.held_out)
+        missing = self._trials.missing(candidate, seeds)
+        if missing:
+            problem = (
+                f"{missing} of the defaults' {len(seeds) * len(self._places)} runs are missing"
+            )
+            return Judged(candidate, missing, None, None, {}, {}, problem)
+        training = self._figures(candidate, self._training_places, self._split.training)
+        held_out = self._figures(candidate, self._places, self._split.held_out)
+        return Judged(
+            candidate,
+            0,
+            training,
+            held_out,
+            self._by_seed(candidate, self._places, self._split.held_out),
+            self._by_seed(candidate, self._training_places, self._split.training),
+            self._problem(candidate, training),
+        )
+
+    def _figures(
+        self, candidate: Candidate, places: Sequence[Place], seeds: Sequence[int]
+    ) -> Figures:
+        scenarios = sorted({place.scenario for place in places})
+        by_scenario = {}
+        for scenario in scenarios:
+            of_scenario = [place for place in places if place.scenario == scenario]
+            found = _interval(self._by_seed(candidate, of_scenario, seeds))
+            if found is not None:
+                by_scenario[scenario] = found
+        return Figures(
+            _interval(self._by_seed(candidate, places, seeds)),
+            by_scenario,
+            self._scores.breaches(candidate, places, seeds),
+            self._scores.worst(candidate, places, seeds),
+        )
+
+    def _by_seed(
+        self, candidate: Candidate, places: Sequence[Place], seeds: Sequence[int]
+    ) -> dict[int, float]:
+        scored = {seed: self._scores.seed(candidate, places, seed) for seed in seeds}
+        return {seed: score for seed, score in scored.items() if score is not None}
+
+    def _problem(self, candidate: Candidate, figures: Figures) -> str:
+        """What speaks against it."""
+        absent = [key for key, value in candidate.limits if value == ABSENT]
+        if absent:
+            return f"it takes out {', '.join(absent)}, which a file of limits cannot say"
+        if figures.breaches:
+            return "; ".join(map(str, figures.breaches))
+        if figures.score is None:
+            return "it cannot be compared with the defaults"
+        worst = [
+            f"{ratio_words(found.mean)} in {scenario}"
+            for scenario, found in figures.by_scenario.items()
+            if found.mean < math.log(1 - self._objective.tolerance)
+        ]
+        return "; ".join(worst)
+
+    def _feasible(self) -> list[Judged]:
+        others = [one for one in self._judged if one.candidate != DEFAULTS]
+        feasible = [one for one in others if not one.problem]
+        if feasible:
+            return feasible
+        reasons = "; ".join(
+            f"{one.candidate.name}: {one.problem}" for one in others[:_NAMED_MAX]
+        ) + (f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else "")
+        raise _Refused(
+            Reason.NONE_FEASIBLE,
+            f"None of {count(len(others), 'candidate')} keeps all constraints ({reasons}).",
+        )
+
+    def _validate(self, best: Judged) -> None:
+        figures = best.held_out
+        assert figures is not None
+        problem = self._problem(best.candidate, figures)
+        if figures.score is None or problem:
+            raise _Refused(
+                Reason.FAILED_HELD_OUT,
+                f"The best on the seeds to choose with, {best.candidate.name}, fails on the seeds "
+                f"that were held out: {problem or 'it cannot be compared with the defaults'}.",
+            )
+        score = figures.score
+        least = math.log1p(self._objective.least_improvement)
+        if score.low > least:
+            return
+        found = f"{best.candidate.name}: {percent(score.mean)}, 95 % interval "
+        found += f"{percent(score.low)} to {percent(score.high)}, "
+        found += f"on {score.count} held-out seeds"
+        if score.high <= 0:
+            words = "No limits that were tried are better than the defaults"
+        elif not math.isfinite(score.high):
+            words = "Nobody can tell how far the defaults are from the best found"
+        else:
+            words = f"The defaults are within {percent(score.high).lstrip('+')} of the best found"
+        if self._objective.least_improvement and score.high > 0:
+            found += f"; {percent(least)} is the least that is worth a change"
+        more = " With more seeds it may be surely better." if score.mean > least else ""
+        raise _Refused(Reason.NOT_BETTER, f"{words} ({found}).{more}")
+
+
+_NAMED_MAX: Final = 3
+"""Candidates that a sentence names."""
+
+
+def simplest(feasible: Sequence[Judged]) -> Judged:
+    """Of those within noise of the best one on training seeds the one with the fewest changes.
+
+    Within noise: the mean of the differences, seed by seed, is not more than its standard error.
+    Among as simple ones the best, then the first by name.
+    """
+
+    def score(one: Judged) -> float:
+        assert one.training is not None
+        assert one.training.score is not None
+        return one.training.score.mean
+
+    best = min(feasible, key=lambda one: (-score(one), len(one.candidate.limits), one.candidate))
+    near = [one for one in feasible if one is best or _is_within_noise(best, one)]
+    return min(near, key=lambda one: (len(one.candidate.limits), -score(one), one.candidate))
+
+
+def _is_within_noise(best: Judged, other: Judged) -> bool:
+    differences = difference(best.training_seeds, other.training_seeds)
+    return differences is not None and differences.mean <= differences.standard_error
+
+
+def difference(one: dict[int, float], other: dict[int, float]) -> Interval | None:
+    """How much better `one` is, seed by seed."""
+    return _interval({seed: one[seed] - other[seed] for seed in one if seed in other})
+
+
+def _interval(by_seed: dict[int, float]) -> Interval | None:
+    values = list(by_seed.values())
+    return interval(values) if all(map(math.isfinite, values)) else None
+
+
+def percent(log_ratio: float) -> str:
+    """`+2.3 %`, of the logarithm of a ratio."""
+    return f"{100 * math.expm1(log_ratio):+.1f}\N{NO-BREAK SPACE}%"
+
+
+def ratio_words(log_ratio: float) -> str:
+    """`2.3 % better`, of the logarithm of a ratio."""
+    change = 100 * math.expm1(log_ratio)
+    if abs(change) < 0.05:
+        return "as good"
+    return f"{abs(change):.1f}\N{NO-BREAK SPACE}% {'better' if change > 0 else 'worse'}"

@@ -1,0 +1,97 @@
+"""Job: runs and an objective in, limits out; everything that `flowguard tune` does but speak."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import Progress
+
+from spark_analysis.analysis import AllDamaged, Tell, with_whole_runs
+from spark_analysis.examination import LeftOut, Run, examine, find_runs
+from spark_analysis.job import JobFailed, reasons
+from spark_analysis.session import SessionFailed, spark_session
+from spark_analysis.tables import left_out_table, write_tables
+from spark_analysis.tuner import page
+from spark_analysis.tuner.choosing import choose
+from spark_analysis.tuner.limits_file import conclusion, write_limits
+from spark_analysis.tuner.measuring import Measures, measure
+from spark_analysis.tuner.objective import Objective
+from spark_analysis.tuner.page import Tuning
+from spark_analysis.tuner.scoring import Scores
+from spark_analysis.tuner.tables import choice_tables
+from spark_analysis.tuner.trials import Trials, sort_out
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was written."""
+
+    tuning: Tuning
+    limits: Path | None
+    """None: nothing is recommended."""
+    page: Path
+
+    def lines(self) -> list[str]:
+        """For the terminal; what was found comes first."""
+        lines = [conclusion(self.tuning.choice)]
+        if self.limits is not None:
+            lines.append(f"limits: {self.limits}")
+        return [*reasons(self.tuning.left_out), *lines, f"page: {self.page}"]
+
+
+def run_tuning(
+    paths: Sequence[Path],
+    objective: Objective,
+    out: Path,
+    master: str,
+    *,
+    policy: str,
+    memory_gib: int | None,
+    partitions: int,
+    progress: Progress,
+) -> Result:
+    """Raises JobFailed, JavaMissing."""
+    directories = find_runs(paths)
+    task = progress.add_task("examining runs", total=len(directories))
+    runs, left_out = examine(directories, lambda: progress.advance(task))
+    if not runs:
+        words = "\n".join(reasons(left_out)) or "there are no Parquet files"
+        raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
+    progress.update(task, description="starting Spark", total=None)
+    try:
+        with spark_session(
+            master, memory_gib=memory_gib, partitions=partitions, log=out / "spark.log"
+        ) as spark:
+            tell: Tell = lambda step: progress.update(task, description=step)  # noqa: E731
+
+            def ask(whole: Sequence[Run], out_: Sequence[LeftOut]) -> Tuning:
+                trials = sort_out(whole, policy)
+                used = set(trials.run_ids.values())
+                asked = [run for run in whole if run.run_id in used]
+                measures = (
+                    measure(spark, asked, objective, tell) if asked else Measures({}, frozenset())
+                )
+                return tune(objective, trials, measures, out_)
+
+            tuning = with_whole_runs(spark, runs, left_out, ask, tell)
+    except (AllDamaged, SessionFailed) as failure:
+        raise JobFailed(str(failure)) from failure
+    return write(tuning, out)
+
+
+def tune(
+    objective: Objective, trials: Trials, measures: Measures, left_out: Sequence[LeftOut]
+) -> Tuning:
+    """Choose, of what is known of runs."""
+    in_order = tuple(sorted(left_out, key=lambda one: (one.path, one.reason)))
+    return Tuning(choose(objective, trials, measures), trials, measures, in_order)
+
+
+def write(tuning: Tuning, out: Path) -> Result:
+    """Tables, page and, if something is recommended, limits."""
+    choice, trials = tuning.choice, tuning.trials
+    scores = Scores(choice.objective, trials, tuning.measures)
+    tables = choice_tables(choice, trials, scores)
+    write_tables({**tables, "left_out": left_out_table(tuning.left_out)}, out / "tables")
+    page.write_page(tuning, out / page.NAME)
+    return Result(tuning, write_limits(choice, trials, out), out / page.NAME)

@@ -1,0 +1,63 @@
+"""Measuring: what an objective needs to know of every run; only those questions are asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from spark_analysis import contracts
+from spark_analysis.analysis import Tell, in_order, read_inputs
+from spark_analysis.comparing import values
+from spark_analysis.examination import Run
+from spark_analysis.reading import read_table
+from spark_analysis.tuner.objective import ASKED, Measured, Objective
+
+Value = float | None
+"""None: what a missing value of the metric means, such as never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What is known of runs."""
+
+    values: dict[tuple[str, str, str], Value]
+    """By metric, population and run; a run in which the metric has no meaning is not there."""
+    violated: frozenset[str]
+    """Runs in which an invariant did not hold."""
+
+    def has(self, what: Measured, run_id: str) -> bool:
+        """Whether the run has that metric, be it as a missing value."""
+        return (what.metric, what.population, run_id) in self.values
+
+    def of(self, what: Measured, run_id: str) -> Value:
+        """Its value, where it `has` one."""
+        return self.values[what.metric, what.population, run_id]
+
+
+def measure(spark: SparkSession, runs: Sequence[Run], objective: Objective, tell: Tell) -> Measures:
+    """Ask Spark; what comes back has a row per run and metric."""
+    inputs = read_inputs(spark, runs)
+    wanted = {(what.metric, what.population) for what in objective.measured}
+    found: dict[tuple[str, str, str], Value] = {}
+    for question in ASKED:
+        columns = {
+            (metric.removeprefix(f"{question.name}."), population)
+            for metric, population in wanted
+            if metric.startswith(f"{question.name}.")
+        }
+        if not columns:
+            continue
+        tell(question.title)
+        rows = values(question.answer(inputs), question)
+        is_wanted = F.lit(False)
+        for column, population in sorted(columns):
+            is_wanted |= (F.col("metric") == column) & (F.col("population") == population)
+        for row in in_order(rows.where(is_wanted), "run_id", "metric", "population").to_pylist():
+            name = f"{question.name}.{row['metric']}"
+            found[name, row["population"], row["run_id"]] = row["value"]
+    tell("looking for violations")
+    violations = read_table(spark, runs, contracts.VIOLATIONS).select("run_id").distinct()
+    violated = set(in_order(violations, "run_id")["run_id"].to_pylist())
+    violated |= {run.run_id for run in runs if run.end["ended_by"] == "violation"}
+    return Measures(found, frozenset(violated))

@@ -1,0 +1,197 @@
+"""Objective: what limits are chosen for, and what must hold whatever they are; a TOML file."""
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from spark_analysis.analysis import QUESTIONS
+from spark_analysis.grains import ALL
+from spark_analysis.questions import survival
+from spark_analysis.questions.question import Better, Metric, Question, Unit
+
+ASKED: Final[tuple[Question, ...]] = (*QUESTIONS, survival.QUESTION)
+"""What an objective may speak of: those of the report, and deaths."""
+METRICS: Final[dict[str, Metric]] = {
+    f"{question.name}.{metric.column}": metric for question in ASKED for metric in question.metrics
+}
+"""By name, `question.column`."""
+RESOLUTIONS: Final = {
+    Unit.COUNT: 1.0,
+    Unit.SECONDS: 0.001,
+    Unit.PER_SECOND: 0.01,
+    Unit.PER_MINUTE: 0.1,
+    Unit.SHARE: 0.001,
+    Unit.RATIO: 0.01,
+    Unit.BYTES: 1024.0,
+    Unit.INDEX: 0.001,
+}
+"""By unit: a smaller value counts as this one, so that a ratio to nothing means something."""
+_ROOM: Final = Path(__file__).parent / "objectives"
+
+
+class ObjectiveFailed(Exception):
+    """The file cannot be used; one line that names file and key."""
+
+
+class _Plan(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class Measured(_Plan):
+    """A metric of a population, in some scenarios or in all that have it."""
+
+    metric: str
+    """`question.column` of docs/analysis.md, or `survival.deaths_count`."""
+    population: str = ALL
+    """Whose; `all`: of everybody together."""
+    scenarios: tuple[str, ...] = ()
+    """Only there; empty: wherever runs have it."""
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in METRICS:
+            near = get_close_matches(name, METRICS, n=2, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(f"there is no metric {name}{hint}")
+        return name
+
+    @property
+    def what(self) -> Metric:
+        """What it means."""
+        return METRICS[self.metric]
+
+    @property
+    def words(self) -> str:
+        """For sentences."""
+        of = "" if self.population == ALL else f" ({self.population})"
+        return f"{self.what.words}{of}"
+
+    def is_asked_in(self, scenario: str) -> bool:
+        """Whether it counts there, if runs have it."""
+        return not self.scenarios or scenario in self.scenarios
+
+
+class Term(Measured):
+    """One thing that should be as good as it can be."""
+
+    weight: float = Field(1.0, gt=0)
+    """Beside the other terms that a scenario has."""
+    resolution: float | None = Field(None, gt=0)
+    """A smaller value counts as this one; absent: as its unit has it."""
+
+    @field_validator("metric")
+    @classmethod
+    def _has_a_direction(cls, name: str) -> str:
+        if METRICS[name].better is Better.NEITHER:
+            raise ValueError(f"{name} is neither good nor bad: nothing to get better")
+        return name
+
+    @property
+    def least(self) -> float:
+        """Smaller values count as this one."""
+        return self.resolution or RESOLUTIONS[self.what.unit]
+
+
+class Constraint(Measured):
+    """What must hold in every single run; one of the bounds is given."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ValueError("either at_least or at_most")
+        return self
+
+    def holds(self, value: float) -> bool:
+        """Whether a run with this value keeps it."""
+        if self.at_least is not None:
+            return value >= self.at_least
+        assert self.at_most is not None
+        return value <= self.at_most
+
+
+class HeldOut(_Plan):
+    """What the choice does not see, and is judged by."""
+
+    share: float = Field(0.5, gt=0, lt=1)
+    """Of the seeds."""
+    scenarios: tuple[str, ...] = ()
+    """Scenarios that the choice does not see at all."""
+    seeds_min: int = Field(3, ge=2)
+    """Seeds for the choice, and seeds held out: with fewer nothing is recommended."""
+
+
+class Objective(_Plan):
+    """The whole file."""
+
+    title: str = Field(min_length=1)
+    """In a few words."""
+    objectives: tuple[Term, ...] = Field(min_length=1)
+    """What should be better than with the defaults, in ratios."""
+    constraints: tuple[Constraint, ...] = ()
+    """What must hold in every run; that no invariant is violated need not be said."""
+    weights: dict[str, float] = {}
+    """Of scenarios, by name; 1 where none is given."""
+    tolerance: float = Field(0.02, ge=0, lt=1)
+    """So much worse than the defaults a single scenario may be."""
+    least_improvement: float = Field(0.0, ge=0)
+    """What is not surely better by more than this is not worth a change."""
+    held_out: HeldOut = HeldOut()
+    tradeoff: Measured | None = None
+    """What the objective is drawn against; absent: the first constraint."""
+
+    @field_validator("weights")
+    @classmethod
+    def _positive(cls, weights: dict[str, float]) -> dict[str, float]:
+        for scenario, weight in weights.items():
+            if weight <= 0:
+                raise ValueError(f"the weight of {scenario} is not more than 0")
+        return weights
+
+    @property
+    def against(self) -> Measured:
+        """What the objective is drawn against."""
+        if self.tradeoff is not None:
+            return self.tradeoff
+        return self.constraints[0] if self.constraints else Measured(metric="memory.headroom_ratio")
+
+    @property
+    def measured(self) -> tuple[Measured, ...]:
+        """Everything that has to be known of runs."""
+        return (*self.objectives, *self.constraints, self.against)
+
+
+def names() -> list[str]:
+    """The objectives that are here already."""
+    return sorted(path.stem for path in _ROOM.glob("*.toml"))
+
+
+def load_objective(name: str) -> Objective:
+    """A file, or one of `names()`. Raises ObjectiveFailed."""
+    path = _ROOM / f"{name}.toml" if name in names() else Path(name)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = ", ".join(names())
+        raise ObjectiveFailed(f"There is no objective {name}: neither a file nor {known}") from None
+    except OSError as error:
+        raise ObjectiveFailed(f"cannot read {name}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ObjectiveFailed(f"{name} is not valid TOML: {error}") from error
+    try:
+        return Objective.model_validate(values)
+    except ValidationError as error:
+        first, *others = error.errors()
+        key = ".".join(map(str, first["loc"]))
+        words = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+        more = f" (and {len(others)} more)" if others else ""
+        said = words.removeprefix("Value error, ")
+        raise ObjectiveFailed(f"{name}: {key or 'file'}: {said}{more}") from error

@@ -1,0 +1,180 @@
+"""Trials: which run tried which limits, where, with which seed."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from spark_analysis.examination import Run
+
+PREFIX: Final = "flow."
+"""Parameters with this prefix are limits; all others are part of the load."""
+ABSENT: Final = ""
+"""A limit that is taken out of its section."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Candidate:
+    """Limits that differ from the defaults, by key of section `flow`, sorted."""
+
+    limits: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if not self.limits:
+            return "defaults"
+        return ", ".join(f"{key} = {value or 'absent'}" for key, value in self.limits)
+
+    def without(self, key: str) -> "Candidate":
+        """With that limit at its default."""
+        return Candidate(tuple(pair for pair in self.limits if pair[0] != key))
+
+
+DEFAULTS: Final = Candidate()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A scenario, and what of its load differs from its file: `clients=300, load=0.9`."""
+
+    scenario: str
+    load: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.scenario} ({self.load})" if self.load else self.scenario
+
+
+Key = tuple[Candidate, Place, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """One run per candidate, place and seed."""
+
+    run_ids: dict[Key, str]
+    commands: dict[str, str]
+    """By run: what runs it again."""
+    default_limits: dict[str, str]
+    """What the defaults are, by key; empty where they are not there, a key where all agree."""
+    repeated: tuple[str, ...] = ()
+    """Runs that say the same again, and are in nothing."""
+    others: tuple[str, ...] = ()
+    """Runs of other policies, without a seed, or stopped before their end."""
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The defaults first."""
+        found = {candidate for candidate, _, _ in self.run_ids}
+        return sorted(found, key=lambda one: (len(one.limits), one))
+
+    @property
+    def places(self) -> list[Place]:
+        """Those in which the defaults ran: elsewhere nothing can be compared."""
+        return sorted({place for candidate, place, _ in self.run_ids if candidate == DEFAULTS})
+
+    def seeds(self) -> list[int]:
+        """Those with which the defaults ran everywhere."""
+        places = self.places
+        seeds = {seed for candidate, _, seed in self.run_ids if candidate == DEFAULTS}
+        return sorted(
+            seed
+            for seed in seeds
+            if all((DEFAULTS, place, seed) in self.run_ids for place in places)
+        )
+
+    def missing(self, candidate: Candidate, seeds: Iterable[int]) -> int:
+        """How many of the defaults' runs it has not got."""
+        keys = ((candidate, place, seed) for place in self.places for seed in seeds)
+        return sum(key not in self.run_ids for key in keys)
+
+
+def sort_out(runs: Sequence[Run], policy: str) -> Trials:
+    """Runs of `policy` as trials, the same in whatever order they come.
+
+    A limit that is set to what it is anyway is no change. Of two runs that tried the same the one
+    whose name comes first counts.
+    """
+    known: list[Run] = []
+    others: list[Run] = []
+    for run in sorted(runs, key=lambda run: run.run_id):
+        is_usable = run.run["policy"] == policy and run.run["seed"] is not None
+        is_whole = run.end["ended_by"] != "stopped"
+        (known if is_usable and is_whole else others).append(run)
+    defaults = _default_limits(known)
+    found: dict[Key, Run] = {}
+    repeated = []
+    for run in known:
+        key = (_candidate(run, defaults), _place(run), run.run["seed"])
+        if found.setdefault(key, run) is not run:
+            repeated.append(run.run_id)
+    return Trials(
+        run_ids={key: run.run_id for key, run in found.items()},
+        commands={run.run_id: run.run["command"] for run in found.values()},
+        default_limits=defaults,
+        repeated=tuple(repeated),
+        others=tuple(run.run_id for run in others),
+    )
+
+
+def plain(value: str) -> str:
+    """One text for one value: 0.050 is 0.05, 50.0 is 50, None is absent."""
+    if value in ("None", ABSENT):
+        return ABSENT
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    if not math.isfinite(number):
+        return value
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def _default_limits(runs: Sequence[Run]) -> dict[str, str]:
+    """Limits of runs in which none was changed; those that depend on the scenario are left out."""
+    limits = [
+        {key: plain(value) for key, value in run.run["limits"].items()}
+        for run in runs
+        if not any(key.startswith(PREFIX) for key in run.run["parameters"])
+    ]
+    if not limits:
+        return {}
+    return {
+        key: value
+        for key, value in sorted(limits[0].items())
+        if all(other.get(key) == value for other in limits)
+    }
+
+
+def _candidate(run: Run, defaults: Mapping[str, str]) -> Candidate:
+    changed = {
+        key.removeprefix(PREFIX): plain(value)
+        for key, value in run.run["parameters"].items()
+        if key.startswith(PREFIX)
+    }
+    pairs = sorted(changed.items())
+    return Candidate(tuple((key, value) for key, value in pairs if defaults.get(key) != value))
+
+
+def _place(run: Run) -> Place:
+    pairs = sorted(run.run["parameters"].items())
+    load = ", ".join(f"{key}={value}" for key, value in pairs if not key.startswith(PREFIX))
+    return Place(run.run["scenario"], load)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Seeds to choose with, and seeds that the choice is judged by; both sorted."""
+
+    training: tuple[int, ...] = field(default=())
+    held_out: tuple[int, ...] = field(default=())
+
+
+def split(seeds: Iterable[int], share: float) -> Split:
+    """`share` of the seeds is held out, rounded up; which ones depends on nothing but the seeds."""
+    order = sorted(set(seeds), key=lambda seed: (blake2b(str(seed).encode()).digest(), seed))
+    count = math.ceil(round(len(order) * share, 9))
+    return Split(tuple(sorted(order[count:])), tuple(sorted(order[:count])))
