@@ -11,6 +11,7 @@ from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, sa
 from spark_analysis.report.words import quantity
 from spark_analysis.tuner.choosing import Choice, Judged, percent
 from spark_analysis.tuner.evidence import in_size
+from spark_analysis.tuner.objective import Measured
 from spark_analysis.tuner.trials import DEFAULTS
 
 _BLUE: Final = "#0072b2"
@@ -130,7 +131,36 @@ def trade_off(choice: Choice) -> Drawing:
     ]
     against = choice.objective.against
     drawn = [layer for layer in layers if layer.marker is not None or len(layer.xs) > 1]
-    return _drawing(drawn, _layout(f"{against.words}, worst run", against.what.unit))
+    layout = _layout(f"{against.words}, worst run", against.what.unit)
+    layout["shapes"] = [_bound_line(bound * _scale(against)) for bound in bounds(choice)]
+    return _drawing(drawn, layout)
+
+
+def bounds(choice: Choice) -> list[float]:
+    """Of the constraints of what the objective is drawn against."""
+    against = choice.objective.against
+    found = [one for one in choice.objective.constraints if one.metric == against.metric]
+    same = [one for one in found if one.population == against.population]
+    given = [one.at_most if one.at_least is None else one.at_least for one in same]
+    return sorted({bound for bound in given if bound is not None})
+
+
+def _bound_line(x: float) -> Figure:
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": short(x),
+        "x1": short(x),
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": _ORANGE, "dash": "dot", "width": 1.5},
+        "layer": "below",
+    }
+
+
+def _scale(what: Measured) -> float:
+    return 100.0 if what.what.unit is Unit.SHARE else 1.0
 
 
 def _of_places(
@@ -141,11 +171,10 @@ def _of_places(
     marker: dict[str, Any] | None,
 ) -> _Layer:
     against = choice.objective.against
-    scale = 100.0 if against.what.unit is Unit.SHARE else 1.0
     return _Layer(
         words,
         colour,
-        [short(scale * place.worst) for place in found],
+        [short(_scale(against) * place.worst) for place in found],
         [place.score for place in found],
         [
             f"{_text(place.judged, place.score)}<br>{safe(against.words)}: "

@@ -24,6 +24,8 @@ from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials
 NAME: Final = "tuning.html"
 _LISTED_MAX: Final = 200
 """Rows of a list; the tables beside the page have all of them."""
+_OPEN_MAX: Final = 10
+"""A longer list is opened by whoever wants it, and for printing."""
 _HOW: Final = (
     "Every candidate is compared with the defaults run by run: same load, same seed. Its score is "
     "the weighted geometric mean of the ratios, because ratios have no unit and a mean of them "
@@ -154,6 +156,8 @@ def _trade_off(tuning: Tuning, figures: Figures) -> Html:
     drawing = charts.trade_off(choice)
     hidden = len(choice.judged) - len(found)
     caption = f"{choice.objective.title}, against {against.words}; held-out seeds"
+    if charts.bounds(choice):
+        caption += "; dotted: its bound"
     if hidden:
         caption += f"; {count(hidden, 'candidate')} without a value not shown"
     chart = figures.add(drawing.figure, caption, legend(drawing.legend))
@@ -248,6 +252,10 @@ def _candidates(tuning: Tuning) -> Html:
     )
     head = ("limits", "beside the defaults", f"{against.words}, worst run", "speaks against it")
     found = table(head, rows[:_LISTED_MAX]) if rows else None
+    if found is not None and len(rows) > _OPEN_MAX:
+        words = element("summary", f"Table of all {count(len(rows) - 1, 'candidate')}")
+        first = table(head, rows[:_OPEN_MAX])
+        found = element("div", first, element("details", words, found))
     return listing("What was tried?", about, found, "candidates", "Nothing can be compared.")
 
 

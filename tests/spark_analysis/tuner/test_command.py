@@ -1,0 +1,138 @@
+"""`flowguard tune`, from its arguments to its exit code."""
+
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import typer
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from flowguard.cli import app
+from flowguard.config import FlowSettings
+from spark_analysis import java
+from spark_analysis.tuner.command import EXIT_REFUSED, tune
+from spark_analysis.tuner.objective import names
+from tests.spark_analysis.recorded import record
+
+SEEDS = range(1, 7)
+OBJECTIVE = """
+title = "few attempts"
+[[objectives]]
+metric = "retries.attempts_per_client"
+[[constraints]]
+metric = "time_to_connect.connected_ratio"
+at_least = 1.0
+"""
+CROWD = ("flash_crowd", "--clients", "300", "--set", "connects_per_s=10")
+
+
+def run(*arguments: str | Path) -> Result:
+    alone = typer.Typer()
+    alone.command()(tune)
+    return CliRunner().invoke(alone, [str(argument) for argument in arguments])
+
+
+def simulate(folder: Path, *changes: str) -> None:
+    words = ["simulate", *CROWD, "--out", str(folder), "--json"]
+    words += [word for change in changes for word in ("--set", change)]
+    words += [word for seed in SEEDS for word in ("--seed", str(seed))]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real runs: the defaults, a patience near to that of the clients, and half of it."""
+    folder = tmp_path_factory.mktemp("runs")
+    simulate(folder)
+    simulate(folder, "flow.connect_patience_s=9.5")
+    simulate(folder, "flow.connect_patience_s=4.0")
+    return folder
+
+
+def test_flowguard_finds_it_as_one_of_its_commands() -> None:
+    (found,) = entry_points(group="flowguard.commands", name="tune")
+    assert found.load() is tune
+
+
+@pytest.mark.parametrize("name", names())
+def test_its_help_names_the_objectives_that_are_there(name: str) -> None:
+    assert name in run("--help").output
+
+
+@pytest.mark.spark
+def test_runs_of_the_simulator_become_limits_that_the_broker_takes(
+    spark: SparkSession, runs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text(OBJECTIVE)
+    result = run(runs, "--objective", tmp_path / "mine.toml", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "Take connect_patience_s = 9.5" in result.output
+    found = tomllib.loads((tmp_path / "limits.toml").read_text())
+    assert FlowSettings.model_validate(found["flow"]).connect_patience_s == 9.5
+    evidence = found["evidence"]["connect_patience_s"]
+    assert evidence["default"] == 8
+    assert 0.01 < evidence["improvement_low"] < evidence["improvement"]
+    assert "9.5" in (tmp_path / "tuning.html").read_text()
+
+
+@pytest.mark.spark
+def test_a_refusal_is_a_sentence_and_an_exit_code_of_its_own(
+    spark: SparkSession, runs: Path, tmp_path: Path
+) -> None:
+    worse = sorted(path for path in runs.iterdir() if "9.5" not in limits_of(path))
+    (tmp_path / "limits.toml").write_text("old = true")
+    result = run(*worse, "--objective", "connect", "--out", tmp_path)
+    assert result.exit_code == EXIT_REFUSED, result.output
+    assert "None of 1 candidate keeps all constraints" in result.output
+    assert "worse in flash_crowd" in result.output
+    assert not (tmp_path / "limits.toml").exists()
+    assert "worse in flash_crowd" in (tmp_path / "tuning.html").read_text()
+
+
+@pytest.mark.spark
+def test_another_policy_has_no_defaults_here(
+    spark: SparkSession, runs: Path, tmp_path: Path
+) -> None:
+    result = run(runs, "--objective", "connect", "--policy", "vegas", "--out", tmp_path)
+    assert result.exit_code == EXIT_REFUSED, result.output
+    assert "There is no run with the defaults" in result.output
+
+
+def limits_of(path: Path) -> str:
+    (row,) = pq.read_table(path / "run-00000.parquet")["parameters"].to_pylist()
+    return str(dict(row))
+
+
+def test_what_is_wrong_with_an_argument_is_one_line(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('title = "t"\nobjective = 1')
+    for arguments, said in (
+        ((tmp_path / "nowhere", "--objective", "connect"), "There is no directory"),
+        ((tmp_path, "--objective", "nothing"), "There is no objective nothing"),
+        ((tmp_path, "--objective", wrong), "wrong.toml: objectives: Field required"),
+    ):
+        result = run(*arguments, "--out", tmp_path / "out")
+        assert result.exit_code == 2
+        assert said in result.output.replace("\n", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_run_that_can_be_read_it_fails_and_says_why(tmp_path: Path) -> None:
+    record(tmp_path / "unfinished", "u", is_finished=False)
+    result = run(tmp_path, "--objective", "connect", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "it has no end record" in result.output
+
+
+def test_without_java_it_says_what_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_java = java.find_java
+    monkeypatch.setattr(java, "find_java", lambda: find_java({"PATH": ""}, tmp_path))
+    result = run(tmp_path, "--objective", "connect", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "Spark needs Java 17 or newer" in result.output

@@ -1,0 +1,85 @@
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from spark_analysis.tuner.objective import (
+    METRICS,
+    RESOLUTIONS,
+    Objective,
+    ObjectiveFailed,
+    load_objective,
+    names,
+)
+
+DOCS = Path(__file__).parents[3] / "docs" / "tuning.md"
+GOOD = """
+title = "t"
+[[objectives]]
+metric = "goodput.in_time_per_s"
+"""
+
+
+@pytest.mark.parametrize("name", names())
+def test_those_that_are_here_go_by_their_name(name: str) -> None:
+    wanted = load_objective(name)
+    assert {one.metric for one in wanted.measured} <= set(METRICS)
+    assert "survival.deaths_count" in {one.metric for one in wanted.constraints}
+    assert "memory.headroom_ratio" in {one.metric for one in wanted.constraints}
+
+
+def test_the_one_in_the_documentation_can_be_used() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    wanted = Objective.model_validate(tomllib.loads(text))
+    assert wanted.against.metric == "latency.acknowledgement_p99_s"
+
+
+def test_what_it_is_drawn_against_is_the_first_constraint_or_else_memory() -> None:
+    bare = Objective.model_validate(tomllib.loads(GOOD))
+    assert bare.against.metric == "memory.headroom_ratio"
+    bound = '[[constraints]]\nmetric = "loss.lost_count"\nat_most = 0\n'
+    assert Objective.model_validate(tomllib.loads(GOOD + bound)).against.metric == "loss.lost_count"
+
+
+def test_every_unit_says_what_is_next_to_nothing() -> None:
+    assert {metric.unit for metric in METRICS.values()} <= set(RESOLUTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (GOOD + "weight = 0", "objectives.0.weight: Input should be greater than 0"),
+        (GOOD + "wieght = 1", "objectives.0.wieght: unknown key"),
+        ("tolerence = 1\n" + GOOD, "tolerence: unknown key"),
+        ('title = "t"\nobjectives = []', "objectives: Tuple should have at least 1 item"),
+        ('title = "t"', "objectives: Field required"),
+        (
+            GOOD.replace("in_time_per_s", "in_time_per"),
+            "there is no metric goodput.in_time_per; did you mean goodput.in_time_per_s",
+        ),
+        (GOOD.replace("goodput.in_time_per_s", "admission.accepted_count"), "neither good nor bad"),
+        (
+            GOOD + '[[constraints]]\nmetric = "loss.lost_count"',
+            "constraints.0: either at_least or at_most",
+        ),
+        (GOOD + "[weights]\ncrowd = 0.0", "weights: the weight of crowd is not more than 0"),
+        (GOOD + "[held_out]\nshare = 1.0", "held_out.share: Input should be less than 1"),
+        ("title = ", "is not valid TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(ObjectiveFailed) as failure:
+        load_objective(str(path))
+    assert said in str(failure.value)
+    assert "mine.toml" in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_name_that_nobody_has_is_told_those_that_are_there() -> None:
+    with pytest.raises(ObjectiveFailed, match="neither a file nor connect, goodput"):
+        load_objective("throughput")
