@@ -141,8 +141,7 @@ def bounds(choice: Choice) -> list[float]:
     against = choice.objective.against
     found = [one for one in choice.objective.constraints if one.metric == against.metric]
     same = [one for one in found if one.population == against.population]
-    given = [one.at_most if one.at_least is None else one.at_least for one in same]
-    return sorted({bound for bound in given if bound is not None})
+    return sorted({one.bound for one in same if one.bound is not None})
 
 
 def _bound_line(x: float) -> Figure:

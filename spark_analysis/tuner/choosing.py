@@ -274,8 +274,14 @@ class _Choosing:
         ) + (f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else "")
         raise _Refused(
             Reason.NONE_FEASIBLE,
-            f"None of {count(len(others), 'candidate')} keeps all constraints ({reasons}).",
+            f"None of {count(len(others), 'candidate')} keeps all constraints ({reasons})."
+            f"{self._defaults_words()}",
         )
+
+    def _defaults_words(self) -> str:
+        (training,) = (one.training for one in self._judged if one.candidate == DEFAULTS)
+        broken = () if training is None else training.breaches
+        return f" Nor do the defaults: {'; '.join(map(str, broken))}." if broken else ""
 
     def _validate(self, best: Judged) -> None:
         figures = best.held_out

@@ -103,19 +103,38 @@ class Constraint(Measured):
 
     at_least: float | None = None
     at_most: float | None = None
+    at_least_of_defaults: float | None = Field(None, gt=0)
+    """Times what the defaults have with the same load and seed."""
+    at_most_of_defaults: float | None = Field(None, gt=0)
+    """The same."""
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Self:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("either at_least or at_most")
+        names = ("at_least", "at_most", "at_least_of_defaults", "at_most_of_defaults")
+        if sum(getattr(self, name) is not None for name in names) != 1:
+            raise ValueError(f"one of {', '.join(names)}")
         return self
 
-    def holds(self, value: float) -> bool:
-        """Whether a run with this value keeps it."""
+    @property
+    def bound(self) -> float | None:
+        """The same for all runs; None: it is one of the defaults'."""
+        return self.at_most if self.at_least is None else self.at_least
+
+    def holds(self, value: float, default: float | None) -> bool:
+        """Whether a run with this value keeps it, beside that of the defaults.
+
+        What the defaults never reach bounds nothing.
+        """
         if self.at_least is not None:
             return value >= self.at_least
-        assert self.at_most is not None
-        return value <= self.at_most
+        if self.at_most is not None:
+            return value <= self.at_most
+        if default is None:
+            return True
+        if self.at_least_of_defaults is not None:
+            return value >= self.at_least_of_defaults * default
+        assert self.at_most_of_defaults is not None
+        return value <= self.at_most_of_defaults * default
 
 
 class HeldOut(_Plan):

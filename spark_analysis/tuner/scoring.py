@@ -90,17 +90,15 @@ class Scores:
     ) -> tuple[Breach, ...]:
         """What did not hold in these runs; invariants come first."""
         pairs = [(place, seed) for seed in seeds for place in places]
-        runs = [
-            (place.scenario, self._trials.run_ids[candidate, place, seed]) for place, seed in pairs
-        ]
-        violated = sum(run_id in self._measures.violated for _, run_id in runs)
+        runs = [self._trials.run_ids[candidate, place, seed] for place, seed in pairs]
+        violated = sum(run_id in self._measures.violated for run_id in runs)
         found = [Breach("an invariant is violated", violated, len(runs))] if violated else []
         for constraint in self._objective.constraints:
-            asked = [run_id for scenario, run_id in runs if constraint.is_asked_in(scenario)]
-            known = [run_id for run_id in asked if self._measures.has(constraint, run_id)]
-            broken = sum(not self._holds(constraint, run_id) for run_id in known)
+            asked = [pair for pair in pairs if constraint.is_asked_in(pair[0].scenario)]
+            kept = [self._keeps(constraint, candidate, place, seed) for place, seed in asked]
+            broken = kept.count(False)
             if broken:
-                found.append(Breach(bound_words(constraint), broken, len(known)))
+                found.append(Breach(bound_words(constraint), broken, broken + kept.count(True)))
         return tuple(found + self._never(candidate, pairs))
 
     def _never(self, candidate: Candidate, runs: Sequence[tuple[Place, int]]) -> list[Breach]:
@@ -114,11 +112,21 @@ class Scores:
                 found.append(Breach(words, missing, len(scored) - scored.count(None)))
         return found
 
-    def _holds(self, constraint: Constraint, run_id: str) -> bool:
-        value = self._measures.of(constraint, run_id)
-        if value is None:
-            return constraint.what.never not in NEVER
-        return constraint.holds(value)
+    def _keeps(
+        self, constraint: Constraint, candidate: Candidate, place: Place, seed: int
+    ) -> bool | None:
+        """Whether its run keeps the constraint; None where that has no meaning."""
+        mine = self._trials.run_ids[candidate, place, seed]
+        theirs = self._trials.run_ids[DEFAULTS, place, seed]
+        if not self._measures.has(constraint, mine):
+            return None
+        value = self._measures.of(constraint, mine)
+        is_known = self._measures.has(constraint, theirs)
+        default = self._measures.of(constraint, theirs) if is_known else None
+        if value is not None:
+            return constraint.holds(value, default)
+        is_bad = constraint.what.never in NEVER
+        return not is_bad or (constraint.bound is None and default is None)
 
     def worst(
         self, candidate: Candidate, places: Sequence[Place], seeds: Iterable[int]
@@ -141,7 +149,12 @@ class Scores:
 
 def bound_words(constraint: Constraint) -> str:
     """What is broken, in words: `memory left < 10 %`."""
-    if constraint.at_least is not None:
-        return f"{constraint.words} < {quantity(constraint.at_least, constraint.what.unit)}"
-    assert constraint.at_most is not None
-    return f"{constraint.words} > {quantity(constraint.at_most, constraint.what.unit)}"
+    unit = constraint.what.unit
+    for sign, bound in (("<", constraint.at_least), (">", constraint.at_most)):
+        if bound is not None:
+            return f"{constraint.words} {sign} {quantity(bound, unit)}"
+    times, sign = constraint.at_least_of_defaults, "<"
+    if times is None:
+        times, sign = constraint.at_most_of_defaults, ">"
+    assert times is not None
+    return f"{constraint.words} {sign} {times:g} times the defaults'"

@@ -164,19 +164,30 @@ def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
     choice = chosen(tried)
     assert refused(choice) is Reason.NONE_FEASIBLE
     assert "window_max = 20: memory left < 10" in choice.refusal
+    assert "Nor do the defaults" not in choice.refusal
+    all_broken = [Tried(one.seed, one.value, one.limits, memory=0.01) for one in tried]
+    assert "Nor do the defaults: memory left < 10" in chosen(all_broken).refusal
 
 
-def test_within_noise_the_one_with_the_fewest_changes_is_taken() -> None:
-    choice = chosen(grid({BOTH: 1.2005, W50: 1.2, Q50: 1.0}))
+def test_within_noise_of_the_training_seeds_the_one_with_the_fewest_changes_is_taken() -> None:
+    sure = grid({BOTH: 1.201, W50: 1.2, Q50: 1.0})  # the same noise in both: no noise between them
+    choice = chosen(sure)
     assert choice.chosen is not None
-    assert choice.chosen.candidate == BOTH  # as noisy in the same seeds: surely better
-    tried = [
-        Tried(one.seed, (one.value or 0.0) * (1 + 0.02 * (-1) ** (one.seed // 2)), one.limits)
+    assert choice.chosen.candidate == BOTH
+    own = dict(zip(TRAINING, (1.02, 0.98, 1.02, 0.98), strict=True))
+    noisy = [
+        Tried(one.seed, (one.value or 0.0) * own.get(one.seed, 1.05), one.limits)
         if len(one.limits) == 2
         else one
-        for one in grid({BOTH: 1.2005, W50: 1.2, Q50: 1.0})
+        for one in sure
     ]
-    choice = chosen(tried)
+    choice = chosen(noisy)
+    means = {
+        one.candidate: one.training.score.mean
+        for one in choice.judged
+        if one.training is not None and one.training.score is not None
+    }
+    assert means[BOTH] > means[W50]
     assert choice.chosen is not None
     assert choice.chosen.candidate == W50
 

@@ -61,7 +61,7 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
         (GOOD.replace("goodput.in_time_per_s", "admission.accepted_count"), "neither good nor bad"),
         (
             GOOD + '[[constraints]]\nmetric = "loss.lost_count"',
-            "constraints.0: either at_least or at_most",
+            "constraints.0: one of at_least, at_most",
         ),
         (GOOD + "[weights]\ncrowd = 0.0", "weights: the weight of crowd is not more than 0"),
         (GOOD + "[held_out]\nshare = 1.0", "held_out.share: Input should be less than 1"),

@@ -139,6 +139,39 @@ def test_a_missing_value_keeps_a_bound_if_what_it_means_is_good(
     assert bool(broken(found, (1,))) is not is_kept
 
 
+@pytest.mark.parametrize(
+    ("default", "value", "is_kept"),
+    [
+        (2.0, 3.0, True),
+        (2.0, 3.1, False),
+        (2.0, None, False),
+        (None, 9.0, True),
+        (None, None, True),
+    ],
+)
+def test_a_bound_of_the_defaults_is_one_of_the_same_seed(
+    default: Value, value: Value, is_kept: bool
+) -> None:
+    wanted = objective(
+        objectives=[{"metric": T99}], constraints=[{"metric": T99, "at_most_of_defaults": 1.5}]
+    )
+    tried = [Tried(1, default), Tried(1, value, LIMITS), Tried(2, 100.0), Tried(2, 100.0, LIMITS)]
+    found = broken(scores(*tried, wanted=wanted, metric=T99))
+    words = "until 99 % were connected > 1.5 times the defaults' in 1 of 2 runs"
+    assert (words in found) is not is_kept
+
+
+def test_a_bound_from_below_is_one_of_the_defaults_as_well() -> None:
+    wanted = objective(constraints=[{"metric": GOODPUT, "at_least_of_defaults": 0.5}])
+    found = scores(
+        *(Tried(seed, 100.0) for seed in (1, 2)),
+        Tried(1, 50.0, LIMITS),
+        Tried(2, 49.0, LIMITS),
+        wanted=wanted,
+    )
+    assert broken(found) == ["in time < 0.5 times the defaults' in 1 of 2 runs"]
+
+
 def test_the_worst_run_is_what_the_objective_is_drawn_against() -> None:
     tried = [Tried(seed, 1.0, memory=memory) for seed, memory in ((1, 0.4), (2, 0.3))]
     assert scores(*tried).worst(DEFAULTS, [HERE], (1, 2)) == 0.3
