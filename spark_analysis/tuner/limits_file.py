@@ -97,10 +97,12 @@ def _evidence(choice: Choice, chosen: Judged, trials: Trials) -> Iterator[str]:
     assert chosen.held_out is not None
     assert chosen.held_out.score is not None
     score = chosen.held_out.score
-    digest = blake2b("\n".join(sorted(trials.run_ids.values())).encode(), digest_size=8)
+    named = "\n".join((*trials.versions, *sorted(trials.run_ids.values())))
+    digest = blake2b(named.encode(), digest_size=8)
     yield "[evidence]"
     yield _pair("objective", choice.objective.title)
-    yield from _comment("Of all runs that were compared; their names give the digest.")
+    yield _pair("flowguard_versions", trials.versions)
+    yield from _comment("Of all runs that were compared; versions and names give the digest.")
     yield _pair("dataset_runs_count", len(trials.run_ids))
     yield _pair("dataset_digest", digest.hexdigest())
     yield _pair("candidates_count", len(choice.judged) - 1)

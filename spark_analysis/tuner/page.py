@@ -19,7 +19,7 @@ from spark_analysis.tuner.limits_file import conclusion, effect_words
 from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Measured, Term
 from spark_analysis.tuner.scoring import Scores, bound_words
-from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials
+from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials, place_names
 
 NAME: Final = "tuning.html"
 _LISTED_MAX: Final = 200
@@ -109,6 +109,8 @@ def _trouble(tuning: Tuning) -> Html:
             for breach in part.breaches
         )
         notes += [f"The defaults themselves: {words}." for words in broken]
+    if len(trials.versions) > 1:
+        notes.append(f"Versions of flowguard are mixed: {', '.join(trials.versions)}.")
     if trials.repeated:
         notes.append(f"{count(len(trials.repeated), 'run')} tried what another had; not counted.")
     if trials.others:
@@ -187,9 +189,10 @@ def _effects(tuning: Tuning, figures: Figures) -> Html:
 def _loads(tuning: Tuning) -> Html:
     """Where the best found is better, in the metrics' own units."""
     rows: list[Sequence[Content]] = []
+    named = place_names(tuning.choice.places)
     if tuning.choice.best is not None:
         for term in tuning.choice.objective.objectives:
-            rows += [row for place in tuning.choice.places if (row := _load(tuning, term, place))]
+            rows += [row for place in named if (row := _load(tuning, term, place, named[place]))]
     about = (
         "Means over held-out seeds, with half of their 95 % interval; the last column compares "
         "seed by seed, so that it is surer than both; more is better."
@@ -199,7 +202,7 @@ def _loads(tuning: Tuning) -> Html:
     return listing("Where is it better?", about, found, "loads", "Nothing was found.")
 
 
-def _load(tuning: Tuning, term: Term, place: Place) -> Sequence[Content] | None:
+def _load(tuning: Tuning, term: Term, place: Place, name: str) -> Sequence[Content] | None:
     best = tuning.choice.best
     assert best is not None
     scores = Scores(tuning.choice.objective, tuning.trials, tuning.measures)
@@ -212,7 +215,7 @@ def _load(tuning: Tuning, term: Term, place: Place) -> Sequence[Content] | None:
     means = [_mean(tuning, term, candidate, place) for candidate in (DEFAULTS, best.candidate)]
     cells = [NONE if mean is None else _quantity(mean, term) for mean in means]
     score = interval(known) if all(map(math.isfinite, known)) else None
-    return (place.name, term.words, *cells, NONE if score is None else _margin(score))
+    return (name, term.words, *cells, NONE if score is None else _margin(score))
 
 
 def _mean(tuning: Tuning, what: Measured, candidate: Candidate, place: Place) -> Interval | None:

@@ -64,6 +64,8 @@ class Trials:
     """Runs that say the same again, and are in nothing."""
     others: tuple[str, ...] = ()
     """Runs of other policies, without a seed, or stopped before their end."""
+    versions: tuple[str, ...] = ()
+    """Of flowguard, that wrote them."""
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -117,6 +119,7 @@ def sort_out(runs: Sequence[Run], policy: str) -> Trials:
         default_limits=defaults,
         repeated=tuple(repeated),
         others=tuple(run.run_id for run in others),
+        versions=tuple(sorted({run.run["flowguard_version"] for run in found.values()})),
     )
 
 
@@ -163,6 +166,17 @@ def _place(run: Run) -> Place:
     pairs = sorted(run.run["parameters"].items())
     load = ", ".join(f"{key}={value}" for key, value in pairs if not key.startswith(PREFIX))
     return Place(run.run["scenario"], load)
+
+
+def place_names(places: Sequence[Place]) -> dict[Place, str]:
+    """For people: of the load only what not all places of the scenario have."""
+    pairs = {place: place.load.split(", ") for place in places}
+    names = {}
+    for place, own in pairs.items():
+        same = [set(pairs[other]) for other in places if other.scenario == place.scenario]
+        common = set.intersection(*same)
+        names[place] = Place(place.scenario, ", ".join(p for p in own if p not in common)).name
+    return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def test_what_a_reader_must_know_is_on_top() -> None:
             for one in grid(EFFECTS)
         ),
         Tried(1, 1.0, copy=1),
-        Tried(9, 1.0, {"window_max": "20"}),
+        Tried(9, 1.0, {"window_max": "20"}, version="0.2"),
         Tried(1, 1.0, policy="vegas"),
     ]
     text = page(tuned([one for one in tried if one.limits != {"window_max": "50"} or one.seed > 1]))
@@ -134,5 +134,6 @@ def test_what_a_reader_must_know_is_on_top() -> None:
     assert "1 candidate has not all runs that the defaults have" in trouble
     assert "1 seed is not used" in trouble
     assert "The defaults themselves: memory left &lt; 10\N{NO-BREAK SPACE}% in 4 of 4" in trouble
+    assert "Versions of flowguard are mixed: 0.1, 0.2." in trouble
     assert "1 run tried what another had" in trouble
     assert "1 run of another policy" in trouble

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_analysis.tuner.trials import DEFAULTS, Place, Trials, plain, sort_out, split
+from spark_analysis.tuner.trials import DEFAULTS, Place, Trials, place_names, plain, sort_out, split
 from tests.spark_analysis.tuner.tried import Tried, candidate
 
 
@@ -78,6 +78,15 @@ def test_only_seeds_with_which_the_defaults_ran_everywhere_count() -> None:
     assert trials.seeds() == [2, 3]
     assert trials.places == [Place("a"), Place("b")]
     assert trials.missing(candidate(window_max="50"), trials.seeds()) == 3
+
+
+def test_places_are_called_by_what_not_all_of_their_scenario_have() -> None:
+    places = [
+        Place("storm", "clients=9, load=1"),
+        Place("storm", "clients=9, load=2"),
+        Place("crowd", "clients=9"),
+    ]
+    assert list(place_names(places).values()) == ["storm (load=1)", "storm (load=2)", "crowd"]
 
 
 def test_a_default_that_depends_on_the_scenario_is_none() -> None:

@@ -32,6 +32,7 @@ class Tried:
     policy: str = "flowguard"
     ended_by: str = "duration"
     copy: int = 0
+    version: str = "0.1"
 
     @property
     def run_id(self) -> str:
@@ -44,6 +45,7 @@ class Tried:
         changed = {f"flow.{key}": value for key, value in self.limits.items()}
         row = {
             "run_id": self.run_id,
+            "flowguard_version": self.version,
             "scenario": self.scenario,
             "policy": self.policy,
             "seed": self.seed,
