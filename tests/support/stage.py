@@ -32,7 +32,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
     Will,
 )
-from flowguard.config import Settings
+from flowguard.config import FlowSettings, Settings
 from flowguard.flow import Cluster, Tell, tell_nobody
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
@@ -62,6 +62,7 @@ class Stage:
         now_s: float = 1_000_000.0,
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
+        shadow: FlowSettings | None = None,
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
@@ -74,6 +75,7 @@ class Stage:
             hooks=hooks,
             cluster=cluster,
             tell=tell,
+            shadow=shadow,
         )
         self.node.recover(self.store, now_s)
         self.hold_commits = False

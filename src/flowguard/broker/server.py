@@ -15,7 +15,8 @@ from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.housekeeping import keep_house, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
-from flowguard.config import Settings
+from flowguard.config import FlowSettings, Settings
+from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
 from flowguard.node.node import Node
 from flowguard.stores import Store
@@ -71,9 +72,13 @@ async def serve(
     listener: socket.socket,
     *,
     hooks: Hooks | None = None,
+    shadow: FlowSettings | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker on `listener` until `Running.stop` is set; closes both store and listener."""
+    """Run a broker on `listener` until `Running.stop` is set; closes both store and listener.
+
+    `shadow`: limits that only watch (`flowguard.node.protection`).
+    """
     clock = unix_clock()
     errors = ErrorLog("connection failed")
     node = Node(
@@ -84,6 +89,7 @@ async def serve(
         memory_limit_bytes=settings.flow.memory_max_bytes or memory_limit_bytes(),
         hooks=hooks,
         on_error=errors,
+        shadow=shadow,
     )
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify)
@@ -128,6 +134,24 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
     with trio.move_on_after(FAREWELL_S):
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     log.info("drained", dropped=node.counters.publish_dropped)
+    if node.protection.shadow is not None:
+        _log_shadow(node.protection.shadow.report())
+
+
+def _log_shadow(report: ShadowReport) -> None:
+    """What the one that only watched would have done, all in all."""
+    log.info(
+        "shadow",
+        policy=report.policy,
+        window=report.window,
+        window_real=report.window_real,
+        stricter_ticks=report.stricter_ticks,
+        looser_ticks=report.looser_ticks,
+        paused_ticks=report.paused_ticks,
+        admitted=report.admitted,
+        closed=report.closed,
+        **{f"refused_{reason}": count for reason, count in report.refused.items()},
+    )
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -20,10 +20,11 @@ from rich.console import Console
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.settings import load_settings, parse_address
+from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
-from flowguard.config import Settings
+from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError, StoreError, SyncError
+from flowguard.flow.policies import MINDED
 from flowguard.stores import MemoryStore, Store
 
 HTTP_HOST = "127.0.0.1"
@@ -36,6 +37,8 @@ EXIT_SYNC = 74
 GC_THRESHOLDS = (100_000, 50, 100)
 """Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
 
+log = structlog.get_logger()
+
 
 def serve(
     listen_on: Annotated[
@@ -45,6 +48,10 @@ def serve(
         "flowguard-data"
     ),
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    limits: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with limits, [flow] of the settings: goes before --config."),
+    ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where sessions live, rocks or memory: store.kind.")
     ] = None,
@@ -53,6 +60,9 @@ def serve(
     ] = None,
     shadow_policy: Annotated[
         str | None, typer.Option(help="Whose law watches, without effect: flow.shadow_policy.")
+    ] = None,
+    shadow: Annotated[
+        Path | None, typer.Option(help="TOML file with limits that watch, without effect.")
     ] = None,
     http: Annotated[
         str | None,
@@ -64,6 +74,34 @@ def serve(
     ] = None,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
+    _log_to_stderr()
+    said = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy, "STORE__KIND": store}
+    chosen = {f"FLOWGUARD_{key}": name for key, name in said.items() if name is not None}
+    try:
+        shadow_limits = read_limits(shadow)
+        loaded = load(config, os.environ | chosen, read_limits(limits))
+        settings = loaded.settings
+        watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
+        host, port = parse_address(listen_on)
+        http_address = _http_address(http, port)
+    except ConfigError as error:
+        raise _refused("flowguard cannot start", str(error), 2) from error
+    listener = _listen(host, port)
+    http_listener = _listen_http(http_address, wanted=http is not None)
+    if limits is not None:
+        log.info("limits", file=str(limits), in_force=_from(limits, loaded))
+    if shadow_limits is not None:
+        log.info("shadow", file=str(shadow), **_judged(shadow_limits))
+    opened = _open(settings, data)
+    use_all_descriptors()
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        trio.run(_main, settings, watching, opened, listener, http_listener)
+    except BaseExceptionGroup as group:
+        raise _store_failed(group) from group
+
+
+def _log_to_stderr() -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -72,40 +110,32 @@ def serve(
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _listen(host: str, port: int) -> socket:
     try:
-        said = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy, "STORE__KIND": store}
-        chosen = {f"FLOWGUARD_{key}": name for key, name in said.items() if name is not None}
-        settings = load_settings(config, os.environ | chosen)
-        host, port = parse_address(listen_on)
-        http_address = _http_address(http, port)
-    except ConfigError as error:
-        raise _refused("flowguard cannot start", str(error), 2) from error
-    try:
-        listener = listen(host, port)
+        return listen(host, port)
     except OSError as error:
         raise _refused(
-            f"flowguard cannot listen on {listen_on}: {error.strerror}",
+            f"flowguard cannot listen on {_shown((host, port))}: {error.strerror}",
             "Is another broker running? A free port is chosen with --listen 127.0.0.1:0"
             if error.errno == errno.EADDRINUSE
             else "The address must be one of this machine's, for example 127.0.0.1:1883",
             1,
         ) from error
-    http_listener = _listen_http(http_address, wanted=http is not None)
-    opened = _open(settings, data)
-    use_all_descriptors()
-    gc.set_threshold(*GC_THRESHOLDS)
-    try:
-        trio.run(_main, settings, opened, listener, http_listener)
-    except BaseExceptionGroup as group:
-        failed, others = group.split(StoreError)
-        if failed is None or others is not None:
-            raise
-        cause = next(_leaves(failed))
-        raise _refused(
-            f"flowguard ends: its store failed: {cause}",
-            "Nothing was acknowledged that is not stored. Look at the disk, then start again.",
-            EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
-        ) from cause
+
+
+def _store_failed(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
+    """What to say, and the end; where it was something else, or not only that, it is raised."""
+    failed, others = group.split(StoreError)
+    if failed is None or others is not None:
+        raise group
+    cause = next(_leaves(failed))
+    return _refused(
+        f"flowguard ends: its store failed: {cause}",
+        "Nothing was acknowledged that is not stored. Look at the disk, then start again.",
+        EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
+    )
 
 
 def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
@@ -163,7 +193,7 @@ def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | N
         )
         if wanted:
             raise _refused(f"flowguard {what}", hint, 1) from error
-        structlog.get_logger().warning(f"{what}; running without it. {hint}")
+        log.warning(f"{what}; running without it. {hint}")
         return None
 
 
@@ -175,12 +205,29 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
+def _from(limits: Path, loaded: Loaded) -> dict[str, object]:
+    """What a file of limits has set, without what a variable or an option says otherwise."""
+    values = loaded.settings.flow.model_dump()
+    keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]
+    return {key: values[key] for key in (key.partition(".")[2] for key in keys)}
+
+
+def _judged(limits: Limits) -> dict[str, object]:
+    """What a shadow judges by, and the keys that no policy looks at."""
+    judged = {key: value for key, value in limits.values.items() if key in MINDED}
+    return {"judged": judged, "not_judged": sorted(limits.values.keys() - judged.keys())}
+
+
 async def _main(
-    settings: Settings, store: Store, listener: socket, http_listener: socket | None
+    settings: Settings,
+    shadow: FlowSettings | None,
+    store: Store,
+    listener: socket,
+    http_listener: socket | None,
 ) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(
-            _serve, settings, store, listener, nursery.cancel_scope
+            _serve, settings, shadow, store, listener, nursery.cancel_scope
         )
         await nursery.start(on_signals, running.stop.set)
         _announce("listening", running.address)
@@ -204,11 +251,12 @@ def _shown(address: tuple[str, int]) -> str:
 
 async def _serve(
     settings: Settings,
+    shadow: FlowSettings | None,
     store: Store,
     listener: socket,
     process: trio.CancelScope,
     task_status: trio.TaskStatus[Running],
 ) -> None:
     """The broker, with whose end the process ends."""
-    await serve_broker(settings, store, listener, task_status=task_status)
+    await serve_broker(settings, store, listener, shadow=shadow, task_status=task_status)
     process.cancel()

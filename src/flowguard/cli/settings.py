@@ -1,48 +1,140 @@
-"""Settings from a TOML file and `FLOWGUARD_...` variables, with errors that name the key."""
+"""Settings from TOML files and `FLOWGUARD_...` variables, with errors that name the key.
+
+What is said later wins: defaults, `--config`, `--limits`, variables, options of the command line.
+"""
 
 import json
 import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from flowguard.config import Settings
+from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
 
 PREFIX = "FLOWGUARD_"
 SEPARATOR = "__"
+LIMITS = "flow"
+"""The section that a file of limits may set."""
+EVIDENCE = "evidence"
+"""Its section for people: where the limits come from."""
+
+Values = dict[str, Any]
+"""Tables by section; of a file that is not checked yet, anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and who said what."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    """By key, the file or variable that set it; what has its default is not here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A file of limits."""
+
+    path: Path
+    values: Values
+    """Of section `flow`, by key."""
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
     """Defaults, overridden by the file, overridden by `FLOWGUARD_FLOW__WINDOW_MAX=50` and its like.
 
-    Raises ConfigError naming the file or variable, the key, and what is wrong with it.
+    Raises ConfigError naming the key or file, and what is wrong with it.
     """
-    values: dict[str, object] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    return load(path, environ).settings
+
+
+def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = None) -> Loaded:
+    """As `load_settings`, with origins; limits go before the file, and after variables."""
+    values: Values = {} if path is None else _read(path)
+    origins = {key: str(path) for key in _keys_in(values)}
+    if limits is not None:
+        _table(values, LIMITS, str(limits.path)).update(limits.values)
+        origins |= {f"{LIMITS}.{key}": str(limits.path) for key in limits.values}
     for name, text in sorted(environ.items()):
         section, separator, key = name.removeprefix(PREFIX).lower().partition(SEPARATOR)
         if name.startswith(PREFIX) and separator:
-            table = values.setdefault(section, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"{section} in {path} must be a table, because {name} is set")
-            table[key] = text
+            _table(values, section, name)[key] = text
+            origins[f"{section}.{key}"] = name
+    return Loaded(_settings(values), origins)
+
+
+def read_limits(path: Path | None) -> Limits | None:
+    """Section `flow` of a file of limits: some of its keys, with values that each of them may have.
+
+    Raises ConfigError; whether the values go together with all others is not known here.
+    """
+    if path is None:
+        return None
+    tables = _read(path)
+    for name in tables:
+        if name not in (LIMITS, EVIDENCE):
+            raise ConfigError(f"{name}: a file of limits has [flow] and [evidence] only ({path})")
+    if LIMITS not in tables:
+        raise ConfigError(f"flow: is missing: a file of limits has a section [flow] ({path})")
+    values = tables[LIMITS]
+    try:
+        FlowSettings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_complaints(error, LIMITS, f" ({path})")) from error
+    assert isinstance(values, dict)
+    return Limits(path, values)
+
+
+def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
+    """Section `flow` of `settings`, overridden by `limits`; raises ConfigError."""
+    values = settings.model_dump()
+    values[LIMITS] |= limits.values
+    return _settings(values).flow
+
+
+def _read(path: Path) -> Values:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _table(values: Values, section: str, wanted_by: str) -> Values:
+    table = values.setdefault(section, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{section}: must be a table, because {wanted_by} sets something in it")
+    return table
+
+
+def _keys_in(values: Values) -> list[str]:
+    tables = {section: table for section, table in values.items() if isinstance(table, dict)}
+    return [f"{section}.{key}" for section, table in tables.items() for key in table]
+
+
+def _settings(values: Values) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        lines = [_complaint(tuple(map(str, item["loc"])), item) for item in error.errors()]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError(_complaints(error)) from error
+
+
+def _complaints(error: ValidationError, section: str = "", where: str = "") -> str:
+    """A line for each; `section`: of which the values were, `where`: what to add."""
+    above = (section,) if section else ()
+    return "\n".join(
+        _complaint((*above, *map(str, item["loc"])), item) + where for item in error.errors()
+    )
 
 
 def _complaint(path: tuple[str, ...], error: ErrorDetails) -> str:
@@ -54,32 +146,55 @@ def _complaint(path: tuple[str, ...], error: ErrorDetails) -> str:
 
 
 def _keys() -> list[str]:
-    sections = {name: field.annotation for name, field in Settings.model_fields.items()}
-    return [
-        f"{section}.{key}"
-        for section, model in sections.items()
-        if isinstance(model, type) and issubclass(model, BaseModel)
-        for key in model.model_fields
-    ]
+    return [f"{section}.{key}" for section, model in _sections().items() for key in model]
 
 
-def settings() -> None:
-    """Print every setting with its unit and default, as a TOML file for `serve --config`."""
-    sys.stdout.write(settings_toml())
-
-
-def settings_toml() -> str:
-    """All settings, commented out, each with its meaning; a valid TOML file."""
-    lines = ["# flowguard serve --config FILE; every line here shows a default."]
-    for section, field in Settings.model_fields.items():
+def _sections() -> dict[str, dict[str, Any]]:
+    """By section, the fields by key."""
+    sections = {}
+    for name, field in Settings.model_fields.items():
         model = field.annotation
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
+        sections[name] = dict(model.model_fields)
+    return sections
+
+
+def settings(
+    config: Annotated[
+        Path | None, typer.Option(help="As `serve --config`: show what it sets.")
+    ] = None,
+    limits: Annotated[
+        Path | None, typer.Option(help="As `serve --limits`: show what it sets.")
+    ] = None,
+) -> None:
+    """Print every setting with its unit and default, as a TOML file for `serve --config`.
+
+    What a file or a variable sets is no comment, and who set it stands behind it.
+    """
+    try:
+        loaded = load(config, os.environ, read_limits(limits))
+    except ConfigError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    sys.stdout.write(settings_toml(loaded))
+
+
+def settings_toml(loaded: Loaded | None = None) -> str:
+    """All settings, each with its meaning, a valid TOML file: what has its default as a comment."""
+    lines = ["# flowguard serve --config FILE; every line here shows a default."]
+    if loaded is not None and loaded.origins:
+        lines = ["# flowguard serve --config FILE; what is a comment has its default."]
+    for section, fields in _sections().items():
         lines += ["", f"[{section}]"]
-        for name, item in model.model_fields.items():
+        for name, item in fields.items():
             assert item.description is not None
             lines += [f"# {line}" for line in item.description.splitlines()]
-            if item.default is None:
+            origin = None if loaded is None else loaded.origins.get(f"{section}.{name}")
+            if loaded is not None and origin is not None:
+                value = loaded.settings.model_dump(mode="json")[section][name]
+                lines.append(f"{name} = {json.dumps(value)}  # {origin}")
+            elif item.default is None:
                 lines.append(f"# {name} is absent")
             else:
                 lines.append(f"# {name} = {json.dumps(item.default)}")

@@ -70,6 +70,7 @@ def frame(history: History, width: int) -> RenderableType:
         *_pressure(status, width),
         _window(history, status, width),
         _line("why", Text(status["why"] or "nothing decided yet", style="italic")),
+        *_shadow(status),
         Text(),
         *_admission(status, width),
         Text(),
@@ -170,6 +171,20 @@ def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) ->
     if held is not None:
         values.append(held)
     return min(values, default=None)
+
+
+def _shadow(status: Status) -> list[Text]:
+    """What the one that only watches would do, if there is one."""
+    shadow = status["shadow"]
+    if shadow is None:
+        return []
+    refused = sum(shadow["refused"].values())
+    would = Text.assemble(
+        (f"{shadow['window']:6.3g} ", "bold"), (f"by {shadow['policy']}", "dim"),
+        f", {shadow['paused']:,}", (" more paused, ", "dim"),
+        f"{refused:,}", (" refused, ", "dim"), f"{shadow['closed']:,}", (" closed", "dim"),
+    )  # fmt: skip
+    return [_line("shadow", would)]
 
 
 # --- what is admitted --------------------------------------------------------------------------

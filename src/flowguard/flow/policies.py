@@ -35,6 +35,26 @@ K = TypeVar("K")
 WITH_BUDGETS: Final[frozenset[PolicyName]] = frozenset(("flowguard", "reject-at-limit"))
 """Under these all clients together are bounded, too; the others never heard of it."""
 
+MINDED: Final = frozenset(
+    (
+        "policy",
+        "window_max",
+        "window_floor",
+        "queue_objective_s",
+        "loop_objective_s",
+        "store_objective_s",
+        "replication_objective_s",
+        "memory_objective",
+        "connects_in_process_max",
+        "connect_objective_s",
+        "connect_buffer_max",
+        "connect_buffer_bytes_max",
+        "connect_patience_s",
+        "refusal_share",
+    )
+)
+"""Settings that policies and their gates look at: a shadow judges no others."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Order:

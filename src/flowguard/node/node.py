@@ -14,7 +14,7 @@ from functools import partial
 from typing import final
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
-from flowguard.config import Settings
+from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
@@ -62,9 +62,11 @@ class Node:
         on_error: Callable[[Exception], None] | None = None,
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
+        shadow: FlowSettings | None = None,
     ) -> None:
         """`draw`: uniform in [0, 1); `on_error` is told of what broke while a connection was
-        served, None: it is raised; `tell` takes what other nodes of `cluster` should hear."""
+        served, None: it is raised; `tell` takes what other nodes of `cluster` should hear;
+        `shadow`: limits that only watch (`Protection`)."""
         self.settings = settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
@@ -73,7 +75,7 @@ class Node:
         self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
         self.sent = self.journal.sent
         self.protection: Protection[ServerConnection] = Protection(
-            flow, memory_limit_bytes, cluster, tell
+            flow, memory_limit_bytes, cluster, tell, shadow
         )
         self.intake: Intake[ServerConnection] = Intake(self.protection, self.journal, self)
         self.window = self.protection.window

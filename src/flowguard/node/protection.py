@@ -63,7 +63,11 @@ C = TypeVar("C", bound=Guarded)
 
 @final
 class Protection(Generic[C]):
-    """One per node; `settings.policy` decides, `settings.shadow_policy` watches."""
+    """One per node; `settings.policy` decides.
+
+    `settings.shadow_policy` watches, under the limits of `shadow` where they are given; limits
+    alone: their own policy does, which is the same unless they name another one.
+    """
 
     __slots__ = (
         "_bytes_max",
@@ -78,6 +82,7 @@ class Protection(Generic[C]):
         "policy",
         "pool",
         "shadow",
+        "shadow_settings",
         "window",
     )
 
@@ -87,12 +92,16 @@ class Protection(Generic[C]):
         memory_limit_bytes: int,
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
+        shadow: FlowSettings | None = None,
     ) -> None:
         policy: Policy[C] = make_policy(settings.policy, settings, cluster, tell)
         self.shadow: Shadow[C] | None = None
-        if settings.shadow_policy is not None:
-            shadow: Policy[int] = make_policy(settings.shadow_policy, settings)
-            policy = self.shadow = Shadow(policy, shadow)
+        self.shadow_settings = settings if shadow is None else shadow
+        """Of the shadow, if there is one."""
+        watching = settings.shadow_policy or (None if shadow is None else shadow.policy)
+        if watching is not None:
+            second: Policy[int] = make_policy(watching, self.shadow_settings)
+            policy = self.shadow = Shadow(policy, second)
         self.policy = policy
         self.gate: Gate[C] = policy.gate
         self.observer = Observer()

@@ -45,6 +45,7 @@ class NodeCollector(Collector):
             _pressure(status),
             _clients(status),
             _gate(status),
+            _shadow(status),
             _traffic(status),
             _bounds(status),
             [
@@ -160,6 +161,40 @@ def _gate(status: Status) -> Iterator[Metric]:
         "What was not delivered, kept or taken, by the bound that was reached.",
         "reason",
         dict.fromkeys(FOR_MESSAGES, 0) | status["dropped"],
+    )
+
+
+def _shadow(status: Status) -> Iterator[Metric]:
+    """Only where one watches."""
+    shadow = status["shadow"]
+    if shadow is None:
+        return
+    yield _gauge(
+        "flowguard_shadow_window_packets",
+        "Of a shadow: the window that it would grant.",
+        shadow["window"],
+    )
+    yield _gauge(
+        "flowguard_shadow_clients_paused",
+        "Of a shadow: clients beyond its window and within the real one.",
+        shadow["paused"],
+    )
+    yield CounterMetricFamily(
+        "flowguard_shadow_connects_admitted",
+        "Of a shadow: CONNECTs that it would have admitted.",
+        shadow["admitted"],
+    )
+    yield _labelled_counter(
+        "flowguard_shadow_connects_refused",
+        "Of a shadow: CONNECTs that it would have refused or dropped.",
+        "reason",
+        dict.fromkeys(AT_THE_GATE, 0)
+        | {str(reason): count for reason, count in shadow["refused"].items()},
+    )
+    yield CounterMetricFamily(
+        "flowguard_shadow_connections_closed",
+        "Of a shadow: sockets that it would have closed at once.",
+        shadow["closed"],
     )
 
 

@@ -168,7 +168,7 @@ class Status(TypedDict):
     store: StoreStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
-    """What another policy would have done, where `flow.shadow_policy` names one."""
+    """What another policy, or other limits, would have done; None: nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +234,22 @@ def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> S
             committing_s=node.journal.committing_s(now_s),
         ),
         memory=memory,
-        shadow=None if protection.shadow is None else asdict(protection.shadow.report()),
+        shadow=_shadow(node),
     )
+
+
+def _shadow(node: Node) -> dict[str, Any] | None:
+    """A `ShadowReport`, and `limits`: what its settings have otherwise than those in force."""
+    protection = node.protection
+    if protection.shadow is None:
+        return None
+    flow = node.settings.flow.model_dump()
+    limits = {
+        key: value
+        for key, value in protection.shadow_settings.model_dump().items()
+        if value != flow[key]
+    }
+    return {**asdict(protection.shadow.report()), "limits": limits}
 
 
 def decisions_of(node: Node) -> list[Decision]:

@@ -74,6 +74,17 @@ def test_no_signal_is_the_cause_of_calm() -> None:
     assert not any("◀" in line for line in shown(history))
 
 
+def test_a_shadow_has_a_line_where_there_is_one() -> None:
+    history, status = History("url"), calm()
+    history.add(status)
+    assert not any(line.startswith("shadow") for line in shown(history))
+    stage = Stage({"flow": {"shadow_policy": "static-10"}})
+    stage.advance(0.1)
+    history.add(status_of(stage.node, stage.now_s))
+    words = row(shown(history), "shadow").split()
+    assert " ".join(words) == "shadow 10 by static-10, 0 more paused, 0 refused, 0 closed"
+
+
 def test_rates_are_what_happened_between_two_statuses() -> None:
     history, before, now = History("url"), calm(), calm()
     now["now_s"] = before["now_s"] + 2

@@ -11,7 +11,7 @@
 
 from dataclasses import replace
 from random import Random
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from flowguard.config import FlowSettings, PolicyName
 from flowguard.flow.baselines.gates import CONNECTS_UNLIMITED
-from flowguard.flow.policies import POLICIES, make_policy
+from flowguard.flow.policies import MINDED, POLICIES, make_policy
 from flowguard.flow.policy import Arrival, Grant, Policy, Resumption, Rung
 from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Sample, StoreState
 from flowguard.flow.verdict import Reason, Verdict
@@ -286,3 +286,22 @@ class GateContract(RuleBasedStateMachine):
 def test_invariant_11_every_connect_has_one_outcome_at_any_gate(name: PolicyName) -> None:
     contract = type(f"Gate_{name}", (GateContract,), {"name": name})
     run_state_machine_as_test(contract, settings=settings(max_examples=30, deadline=None))
+
+
+def test_the_settings_that_are_minded_are_those_that_are_looked_at() -> None:
+    class Watched:
+        """Settings that know who asked."""
+
+        def __init__(self) -> None:
+            self.asked = {"policy"}
+
+        def __getattr__(self, key: str) -> object:
+            self.asked.add(key)
+            return getattr(FlowSettings(), key)
+
+    watched = Watched()
+    for name in POLICIES:
+        policy: Policy[int] = make_policy(name, cast(FlowSettings, watched))
+        policy.tick(Sample(now_s=1.0))
+    assert watched.asked == MINDED
+    assert set(FlowSettings.model_fields) > MINDED

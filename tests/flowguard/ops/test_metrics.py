@@ -57,7 +57,7 @@ def test_they_are_valid_openmetrics_too() -> None:
 
 def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     exported = set()
-    stage = Stage()
+    stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
     for family in parse(generate_latest(registry_of(view_of(stage))).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -102,6 +102,17 @@ def test_counters_have_their_reasons_from_the_start() -> None:
     assert value(after, "messages_dropped_total", reason="queue_messages") == 2
     assert value(after, "connects_refused_total", reason="gate_deadline") == 7
     assert before.keys() == after.keys()
+
+
+def test_a_shadow_is_seen_where_there_is_one() -> None:
+    stage = Stage({"flow": {"shadow_policy": "static-1"}})
+    stage.connect("c")
+    stage.advance(0.1)
+    samples = scrape(stage)
+    assert value(samples, "shadow_window_packets") == 1
+    assert value(samples, "shadow_connects_admitted_total") == 1
+    assert value(samples, "shadow_connects_refused_total", reason="gate_limit") == 0
+    assert not any("shadow" in name for name, _ in scrape(Stage()))
 
 
 def test_each_reason_belongs_to_one_counter() -> None:

@@ -119,6 +119,7 @@ def test_a_policy_that_decides_nothing_is_shown_beside() -> None:
     assert shadow is not None
     assert shadow["policy"] == "static-10"
     assert json.loads(json.dumps(shadow)) == shadow
+    assert shadow["limits"] == {}
     assert status(Stage())["shadow"] is None
 
 
