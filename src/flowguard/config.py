@@ -3,6 +3,7 @@
 Unknown keys are errors. Nothing here means "unlimited" by being zero: what may be absent is None.
 """
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -232,6 +233,25 @@ class StoreSettings(_Settings):
     """RocksDB's threads that write and compact tables, threads."""
 
 
+class TelemetrySettings(_Settings):
+    """What the broker records of itself (docs/analysis.md)."""
+
+    record_dir: Path | None = None
+    """Where runs are recorded, a directory in it for each; absent: nowhere, path."""
+    run_s: float = Field(3_600.0, ge=0.1)
+    """A run is completed after this time, can be analysed, and the next one begins, seconds."""
+    rotate_s: float = Field(60.0, ge=0.1)
+    """A file of a run is completed after this time, for those who follow, seconds."""
+    rotate_rows: int = Field(1_000_000, ge=1_000)
+    """A file of a run is completed after so many rows, rows."""
+    keep_bytes: int = Field(1024 * MIB, ge=MIB)
+    """Of all runs; beyond it the oldest are deleted; a run that has a quarter of it ends, bytes."""
+    buffer_rows_max: int = Field(100_000, ge=1_000)
+    """Rows that wait for the disk; half of them may be attempts; beyond it they drop, rows."""
+    buffer_bytes_max: int = Field(32 * MIB, ge=MIB)
+    """The same, bytes."""
+
+
 class Settings(_Settings):
     """All of a node's settings."""
 
@@ -239,6 +259,7 @@ class Settings(_Settings):
     session: SessionSettings = SessionSettings()
     node: NodeSettings = NodeSettings()
     store: StoreSettings = StoreSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -7,10 +7,11 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import structlog
 import trio
@@ -26,6 +27,9 @@ from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError, StoreError, SyncError
 from flowguard.flow.policies import MINDED
 from flowguard.stores import MemoryStore, Store
+
+if TYPE_CHECKING:
+    from flowguard.telemetry.runs import Runs
 
 HTTP_HOST = "127.0.0.1"
 HTTP_PORT = 9883
@@ -64,6 +68,10 @@ def serve(
     shadow: Annotated[
         Path | None, typer.Option(help="TOML file with limits that watch, without effect.")
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Directory to record runs in, for analyze: telemetry.record_dir."),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(
@@ -76,6 +84,7 @@ def serve(
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
     _log_to_stderr()
     said = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy, "STORE__KIND": store}
+    said["TELEMETRY__RECORD_DIR"] = None if record is None else str(record)
     chosen = {f"FLOWGUARD_{key}": name for key, name in said.items() if name is not None}
     try:
         shadow_limits = read_limits(shadow)
@@ -86,17 +95,18 @@ def serve(
         http_address = _http_address(http, port)
     except ConfigError as error:
         raise _refused("flowguard cannot start", str(error), 2) from error
+    runs = _open_runs(settings)
     listener = _listen(host, port)
     http_listener = _listen_http(http_address, wanted=http is not None)
     if limits is not None:
         log.info("limits", file=str(limits), in_force=_from(limits, loaded))
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
-    opened = _open(settings, data)
+    start = _Start(settings, watching, _open(settings, data), listener, http_listener, runs)
     use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        trio.run(_main, settings, watching, opened, listener, http_listener)
+        trio.run(_main, start)
     except BaseExceptionGroup as group:
         raise _store_failed(group) from group
 
@@ -168,6 +178,24 @@ def _open(settings: Settings, data: Path) -> Store:
         raise _refused(f"flowguard cannot use {data}", str(error), EXIT_STORE) from error
 
 
+def _open_runs(settings: Settings) -> "Runs | None":
+    """Where the broker records itself; None: it does not."""
+    directory = settings.telemetry.record_dir
+    if directory is None:
+        return None
+    # Here, because it needs pyarrow, which only who records has to have.
+    from flowguard.telemetry.runs import Runs
+
+    try:
+        return Runs(directory, settings.telemetry)
+    except OSError as error:
+        raise _refused(
+            f"flowguard cannot record in {directory}: {error.strerror}",
+            "Choose another directory: --record DIRECTORY",
+            1,
+        ) from error
+
+
 def _http_address(http: str | None, port: int) -> tuple[str, int] | None:
     """Where HTTP is served; None: nowhere. Raises ConfigError."""
     if http == HTTP_NONE:
@@ -218,24 +246,35 @@ def _judged(limits: Limits) -> dict[str, object]:
     return {"judged": judged, "not_judged": sorted(limits.values.keys() - judged.keys())}
 
 
-async def _main(
-    settings: Settings,
-    shadow: FlowSettings | None,
-    store: Store,
-    listener: socket,
-    http_listener: socket | None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a broker is made of."""
+
+    settings: Settings
+    shadow: FlowSettings | None
+    store: Store
+    listener: socket
+    http_listener: socket | None
+    runs: "Runs | None"
+
+
+async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(
-            _serve, settings, shadow, store, listener, nursery.cancel_scope
-        )
+        running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
         await nursery.start(on_signals, running.stop.set)
+        progress = None
+        if start.runs is not None:
+            from flowguard.telemetry.recorder import Recorder
+
+            recorder = Recorder(running.node, unix_clock(), start.runs)
+            await nursery.start(recorder.run)
+            progress = recorder.progress
         _announce("listening", running.address)
-        if http_listener is not None:
+        if start.http_listener is not None:
             from flowguard.ops.http import serve_http
 
-            start = partial(serve_http, running.node, unix_clock(), http_listener, running.backup)
-            _announce("http", await nursery.start(start))
+            seen = (running.node, unix_clock(), start.http_listener, running.backup, progress)
+            _announce("http", await nursery.start(partial(serve_http, *seen)))
 
 
 def _announce(what: str, address: tuple[str, int]) -> None:
@@ -250,13 +289,10 @@ def _shown(address: tuple[str, int]) -> str:
 
 
 async def _serve(
-    settings: Settings,
-    shadow: FlowSettings | None,
-    store: Store,
-    listener: socket,
-    process: trio.CancelScope,
-    task_status: trio.TaskStatus[Running],
+    start: _Start, process: trio.CancelScope, task_status: trio.TaskStatus[Running]
 ) -> None:
     """The broker, with whose end the process ends."""
-    await serve_broker(settings, store, listener, shadow=shadow, task_status=task_status)
+    await serve_broker(
+        start.settings, start.store, start.listener, shadow=start.shadow, task_status=task_status
+    )
     process.cancel()

@@ -18,6 +18,7 @@ from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
+from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
 from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.full_queues import FullQueues
@@ -109,6 +110,7 @@ class Node:
         self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
+        self.attempts = Attempts()
         self.connections_count = 0
         self.connected_count = 0
         self.paused_count = 0
@@ -133,6 +135,7 @@ class Node:
         self.counters.connections_accepted += 1
         self.connections_count += 1
         connection = ServerConnection(self, transport, now_s, waited_s)
+        self.attempts.began(connection, now_s - waited_s)
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
 
@@ -314,6 +317,7 @@ class Node:
         self.connected_count += 1
         maximum = self.counters.clients_maximum
         self.counters.clients_maximum = max(maximum, self.connected_count)
+        self.attempts.ended(connection, CONNECTED, now_s)
         connection.accept(session, answer, now_s)
         if connection.ended:
             return
@@ -358,7 +362,12 @@ class Node:
         self.full_queues.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 
+    def refused(self, connection: ServerConnection, now_s: float) -> None:
+        self.counters.connects_refused += 1
+        self.attempts.ended(connection, REFUSED, now_s)
+
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
+        self.attempts.ended(connection, CLOSED, now_s)
         self.gate.settle(connection, now_s)
         self.wheel.forget(connection)
         self._exchanges.pop(connection, None)

@@ -38,6 +38,7 @@ from flowguard.ops.backup import Backup, back_up
 from flowguard.ops.explain import explain
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import MemoryStatus, View
+from flowguard.telemetry.progress import Progress
 
 CONNECTIONS_MAX: Final = 8
 """At once; who comes then waits in the backlog."""
@@ -112,6 +113,7 @@ async def serve_http(
     clock: Callable[[], float],
     listener: socket,
     backup: Backup,
+    recording: Progress | None = None,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -125,6 +127,7 @@ async def serve_http(
             node,
             clock,
             lambda: MemoryStatus(resident_bytes=resident_bytes(), limit_bytes=limit_bytes),
+            recording,
         )
         errors = ErrorLog("http request failed")
         door = _Door(application(view, backup, errors), errors)

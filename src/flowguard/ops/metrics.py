@@ -22,6 +22,7 @@ from flowguard.flow.histogram import Histogram
 from flowguard.flow.policy import Rung
 from flowguard.flow.signals import Signal
 from flowguard.ops.status import Status, View
+from flowguard.telemetry.progress import BOUNDS, OF_A_BROKER
 
 AT_THE_GATE: Final = tuple(
     str(reason) for reason in Reason if reason is Reason.DRAINING or reason.name.startswith("GATE_")
@@ -48,6 +49,7 @@ class NodeCollector(Collector):
             _shadow(status),
             _traffic(status),
             _bounds(status),
+            _recording(status),
             [
                 _histogram(
                     "flowguard_journal_wait_seconds",
@@ -289,6 +291,39 @@ def _bounds(status: Status) -> Iterator[Metric]:
             "Resident memory that counts as full.",
             memory["limit_bytes"],
         )
+
+
+def _recording(status: Status) -> Iterator[Metric]:
+    """Only where a broker was told to record itself."""
+    recording = status["recording"]
+    if recording is None:
+        return
+    yield _gauge(
+        "flowguard_recording",
+        "1 while the broker records itself, 0 after an error has ended that.",
+        recording["error"] is None,
+    )
+    yield CounterMetricFamily(
+        "flowguard_recording_rows", "Rows handed to files.", recording["written_rows"]
+    )
+    dropped = CounterMetricFamily(
+        "flowguard_recording_rows_dropped",
+        "Rows that found no room on their way to the disk; label bound: rows or bytes.",
+        labels=("table", "bound"),
+    )
+    for table in OF_A_BROKER:
+        counts = recording["dropped_rows"].get(table, {})
+        for bound in BOUNDS:
+            dropped.add_metric((table, bound), counts.get(bound, 0))
+    yield dropped
+    yield _gauge(
+        "flowguard_recording_used_bytes", "Recorded runs on the disk.", recording["used_bytes"]
+    )
+    yield _gauge(
+        "flowguard_recording_limit_bytes",
+        "What flowguard_recording_used_bytes may be before the oldest run is deleted.",
+        recording["limit_bytes"],
+    )
 
 
 def _gauge(name: str, documentation: str, value: float) -> Metric:

@@ -17,6 +17,7 @@ from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
 from flowguard.flow.signals import Objectives
 from flowguard.flow.window import UNBOUNDED
 from flowguard.node.node import Node
+from flowguard.telemetry.progress import Progress
 
 DECISIONS_SHOWN: Final = 16
 """The latest ones; what led to a pause is among them, or was more than a second ago."""
@@ -169,6 +170,8 @@ class Status(TypedDict):
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
     """What another policy, or other limits, would have done; None: nobody watches."""
+    recording: dict[str, Any] | None
+    """What the broker records of itself (`telemetry.progress`); None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +181,18 @@ class View:
     node: Node
     clock: Callable[[], float]
     memory: Callable[[], MemoryStatus | None]
+    recording: Progress | None = None
 
     def status(self) -> Status:
-        return status_of(self.node, self.clock(), self.memory())
+        return status_of(self.node, self.clock(), self.memory(), self.recording)
 
 
-def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> Status:
+def status_of(
+    node: Node,
+    now_s: float,
+    memory: MemoryStatus | None = None,
+    recording: Progress | None = None,
+) -> Status:
     """The node at `now_s`; cost: the same for one client and for a million."""
     flow, window, gate = node.settings.flow, node.window, node.gate
     protection = node.protection
@@ -235,6 +244,7 @@ def status_of(node: Node, now_s: float, memory: MemoryStatus | None = None) -> S
         ),
         memory=memory,
         shadow=_shadow(node),
+        recording=None if recording is None else asdict(recording),
     )
 
 

@@ -330,7 +330,7 @@ class ServerConnection:
         self, reason: ReasonCode, now_s: float, properties: Properties = NO_PROPERTIES
     ) -> None:
         """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
-        self._host.counters.connects_refused += 1
+        self._host.refused(self, now_s)
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
         if not self.outbound.write_packet(Connack(False, reason, properties)):
             self.outbound.write_packet(Connack(False, reason))  # [MQTT-3.2.2-20]

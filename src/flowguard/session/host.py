@@ -117,5 +117,8 @@ class Host(Protocol):
     ) -> None:
         """A connected client is gone; called exactly once per accepted CONNECT."""
 
+    def refused(self, connection: "ServerConnection", now_s: float) -> None:
+        """A CONNECT is answered with an error; `handshake_ended` follows."""
+
     def handshake_ended(self, connection: "ServerConnection", now_s: float) -> None:
         """A connection ended before its CONNACK."""

@@ -35,6 +35,7 @@ class _Output:
         self._table = table
         self._schema = table.schema
         self._file_rows = file_rows
+        self._batch_rows = min(BATCH_ROWS, file_rows)
         self._rows: list[Row] = []
         self._number = 0
         self._writer: pq.ParquetWriter | None = None
@@ -50,14 +51,14 @@ class _Output:
 
     def add(self, row: Row) -> None:
         self._rows.append(row)
-        if len(self._rows) >= BATCH_ROWS:
+        if len(self._rows) >= self._batch_rows:
             self._write_rows()
 
     def add_columns(self, columns: Columns) -> None:
         if self._rows:
             self._write_rows()
-        for start in range(0, len(columns[0]), BATCH_ROWS):
-            self._write([column[start : start + BATCH_ROWS] for column in columns])
+        for start in range(0, len(columns[0]), self._batch_rows):
+            self._write([column[start : start + self._batch_rows] for column in columns])
 
     def complete(self) -> None:
         """Write what is buffered and close the file; does nothing where there is none."""

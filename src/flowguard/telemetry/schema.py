@@ -116,11 +116,20 @@ SAMPLES: Final = Table(
         Column("refused_count", LONG, "CONNECTs answered with 137"),
         Column("discarded_count", LONG, "CONNECTs not worth an answer"),
         Column("closed_count", LONG, "sockets closed before their CONNECT was read"),
-        Column("published_count", LONG, "PUBLISHes acknowledged"),
+        Column(
+            "published_count",
+            LONG,
+            "PUBLISHes acknowledged; of a broker: taken on, those of QoS 0, too",
+        ),
         Column("delivered_count", LONG, "messages sent to subscribers"),
         Column("lost_count", LONG, "acknowledged messages that cannot be delivered any more"),
         Column("dropped_count", LONG, "deliveries dropped at full queues", nullable=True),
-        Column("busy_s", REAL, "time the event loop worked", nullable=True),
+        Column(
+            "busy_s",
+            REAL,
+            "time the event loop worked; of a broker: CPU time of its thread",
+            nullable=True,
+        ),
         Column("refusing_s", REAL, "of it for accepting and refusing", nullable=True),
         Column("sojourn_min_s", REAL, "how long even the luckiest packet waited"),
         Column("drift_s", REAL, "90th percentile of the loop's drift over a second"),
@@ -143,16 +152,17 @@ GOODPUT: Final = Table(
         Column("declined_count", LONG, "attempts that failed"),
         Column("wasted_count", LONG, "CONNECTs served for nobody", nullable=True),
         Column("due_count", LONG, "PUBLISHes that clients wanted to send", nullable=True),
-        Column("acknowledged_count", LONG, "PUBLISHes acknowledged"),
+        Column("acknowledged_count", LONG, "PUBLISHes acknowledged; of a broker: as in samples"),
         Column("in_time_count", LONG, "of them within their deadline", nullable=True),
-        Column("delivered_count", LONG, "messages at subscribers"),
+        Column("delivered_count", LONG, "messages at subscribers; of a broker: sent to them"),
     ),
     ("run_id", "t_s", "population"),
 )
 
 ATTEMPTS: Final = Table(
     "attempts",
-    "Every attempt to connect, when its client knows how it ended; of a broker: as it saw it.",
+    "Every attempt to connect, when its client knows how it ended; of a broker: as it saw it, from "
+    "the socket in its backlog to CONNACK or the end of the connection.",
     (
         _RUN_ID,
         _POPULATION,
@@ -168,7 +178,9 @@ ATTEMPTS: Final = Table(
 
 LATENCIES: Final = Table(
     "latencies",
-    "Histograms per second; buckets without an observation are left out.",
+    "Histograms per second; buckets without an observation are left out. Of a broker: `connect` is "
+    "an attempt that was connected, `acknowledgement` whatever waited for a commit, in few "
+    "buckets; it knows no `delivery`.",
     (
         _RUN_ID,
         _POPULATION,
@@ -215,7 +227,7 @@ CLIENTS: Final = Table(
 
 VIOLATIONS: Final = Table(
     "violations",
-    "Invariants that did not hold; a run ends with the first.",
+    "Invariants that did not hold; a run ends with the first. A broker writes none.",
     (
         _RUN_ID,
         Column("node", INT, "which node; null: the whole world", nullable=True),
@@ -262,7 +274,8 @@ Version {VERSION}. Made from `src/flowguard/telemetry/schema.py`; do not edit.
 A run is a directory of Parquet files, `TABLE-NUMBER.parquet` (`samples-00000.parquet`, ...), the
 same from a simulation and from a broker that records. A file that is not complete is called
 `.TABLE-NUMBER.parquet.part`. Several runs are several directories in one. A run without a row in
-`end` was not finished.
+`end` was not finished. A broker's runs follow one another: counts go on, times and numbers begin
+anew.
 
 Every file says its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
 Names end with their units; `_ratio` is a quotient without one. Times of a simulation are virtual,

@@ -9,7 +9,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
-    assert tomllib.loads(settings_toml()) == {"flow": {}, "session": {}, "node": {}, "store": {}}
+    sections = ("flow", "session", "node", "store", "telemetry")
+    assert tomllib.loads(settings_toml()) == {section: {} for section in sections}
 
 
 def test_the_page_shows_what_the_command_prints() -> None:

@@ -13,19 +13,20 @@ from flowguard.flow import Reason
 from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.stores import StoreLoad
+from flowguard.telemetry.progress import Progress
 from tests.support.stage import Stage
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def view_of(stage: Stage) -> View:
+def view_of(stage: Stage, recording: Progress | None = None) -> View:
     memory = MemoryStatus(resident_bytes=1_000, limit_bytes=4_000)
-    return View(stage.node, lambda: stage.now_s, lambda: memory)
+    return View(stage.node, lambda: stage.now_s, lambda: memory, recording)
 
 
-def scrape(stage: Stage) -> Samples:
-    text = generate_latest(registry_of(view_of(stage))).decode()
+def scrape(stage: Stage, recording: Progress | None = None) -> Samples:
+    text = generate_latest(registry_of(view_of(stage, recording))).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in parse(text)
@@ -59,7 +60,8 @@ def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     exported = set()
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
-    for family in parse(generate_latest(registry_of(view_of(stage))).decode()):
+    view = view_of(stage, Progress("live", 1))
+    for family in parse(generate_latest(registry_of(view)).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         exported.add((name, family.type, unit_of(name), family.documentation))
     row = r"^\| `(flowguard_\w+)`(?: by \w+)? \| (\w+) \| (\w+) \| (.+) \|$"
@@ -113,6 +115,20 @@ def test_a_shadow_is_seen_where_there_is_one() -> None:
     assert value(samples, "shadow_connects_admitted_total") == 1
     assert value(samples, "shadow_connects_refused_total", reason="gate_limit") == 0
     assert not any("shadow" in name for name, _ in scrape(Stage()))
+
+
+def test_a_recording_is_seen_where_there_is_one() -> None:
+    recording = Progress("live", 1_000, written_rows=7, used_bytes=300)
+    recording.dropped_rows["attempts"] = {"rows": 5}
+    samples = scrape(Stage(), recording)
+    assert value(samples, "recording") == 1
+    assert value(samples, "recording_rows_total") == 7
+    assert value(samples, "recording_rows_dropped_total", table="attempts", bound="rows") == 5
+    assert value(samples, "recording_rows_dropped_total", table="samples", bound="bytes") == 0
+    assert value(samples, "recording_used_bytes") == 300
+    recording.error = "no space left on device"
+    assert value(scrape(Stage(), recording), "recording") == 0
+    assert not any("recording" in name for name, _ in scrape(Stage()))
 
 
 def test_each_reason_belongs_to_one_counter() -> None:

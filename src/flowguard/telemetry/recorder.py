@@ -1,0 +1,162 @@
+"""Recorder: a broker that records itself, beside its work.
+
+Ten times a second a task looks at the node and puts rows into `Pending`; once a second another one
+has them written in a thread. Whatever breaks here ends the recording, with a line in the log, and
+nothing else. At the end there are FINISH_S to complete the run.
+"""
+
+import secrets
+from collections.abc import Callable
+from time import thread_time
+from typing import Final, final
+
+import structlog
+import trio
+
+from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
+from flowguard.node.node import Node
+from flowguard.telemetry.observation import Observation, run_row
+from flowguard.telemetry.pending import Pending, Portion
+from flowguard.telemetry.progress import Progress
+from flowguard.telemetry.runs import Runs, run_id
+from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
+
+SAMPLE_S: Final = 0.1
+SAMPLES_PER_S: Final = 10
+FINISH_S: Final = 5.0
+RUN_SHARE: Final = 0.25
+"""Of what may be kept: who has grown so large ends, so that there is always an older one to
+delete."""
+WHY_FIELD: Final = -1
+
+log = structlog.get_logger()
+
+
+@final
+class Recorder:
+    """Of one node, into `runs`, which it closes."""
+
+    def __init__(self, node: Node, clock: Callable[[], float], runs: Runs) -> None:
+        settings = node.settings.telemetry
+        flow = node.settings.flow
+        self._node = node
+        self._clock = clock
+        self._runs = runs
+        self._settings = settings
+        self.progress = Progress(str(settings.record_dir), settings.keep_bytes)
+        self._pending = Pending(
+            settings.buffer_rows_max, settings.buffer_bytes_max, self.progress.dropped_rows
+        )
+        self._observation = Observation(node, flow.memory_max_bytes or memory_limit_bytes())
+        self._begun_s = 0.0
+        self._number = 0
+        self._is_over = False
+        self._write_due = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Record until cancelled, then complete the run; an error is logged, and ends it."""
+        try:
+            with memory_gauge() as resident_bytes:
+                await self._record(resident_bytes, task_status)
+        except* OSError as group:
+            self._stop(str(_first(group)))
+        except* Exception as group:
+            self._stop(repr(_first(group)), group)
+        finally:
+            self._node.attempts.tell = None
+            self._runs.close()
+
+    async def _record(
+        self, resident_bytes: Callable[[], int], task_status: trio.TaskStatus[None]
+    ) -> None:
+        self._begin()
+        self._node.attempts.tell = self._on_attempt
+        task_status.started()
+        writing = trio.CancelScope(shield=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write_all, writing)
+            try:
+                await self._look_on(resident_bytes)
+            finally:
+                self._node.attempts.tell = None
+                self._is_over = True
+                self._write_due.set()
+                writing.deadline = trio.current_time() + FINISH_S
+                self._look(self._clock(), resident_bytes())
+                self._end(self._clock(), "stopped")
+
+    # --- looking on --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        now_s = self._begun_s = self._clock()
+        name = self.progress.run_id = run_id(now_s, secrets.token_hex(3))
+        self._observation.begin(now_s)
+        described = run_row(self._node.settings, self._node.protection.policy.name, now_s)
+        self._pending.begin(name, described)
+
+    def _end(self, now_s: float, by: str) -> None:
+        self._pending.end((self._observation.t_s(now_s), by, None, 0))
+
+    async def _look_on(self, resident_bytes: Callable[[], int]) -> None:
+        due_s = trio.current_time()
+        while True:
+            # Late is late: what was missed is not made up for.
+            due_s = max(due_s + SAMPLE_S, trio.current_time())
+            await trio.sleep_until(due_s)
+            now_s = self._clock()
+            self._look(now_s, resident_bytes())
+            is_large = self._runs.run_bytes >= RUN_SHARE * self._settings.keep_bytes
+            if is_large or now_s - self._begun_s >= self._settings.run_s:
+                self._end(now_s, "duration")
+                self._begin()
+
+    def _look(self, now_s: float, memory_bytes: int) -> None:
+        observation, pending = self._observation, self._pending
+        for row in observation.closed_at_once(now_s):
+            pending.add(ATTEMPTS, row)
+        pending.add(SAMPLES, observation.sample(now_s, memory_bytes, thread_time()))
+        pending.add(GOODPUT, observation.goodput(now_s))
+        for row in observation.decisions(now_s):
+            pending.add(DECISIONS, row, len(row[WHY_FIELD]))
+        self._number += 1
+        if self._number % SAMPLES_PER_S == 0:
+            for row in observation.latencies(now_s):
+                pending.add(LATENCIES, row)
+            self._write_due.set()
+
+    def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
+        self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def _write_all(self, scope: trio.CancelScope) -> None:
+        with scope:
+            is_last = False
+            while not is_last:
+                await self._write_due.wait()
+                self._write_due = trio.Event()
+                is_last = self._is_over
+                portions = self._pending.take()
+                await trio.to_thread.run_sync(
+                    self._runs.write, portions, self._clock(), abandon_on_cancel=True
+                )
+                self._on_written(portions)
+        if scope.cancelled_caught:
+            raise TimeoutError(f"the disk did not take the end of the run within {FINISH_S:g} s")
+
+    def _on_written(self, portions: list[Portion]) -> None:
+        self._pending.written(portions)
+        self.progress.written_rows += sum(portion.rows_count for portion in portions)
+        self.progress.used_bytes = self._runs.used_bytes
+
+    def _stop(self, why: str, bug: BaseException | None = None) -> None:
+        self.progress.error = why
+        log.error("recording stopped", error=why, run=self.progress.run_id, exc_info=bug)
+
+
+def _first(group: BaseExceptionGroup[Exception]) -> Exception:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, Exception)
+    return error

@@ -1,0 +1,113 @@
+"""Runs: a broker's recorded runs in one directory, each in its own, and no more than may be.
+
+Blocks, so it is for a thread; one thread at a time. A broker lives for months and only a completed
+run can be analysed, so runs follow one another. What is deleted is the oldest run as a whole; the
+one that is written stays. Whoever decides when a run ends keeps it small (`run_bytes`).
+"""
+
+import errno
+import fcntl
+import os
+import re
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.config import TelemetrySettings
+from flowguard.telemetry.pending import Portion
+from flowguard.telemetry.recording import Recording
+from flowguard.telemetry.schema import RUN, TABLES
+
+LOCK: Final = ".recording"
+_RUN: Final = re.compile(r"live-\d{8}T\d{6}Z-[0-9a-f]+")
+_FILE: Final = re.compile(r"[a-z]+-\d+\.parquet|\.[a-z]+-\d+\.parquet\.part")
+
+
+def run_id(started_unix_s: float, token: str) -> str:
+    """Of a broker's run; in the order of time, `token` (hexadecimal) tells brokers apart."""
+    return f"live-{datetime.fromtimestamp(started_unix_s, UTC):%Y%m%dT%H%M%SZ}-{token}"
+
+
+@final
+class Runs:
+    """Theirs is the directory until `close`."""
+
+    def __init__(self, directory: Path, settings: TelemetrySettings) -> None:
+        """Makes the directory; raises OSError, also where another broker records there."""
+        self._directory = directory
+        self._settings = settings
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(directory / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise OSError(errno.EBUSY, "another broker records there") from error
+        found = sorted(path for path in directory.iterdir() if _RUN.fullmatch(path.name))
+        self._closed = deque((path, _size_bytes(path)) for path in found)
+        """Runs that nobody writes to, oldest first, and their sizes."""
+        self._recording: Recording | None = None
+        self._rotated_s = 0.0
+        self.run_bytes = 0
+        """Of the run that is written, when a file of it was last completed."""
+        self._tidy()
+
+    @property
+    def used_bytes(self) -> int:
+        """Of all runs."""
+        return self.run_bytes + sum(size_bytes for _, size_bytes in self._closed)
+
+    def write(self, portions: Sequence[Portion], now_s: float) -> None:
+        """Take them over, and complete files and runs whose time has come; raises OSError."""
+        for portion in portions:
+            recording = self._recording
+            if recording is None:
+                recording = self._begin(portion, now_s)
+            assert recording.run_id == portion.run_id
+            for name, rows in portion.rows.items():
+                recording.extend(TABLES[name], rows)
+            if portion.end is not None:
+                recording.finish(portion.end)
+                self._closed.append((recording.directory, _size_bytes(recording.directory)))
+                self._recording = None
+                self._tidy()
+        if self._recording is not None and now_s - self._rotated_s >= self._settings.rotate_s:
+            self._recording.rotate()
+            self._rotated_s = now_s
+            self._tidy()
+
+    def close(self) -> None:
+        """Somebody else may record there."""
+        os.close(self._lock)
+
+    def _begin(self, portion: Portion, now_s: float) -> Recording:
+        directory = self._directory / portion.run_id
+        rows_max = self._settings.rotate_rows
+        recording = self._recording = Recording(directory, portion.run_id, file_rows=rows_max)
+        recording.add(RUN, portion.run)
+        recording.rotate()  # What a killed broker leaves says at least what it was.
+        self._rotated_s = now_s
+        self._tidy()
+        return recording
+
+    def _tidy(self) -> None:
+        """Look at the sizes, and delete what is too much."""
+        self.run_bytes = 0 if self._recording is None else _size_bytes(self._recording.directory)
+        while self._closed and self.used_bytes > self._settings.keep_bytes:
+            _delete(self._closed.popleft()[0])
+
+
+def _size_bytes(directory: Path) -> int:
+    with os.scandir(directory) as entries:
+        return sum(entry.stat().st_size for entry in entries if _FILE.fullmatch(entry.name))
+
+
+def _delete(directory: Path) -> None:
+    """Its files of runs; what somebody else has put there stays, and so does the directory then."""
+    for path in directory.iterdir():
+        if _FILE.fullmatch(path.name):
+            path.unlink()
+    if not any(directory.iterdir()):
+        directory.rmdir()

@@ -1,0 +1,219 @@
+"""What a broker records of a node is what the node has done, in the words of the schema."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flowguard.codec.packets import Connack, Connect
+from flowguard.config import Settings
+from flowguard.flow import Reason
+from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED
+from flowguard.telemetry.observation import Observation, run_row
+from flowguard.telemetry.pending import Row
+from flowguard.telemetry.schema import (
+    ATTEMPTS,
+    DECISIONS,
+    GOODPUT,
+    LATENCIES,
+    RUN,
+    SAMPLES,
+    Table,
+)
+from flowguard.types import Properties, ReasonCode
+from tests.support.stage import Stage
+
+MEMORY_BYTES = 1_000
+LIMIT_BYTES = 4_000
+
+
+def read(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """As they come back from a file; that a file takes them is checked on the way."""
+    given = [dict(zip(table.schema.names, ("r", *row), strict=True)) for row in rows]
+    found: list[dict[str, Any]] = pa.Table.from_pylist(given, schema=table.schema).to_pylist()
+    for row in found:
+        for column in table.columns:
+            assert column.nullable or row[column.name] is not None, column.name
+    return found
+
+
+class Watched:
+    """A stage that is recorded."""
+
+    def __init__(self, settings: dict[str, dict[str, Any]] | None = None) -> None:
+        self.stage = Stage(settings)
+        self.observation = Observation(self.stage.node, LIMIT_BYTES)
+        self.attempts: list[Row] = []
+        self.stage.node.attempts.tell = lambda *ended: self.attempts.append(
+            self.observation.attempt(*ended)
+        )
+        self.observation.begin(self.stage.now_s)
+
+    def sample(self) -> dict[str, Any]:
+        busy_s = self.stage.now_s / 4
+        row = self.observation.sample(self.stage.now_s, MEMORY_BYTES, busy_s)
+        return read(SAMPLES, [row])[0]
+
+    def goodput(self) -> dict[str, Any]:
+        return read(GOODPUT, [self.observation.goodput(self.stage.now_s)])[0]
+
+    def outcomes(self) -> list[tuple[int, str]]:
+        return [(row["client"], row["outcome"]) for row in read(ATTEMPTS, self.attempts)]
+
+
+def test_a_run_says_what_its_settings_are_and_how_they_differ() -> None:
+    settings = Settings.model_validate(
+        {"flow": {"window_max": 7}, "telemetry": {"run_s": 60.0, "record_dir": "x"}}
+    )
+    (row,) = read(RUN, [run_row(settings, "flowguard", 12.5)])
+    assert (row["source"], row["scenario"], row["policy"]) == ("broker", "live", "flowguard")
+    assert (row["started_unix_s"], row["duration_s"], row["nodes_count"]) == (12.5, 60.0, 1)
+    assert row["parameters"] == [("flow.window_max", "7")]
+    limits = dict(row["limits"])
+    assert limits.keys() == settings.flow.model_dump().keys()
+    assert (limits["window_max"], limits["shadow_policy"]) == ("7", "")
+
+
+def test_a_sample_shows_levels_of_now_and_counts_since_the_one_before() -> None:
+    watched = Watched({"session": {"queue_messages_max": 1}})
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    first = watched.sample()
+    assert (first["t_s"], first["busy_s"]) == (0.0, None)
+    assert (first["accepted_count"], first["connections_count"]) == (2, 2)
+    stage.advance(1)
+    publisher.publish("t", b"x", qos=1)
+    publisher.publish("t", b"x", qos=0)
+    second = watched.sample()
+    assert second["t_s"] == pytest.approx(1.0)
+    assert second["busy_s"] == pytest.approx(0.25)
+    assert (second["accepted_count"], second["published_count"]) == (0, 2)
+    assert second["delivered_count"] == 2
+    assert (second["memory_bytes"], second["memory_limit_bytes"]) == (MEMORY_BYTES, LIMIT_BYTES)
+    assert (second["is_alive"], second["window"], second["rung"]) == (True, 100.0, "buffer")
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 3)
+    stage.node.counters.drop(Reason.OFFLINE_QOS_0, 5)
+    stage.node.gate.refused |= {Reason.GATE_DEADLINE: 2, Reason.GATE_SUPERSEDED: 4}
+    third = watched.sample()
+    assert (third["dropped_count"], third["lost_count"]) == (3, 0)
+    assert (third["refused_count"], third["discarded_count"]) == (2, 4)
+
+
+def test_signals_come_back_in_their_own_unit() -> None:
+    watched = Watched({"flow": {"store_objective_s": 0.05}})
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    stage.hold_commits = True
+    publisher.publish("t", b"x", qos=1)
+    stage.advance(0.5)
+    sample = watched.sample()
+    assert sample["cause"] == "store"
+    assert sample["pressure_ratio"] == sample["pressure_store_ratio"] > 1
+    assert sample["commit_s"] == pytest.approx(0.05 * sample["pressure_store_ratio"])
+    assert (sample["packets_in_process_count"], sample["published_count"]) == (1, 1)
+    assert sample["unfinished_bytes"] > 0
+
+
+def test_every_attempt_has_one_outcome() -> None:
+    watched = Watched({"flow": {"connect_timeout_s": 5}})
+    stage = watched.stage
+    stage.connect("connected")
+    silent = stage.open()
+    unknown = Properties(authentication_method="nobody's")
+    stage.open().send(Connect("refused", properties=unknown))
+    leaver = stage.open()
+    leaver.connection.receive_eof(stage.now_s)
+    assert watched.outcomes() == [(0, CONNECTED), (1, REFUSED), (2, CLOSED)]
+    stage.advance(6)
+    assert silent.is_closed
+    assert watched.outcomes()[3:] == [(3, CLOSED)]
+    last = read(ATTEMPTS, watched.attempts)[3]
+    assert last["started_s"] == 0.0
+    assert last["ended_s"] == pytest.approx(5, abs=0.5)
+    goodput = watched.goodput()
+    assert (goodput["attempts_count"], goodput["declined_count"]) == (4, 3)
+    assert goodput["connected_count"] == 1
+    assert watched.goodput()["attempts_count"] == 0
+
+
+def test_a_client_that_is_turned_away_by_a_draining_node_is_refused() -> None:
+    watched = Watched()
+    watched.stage.node.drain(watched.stage.now_s)
+    client = watched.stage.open()
+    client.send(Connect("late"))
+    assert client.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
+    assert watched.outcomes() == [(0, REFUSED)]
+
+
+def test_sockets_closed_at_once_are_attempts() -> None:
+    watched = Watched()
+    watched.stage.node.counters.connections_closed += 3
+    rows = list(watched.observation.closed_at_once(watched.stage.now_s))
+    assert [row["outcome"] for row in read(ATTEMPTS, rows)] == [CLOSED] * 3
+    assert not list(watched.observation.closed_at_once(watched.stage.now_s))
+    goodput = watched.goodput()
+    assert (goodput["attempts_count"], goodput["declined_count"]) == (3, 3)
+    assert watched.sample()["closed_count"] == 3
+
+
+def test_attempts_are_in_the_order_of_their_ends_whatever_clock_they_come_with() -> None:
+    watched = Watched()
+    now_s = watched.stage.now_s
+    rows = [watched.observation.attempt(now_s - 1, now_s + end_s, CLOSED) for end_s in (2, 1, 3)]
+    found = read(ATTEMPTS, rows)
+    assert [row["ended_s"] for row in found] == [2, 2, 3]
+    assert all(row["started_s"] == 0 for row in found)  # Before the run is its beginning.
+
+
+def test_while_nobody_records_nothing_is_remembered() -> None:
+    stage = Stage()
+    before = stage.open()
+    told: list[object] = []
+    stage.node.attempts.tell = lambda *ended: told.append(ended)
+    before.send(Connect("before"))
+    assert not told
+    stage.connect("after")
+    assert [outcome for _, _, outcome in told] == [CONNECTED]  # type: ignore[misc]
+
+
+def test_latencies_are_what_was_observed_since_the_last_time() -> None:
+    watched = Watched()
+    stage = watched.stage
+    stage.hold_commits = True
+    stage.connect("c")
+    stage.now_s += 0.2
+    stage.release_commits()
+    rows = read(LATENCIES, watched.observation.latencies(stage.now_s))
+    connect = [row for row in rows if row["kind"] == "connect"]
+    assert [row["count"] for row in connect] == [1]
+    assert 0.2 <= connect[0]["bound_s"] <= 0.2 * 1.1
+    waits = [row for row in rows if row["kind"] == "acknowledgement"]
+    assert [(row["bound_s"], row["count"]) for row in waits] == [(0.25, 1)]
+    assert not list(watched.observation.latencies(stage.now_s))
+
+
+def test_decisions_begin_with_what_is_in_force_and_come_once() -> None:
+    watched = Watched()
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    stage.hold_commits = True
+    publisher.publish("t", b"x", qos=1)
+    found = []
+    for _ in range(20):
+        stage.advance(0.1)
+        found += read(DECISIONS, watched.observation.decisions(stage.now_s))
+    windows = [row for row in found if row["kind"] == "window"]
+    assert windows[0]["before"] == 100.0
+    assert [row["after"] for row in windows[:-1]] == [row["before"] for row in windows[1:]]
+    assert windows[-1]["after"] == stage.node.protection.grant.window < 100
+    assert all(row["why"] and row["cause"] == "store" for row in windows)
+    limits = [row for row in found if row["kind"] == "connect_limit"]
+    assert limits[-1]["after"] == stage.node.gate.limit
+    times_s = [row["t_s"] for row in found]
+    assert times_s == sorted(times_s)
+    watched.observation.begin(stage.now_s)
+    assert not list(watched.observation.decisions(stage.now_s))
