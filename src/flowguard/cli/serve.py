@@ -183,9 +183,12 @@ def _open_runs(settings: Settings) -> "Runs | None":
     directory = settings.telemetry.record_dir
     if directory is None:
         return None
-    # Here, because it needs pyarrow, which only who records has to have.
-    from flowguard.telemetry.runs import Runs
-
+    try:
+        # Here, because it needs pyarrow, which only who records has to have.
+        from flowguard.telemetry.runs import Runs
+    except ModuleNotFoundError as error:
+        typer.echo(f"needs: {sys.executable} -m pip install 'flowguard[telemetry]'", err=True)
+        raise typer.Exit(2) from error
     try:
         return Runs(directory, settings.telemetry)
     except OSError as error:

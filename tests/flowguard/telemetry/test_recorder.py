@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -181,6 +183,19 @@ def test_where_nothing_can_be_recorded_a_broker_that_should_does_not_start(tmp_p
         code, complaint = refused(*arguments, "--record", str(tmp_path / "live"))
     assert code == 1
     assert "another broker records there" in complaint
+
+
+@pytest.mark.slow
+def test_without_pyarrow_a_broker_that_should_record_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['pyarrow'] = None\n"
+        "from flowguard.cli import app\n"
+        f"app(['serve', '--listen', '127.0.0.1:0', '--record', {str(tmp_path)!r}])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"needs: {sys.executable} -m pip install 'flowguard[telemetry]'\n"
 
 
 # --- in this process -----------------------------------------------------------------------------
