@@ -1,7 +1,7 @@
 """The 100 ms tick: deadlines, load signals, `$SYS`."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import SystemRandom
@@ -26,6 +26,9 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 
+Onlooker = Callable[[float, int], None]
+"""Called after each tick with the time and the resident set, bytes."""
+
 
 def memory_limit_bytes() -> int:
     """What the process may hold: a share of physical memory or of the container's limit."""
@@ -48,9 +51,14 @@ def memory_gauge() -> Iterator[Callable[[], int]]:
 
 
 async def keep_house(
-    node: Node, store: Store, committer: Committer, reactor: Reactor, clock: Callable[[], float]
+    node: Node,
+    store: Store,
+    committer: Committer,
+    reactor: Reactor,
+    clock: Callable[[], float],
+    onlookers: Sequence[Onlooker],
 ) -> None:
-    """Tick until cancelled."""
+    """Tick until cancelled; `onlookers` may change meanwhile, and must not raise."""
     jitter = SystemRandom().uniform
     sys_topics = SysTopics(node, clock())
     overload_log = OverloadLog(node, clock())
@@ -58,7 +66,8 @@ async def keep_house(
     with memory_gauge() as resident_bytes:
         while True:
             now_s = clock()
-            node.protection.observe_memory(resident_bytes())
+            memory_bytes = resident_bytes()
+            node.protection.observe_memory(memory_bytes)
             node.store_load = store.load()
             node.protection.observer.store(node.store_load.state)
             node.tick(now_s)
@@ -71,4 +80,6 @@ async def keep_house(
             if node.has_work or node.pages.ready:
                 reactor.wake()
             committer.tick()
+            for look in tuple(onlookers):
+                look(now_s, memory_bytes)
             await trio.sleep(TICK_S * jitter(*JITTER))

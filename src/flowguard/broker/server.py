@@ -12,7 +12,7 @@ import trio
 
 from flowguard.broker.committer import Committer
 from flowguard.broker.error_log import ErrorLog
-from flowguard.broker.housekeeping import keep_house, memory_limit_bytes
+from flowguard.broker.housekeeping import Onlooker, keep_house, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
 from flowguard.config import FlowSettings, Settings
@@ -64,6 +64,8 @@ class Running:
     """Set it to drain and end."""
     backup: Callable[[Path], Awaitable[None]]
     """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
+    onlookers: list[Onlooker]
+    """Who is to be called with every tick, and never raises."""
 
 
 async def serve(
@@ -105,10 +107,12 @@ async def serve(
         )
         reactor.listen(listener)
         host, port = listener.getsockname()[:2]
-        running = Running(node, (host, port), trio.Event(), committer.backup)
+        running = Running(node, (host, port), trio.Event(), committer.backup, [])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
-            nursery.start_soon(keep_house, node, store, committer, reactor, clock)
+            nursery.start_soon(
+                keep_house, node, store, committer, reactor, clock, running.onlookers
+            )
             nursery.start_soon(reactor.run)
             nursery.start_soon(errors.run)
             task_status.started(running)

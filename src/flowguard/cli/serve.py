@@ -269,7 +269,7 @@ async def _main(start: _Start) -> None:
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
 
-            recorder = Recorder(running.node, unix_clock(), start.runs)
+            recorder = Recorder(running, unix_clock(), start.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
         _announce("listening", running.address)

@@ -1,8 +1,9 @@
 """Recorder: a broker that records itself, beside its work.
 
-Ten times a second a task looks at the node and puts rows into `Pending`; once a second another one
-has them written in a thread. Whatever breaks here ends the recording, with a line in the log, and
-nothing else. At the end there are FINISH_S to complete the run.
+With every tick of the broker it looks at the node and puts rows into `Pending`: a task of its own
+would cost four times as much, for waking up. Once a second its task has them written in a thread.
+Whatever breaks here ends the recording, with a line in the log, and nothing else. At the end there
+are FINISH_S to complete the run.
 """
 
 import secrets
@@ -13,16 +14,16 @@ from typing import Final, final
 import structlog
 import trio
 
-from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
-from flowguard.node.node import Node
+from flowguard.broker.housekeeping import memory_limit_bytes
+from flowguard.broker.server import Running
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Pending, Portion
 from flowguard.telemetry.progress import Progress
 from flowguard.telemetry.runs import Runs, run_id
 from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
 
-SAMPLE_S: Final = 0.1
 SAMPLES_PER_S: Final = 10
+"""As many ticks as the broker has."""
 FINISH_S: Final = 5.0
 RUN_SHARE: Final = 0.25
 """Of what may be kept: who has grown so large ends, so that there is always an older one to
@@ -34,12 +35,14 @@ log = structlog.get_logger()
 
 @final
 class Recorder:
-    """Of one node, into `runs`, which it closes."""
+    """Of one broker, into `runs`, which it closes."""
 
-    def __init__(self, node: Node, clock: Callable[[], float], runs: Runs) -> None:
+    def __init__(self, running: Running, clock: Callable[[], float], runs: Runs) -> None:
+        node = running.node
         settings = node.settings.telemetry
         flow = node.settings.flow
         self._node = node
+        self._onlookers = running.onlookers
         self._clock = clock
         self._runs = runs
         self._settings = settings
@@ -50,14 +53,16 @@ class Recorder:
         self._observation = Observation(node, flow.memory_max_bytes or memory_limit_bytes())
         self._begun_s = 0.0
         self._number = 0
+        self._memory_bytes = 0
+        self._bug: Exception | None = None
+        self._broken = trio.Event()
         self._is_over = False
         self._write_due = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Record until cancelled, then complete the run; an error is logged, and ends it."""
         try:
-            with memory_gauge() as resident_bytes:
-                await self._record(resident_bytes, task_status)
+            await self._record(task_status)
         except* OSError as group:
             self._stop(str(_first(group)))
         except* Exception as group:
@@ -66,29 +71,33 @@ class Recorder:
             self._node.attempts.tell = None
             self._runs.close()
 
-    async def _record(
-        self, resident_bytes: Callable[[], int], task_status: trio.TaskStatus[None]
-    ) -> None:
-        self._begin()
+    async def _record(self, task_status: trio.TaskStatus[None]) -> None:
+        self._begin(self._clock())
         self._node.attempts.tell = self._on_attempt
+        self._onlookers.append(self._on_tick)
         task_status.started()
         writing = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_all, writing)
             try:
-                await self._look_on(resident_bytes)
+                await self._broken.wait()
+                assert self._bug is not None
+                raise self._bug
             finally:
                 self._node.attempts.tell = None
+                self._onlookers.remove(self._on_tick)
                 self._is_over = True
                 self._write_due.set()
                 writing.deadline = trio.current_time() + FINISH_S
-                self._look(self._clock(), resident_bytes())
-                self._end(self._clock(), "stopped")
+                if self._bug is None:  # Else the run stays unfinished: nobody knows what is in it.
+                    now_s = self._clock()
+                    self._look(now_s, self._memory_bytes)
+                    self._end(now_s, "stopped")
 
     # --- looking on --------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        now_s = self._begun_s = self._clock()
+    def _begin(self, now_s: float) -> None:
+        self._begun_s = now_s
         name = self.progress.run_id = run_id(now_s, secrets.token_hex(3))
         self._observation.begin(now_s)
         described = run_row(self._node.settings, self._node.protection.policy.name, now_s)
@@ -97,18 +106,20 @@ class Recorder:
     def _end(self, now_s: float, by: str) -> None:
         self._pending.end((self._observation.t_s(now_s), by, None, 0))
 
-    async def _look_on(self, resident_bytes: Callable[[], int]) -> None:
-        due_s = trio.current_time()
-        while True:
-            # Late is late: what was missed is not made up for.
-            due_s = max(due_s + SAMPLE_S, trio.current_time())
-            await trio.sleep_until(due_s)
-            now_s = self._clock()
-            self._look(now_s, resident_bytes())
+    def _on_tick(self, now_s: float, memory_bytes: int) -> None:
+        """The broker has looked after itself; never raises."""
+        if self._bug is not None:
+            return
+        try:
+            self._memory_bytes = memory_bytes
+            self._look(now_s, memory_bytes)
             is_large = self._runs.run_bytes >= RUN_SHARE * self._settings.keep_bytes
             if is_large or now_s - self._begun_s >= self._settings.run_s:
                 self._end(now_s, "duration")
-                self._begin()
+                self._begin(now_s)
+        except Exception as error:
+            self._bug = error
+            self._broken.set()
 
     def _look(self, now_s: float, memory_bytes: int) -> None:
         observation, pending = self._observation, self._pending
@@ -125,7 +136,12 @@ class Recorder:
             self._write_due.set()
 
     def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
-        self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
+        """A connection is a client, or will be none; never raises."""
+        try:
+            self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
+        except Exception as error:
+            self._bug = error
+            self._broken.set()
 
     # --- writing -----------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ async def recorded(folder: Path, **telemetry: Any) -> AsyncIterator[Recorded]:
     settings = {"telemetry": {"record_dir": str(folder), **telemetry}}
     async with broker(settings) as running, trio.open_nursery() as nursery:
         runs = Runs(folder, running.node.settings.telemetry)
-        recorder = Recorder(running.node, unix_clock(), runs)
+        recorder = Recorder(running, unix_clock(), runs)
         scene = Recorded(running, recorder, trio.CancelScope(), trio.Event())
 
         async def record(task_status: trio.TaskStatus[None]) -> None:
@@ -293,6 +293,8 @@ async def test_a_bug_ends_the_recording_with_its_traceback_and_nothing_else(
             await serves(scene.running)
     (line,) = [line for line in log if line["event"] == "recording stopped"]
     assert line["error"] == "ValueError('a bug')"
+    (directory,) = runs_in(tmp_path)
+    assert not list(directory.glob("end-*"))
     assert line["exc_info"]
 
 
