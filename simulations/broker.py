@@ -9,6 +9,7 @@ A process that dies takes its connections and all that was not committed with it
 """
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.broker.housekeeping import JITTER
@@ -171,6 +172,12 @@ class Broker:
             or self.replays.is_ready
         )
 
+    @property
+    def is_awaited(self) -> bool:
+        """See `Work`."""
+        wanted = self._batch is None and not self._is_immediate and self.journal.is_urgent
+        return wanted or self._batch_is_done
+
     def turn(self, now_s: float) -> bool:
         """See `Work`."""
         worked = self._turn_of_acceptor(now_s) if self.plan.accepts_first else self._turn(now_s)
@@ -218,9 +225,6 @@ class Broker:
             if connection is None:
                 self.listener.accept(slice_s)
                 continue
-            if connection.queued and connection.state != ENDED:
-                ready.append(connection)  # It has enough to do: its bytes wait in the socket.
-                continue
             connection.is_ready = False
             self._read(connection, slice_s)
             served += 1
@@ -243,7 +247,7 @@ class Broker:
         """See `Reactor._run_round`."""
         rounds, loop = self._rounds, self.loop
         began_s = slice_s = loop.clock_s
-        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s)
+        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s) if self.plan.takes_turns else inf
         runnable, self.runnable = self.runnable, []
         rounds.join(runnable, began_s)
         count = 0
@@ -289,7 +293,8 @@ class Broker:
             if connection.inbound is not None:
                 if connection.inbound.waiting:
                     self.spend(self.plan.read_s)
-                self.packets.run(connection, now_s)
+                if not connection.queued:
+                    self.packets.run(connection, now_s)
 
     def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
         """See `ServerConnection.end`; `refused`: it is being answered."""

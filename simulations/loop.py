@@ -3,13 +3,13 @@
 This is `flowguard.broker.reactor.Reactor.run` without sockets. A turn serves what was ready when it
 began, in slices, and takes as long as its work costs; what arrives meanwhile waits for the next
 one. Other tasks (commits that are done, the tick of 100 ms) get their chance between two turns when
-a slice's time has passed, or nothing is ready. How long all that takes is what the observer hears
-as drift.
+a slice's time has passed, or nothing is ready; sooner where the store waits for that. How long all
+that takes is what the observer hears as drift.
 """
 
 from typing import Protocol, final
 
-from flowguard.broker.reactor import SLICE_S
+from flowguard.broker.reactor import AWAITED_S, SLICE_S
 from flowguard.flow import Observer
 from simulations.engine import Engine
 
@@ -20,6 +20,10 @@ class Work(Protocol):
     @property
     def has_more(self) -> bool:
         """Whether another turn would find something to do."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the store has answered, or is to be asked: see `Reactor.awaited`."""
 
     def turn(self, now_s: float) -> bool:
         """One pass over what is ready; False: there was nothing."""
@@ -91,24 +95,32 @@ class Loop:
             self.busy_s += self._wake_s
             started_s = self.clock_s = self._yielded_s = started_s + self._wake_s
         work = self._work
-        worked = work.turn(started_s)
+        if work.is_awaited and started_s - self._yielded_s > AWAITED_S:
+            self._yield()  # The turn before has ended: what came in it is known only now.
+        turn_s = self.clock_s
+        worked = work.turn(turn_s)
         replayed = work.replay(idle=not worked and self._has_yielded)
         self._has_yielded = False
         ended_s = self.clock_s
         if worked or replayed:
-            self._observer.drift(ended_s - started_s, ended_s)
+            self._observer.drift(ended_s - turn_s, ended_s)
         if not (worked or replayed) or not work.has_more:
             work.run_tasks()
             self._yielded_s = self.clock_s
             self._has_yielded = True
             self._is_idle = not work.has_more
         elif ended_s - self._yielded_s > SLICE_S:
-            work.run_tasks()
-            self._yielded_s = self.clock_s
-            # Commits are answered there, and sockets wait for it all the same.
-            self._observer.drift(self.clock_s - ended_s, self.clock_s)
+            self._yield()
         self.busy_s += self.clock_s - started_s
         # Who woke it meanwhile is served in the next turn, which begins when this one is over.
         self._is_scheduled = not self._is_idle
         if self._is_scheduled:
             self._engine.at(self.clock_s, self._go, None)
+
+    def _yield(self) -> None:
+        """To other tasks, though there is something to do."""
+        began_s = self.clock_s
+        self._work.run_tasks()
+        self._yielded_s = self.clock_s
+        # Commits are answered there, and sockets wait for it all the same.
+        self._observer.drift(self.clock_s - began_s, self.clock_s)

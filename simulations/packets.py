@@ -7,7 +7,9 @@ are the real ones and decide what is begun when; what a packet costs is `NodePla
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.flow.window import UNBOUNDED
 from flowguard.records import PutSession, Settle
+from flowguard.session.inbound import RUN_MAX
 from simulations.connection import CONNECTED, Connection, Inbound, Packet
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Packets:
         self.in_process_units = 0
         """Begun and not done, in cost units: what the windows should say, too."""
         self.in_process_bytes = 0
+        self._run_max = RUN_MAX if broker.plan.takes_turns else UNBOUNDED
         self._reached: set[tuple[Topic, int]] = set()
         """Who gets something at the end of this slice anyway."""
         self._broker = broker
@@ -60,13 +63,13 @@ class Packets:
             inbound.waiting.clear()
 
     def run(self, connection: Connection, now_s: float) -> None:
-        """See `Inbound.run`: as many packets as there is room for."""
+        """See `Inbound.run`: as many packets as there is room for, and no more than `RUN_MAX`."""
         inbound = connection.inbound
         assert inbound is not None
         connection.last_received_s = now_s
         window, waiting = inbound.window, inbound.waiting
         credited = self._window.credits is not None
-        room = window.room()
+        room = min(window.room(), self._run_max)
         while waiting and room > 0:
             packet = waiting.popleft()
             self.waiting_count -= 1

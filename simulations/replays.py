@@ -7,6 +7,7 @@ next page is wanted when all of it is acknowledged. Who loses its connection get
 acknowledged on the next one.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, final
 
 from flowguard.node.pages import Pages
@@ -18,13 +19,39 @@ if TYPE_CHECKING:
 
 
 @final
+class _AtOnce:
+    """`Pages` without turns: all that is wanted is read together, all that is ready is sent."""
+
+    def __init__(self) -> None:
+        self.wanted: deque[Connection] = deque()
+        self.ready: deque[Connection] = deque()
+
+    def to_read(self) -> list[Connection]:
+        wanted = list(self.wanted)
+        self.wanted.clear()
+        return wanted
+
+    def came(self, pages: list[Connection]) -> None:
+        self.ready.extend(pages)
+
+    def begins(self, _: float, *, idle: bool) -> bool:
+        del idle
+        return bool(self.ready)
+
+    def next(self, _: float) -> Connection | None:
+        return self.ready.popleft() if self.ready else None
+
+
+@final
 class Replays:
     """One process's."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._engine = broker.engine
-        self._pages: Pages[Connection, Connection] = Pages()
+        takes_turns = broker.plan.takes_turns
+        self._pages: Pages[Connection, Connection] | _AtOnce = Pages() if takes_turns else _AtOnce()
+        self._piece_max = PIECE_MAX if takes_turns else PAGE_MAX
         self._held: dict[Connection, None] = {}
         """Whose page is being read, or is not acknowledged."""
 
@@ -84,7 +111,7 @@ class Replays:
         if connection.state != CONNECTED or replay is None:
             return
         room = broker.protection.window.limit - replay.inflight
-        count = max(0, min(PIECE_MAX, replay.unsent, room))
+        count = max(0, min(self._piece_max, replay.unsent, room))
         replay.unsent -= count
         replay.inflight += count
         replay.asked = False

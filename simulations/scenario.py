@@ -60,6 +60,9 @@ class NodePlan(_Part):
     accepts_first: bool = False
     """Whether all sockets are accepted before anything else is done, as by acceptor threads, or
     by turns with all other work, as flowguard's reactor does."""
+    takes_turns: bool = True
+    """Whether clients and backlogs have turns of bounded length, as in flowguard's reactor, or each
+    is served until nothing of it is left."""
     memory_max_bytes: int = Field(1_024 * MIB, ge=MIB)
     """Beyond it the process dies, bytes."""
     restart_s: Positive | None = None

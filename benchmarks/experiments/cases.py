@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.overload.checks import Report
 from flowguard.config import PolicyName
@@ -11,6 +11,9 @@ from .figures import Figure, Figures
 from .probe import Observed
 
 OURS: PolicyName = "flowguard"
+WITHOUT_TURNS: Final[dict[str, Any]] = {"node.takes_turns": False}
+"""Everybody is served until nothing of it is left, as where a loop works off what a socket has: a
+control for what turns do, whatever the policy."""
 
 
 @dataclass(frozen=True)

@@ -162,8 +162,8 @@ def test_1_a_client_with_a_packet_more_than_its_window_is_found(
     monkeypatch.setattr(InflightWindow, "admit", one_more)
     monkeypatch.setattr(InflightWindow, "room", room_for_one_more)
     plan = PublishPlan(outstanding=200, v5=False)
-    scenario = Scenario(seed=7, populations={"w": PopulationPlan(clients=1, publish=plan)})
-    assert_violates(WINDOW, scenario)
+    population, narrow = PopulationPlan(clients=1, publish=plan), FlowSettings(window_max=10)
+    assert_violates(WINDOW, Scenario(seed=7, flow=narrow, populations={"w": population}))
 
 
 def test_1_a_window_that_is_wider_than_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,12 +42,14 @@ class Committer:
         self._work = trio.Event()
         self._refused: Batch | None = None
         """What the store has not taken yet; nothing overtakes it."""
+        self._is_asking = False
         self._ticked = False
         self._backups: deque[_Backup] = deque()
 
-    def notify(self) -> None:
-        """Somebody waits for a commit, or for a page of a backlog."""
+    def notify(self) -> bool:
+        """Somebody waits for a commit, or for a page of a backlog; whether the store is free."""
         self._work.set()
+        return not self._is_asking
 
     def tick(self) -> None:
         """Time has passed: also for what nobody waits for."""
@@ -102,7 +104,10 @@ class Committer:
         started_s = self._clock()
         batch = self._refused or node.next_batch(started_s)
         fetches = node.pages.to_read()
-        error, pages = await trio.to_thread.run_sync(self._ask, batch, fetches)
+        self._is_asking = True
+        reactor.awaited = False
+        error, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)
+        reactor.awaited = False
         now_s = self._clock()
         if batch is not None:
             node.read_only = isinstance(error, NoSpaceError)
@@ -115,7 +120,7 @@ class Committer:
         reactor.wake()
 
     def _ask(
-        self, batch: Batch | None, fetches: Sequence[Fetch]
+        self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch]
     ) -> tuple[NoSpaceError | StallError | None, list[list[QueueEntry]]]:
         """In the thread: commit, then read; why the batch has to be tried again."""
         error: NoSpaceError | StallError | None = None
@@ -124,4 +129,7 @@ class Committer:
                 self._store.commit(batch.ops)
             except (NoSpaceError, StallError) as refusal:
                 error = refusal
-        return error, [fetch.entries(self._store) for fetch in fetches]
+        pages = [fetch.entries(self._store) for fetch in fetches]
+        self._is_asking = False
+        reactor.awaited = True
+        return error, pages

@@ -32,7 +32,10 @@ EVENTS_MAX: Final = 128
 SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
-ROUND_TURN_S: Final = 0.002
+"""So long other tasks may wait for their chance, unless one has something to do."""
+AWAITED_S: Final = 0.001
+"""So long where the store has answered, or is to be asked: who waits for it waits twice else."""
+ROUND_TURN_S: Final = 0.001
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
 ANSWERS: Final = 64
 """Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
@@ -58,13 +61,16 @@ class Reactor:
         node: Node,
         store: Store,
         clock: Callable[[], float],
-        on_work: Callable[[], None],
+        on_work: Callable[[], bool],
     ) -> None:
+        """`on_work` is told that the store is to be asked; whether only its turn is missing."""
         self._node = node
         self._store = store
         self._immediate = store.immediate
         self._clock = clock
         self._on_work = on_work
+        self.awaited = False
+        """The task that asks the store has something to do; its thread says so, too."""
         self._epoll = select.epoll()
         self._wakeup = eventfd(0)
         self._epoll.register(self._wakeup, READ)
@@ -97,7 +103,7 @@ class Reactor:
                 continue
             yielded = False
             self._node.protection.observer.drift(ended_s - started_s, ended_s)
-            if ended_s - yielded_s > SLICE_S:
+            if ended_s - yielded_s > (AWAITED_S if self.awaited else SLICE_S):
                 await trio.lowlevel.checkpoint()
                 yielded_s = self._clock()
                 # Commits are answered there, and sockets wait for it all the same.
@@ -155,8 +161,6 @@ class Reactor:
                     self._flush(link, now_s)
                 if event == WRITE:
                     continue
-            if link.connection.queued and not event & BROKEN:
-                continue  # A queued conversation has enough to do: its bytes wait in the socket.
             try:
                 data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
             except BlockingIOError:
@@ -230,7 +234,7 @@ class Reactor:
             if not node.journal.is_empty:
                 self._commit(now_s)
         elif node.journal.is_urgent or node.pages.is_hungry:
-            self._on_work()
+            self.awaited |= self._on_work()
         dirty = node.dirty
         if dirty:
             node.dirty = []

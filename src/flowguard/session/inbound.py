@@ -5,7 +5,7 @@ pauses the conversation: packets that wait stay undecoded in the buffer, in orde
 control lane goes on (PINGREQ and acknowledgements), so that a paused client is neither cut off for
 silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
 those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
-most a window of packets, which bounds the slice of the reactor that one client gets.
+most `RUN_MAX` packets, which bounds the slice of the reactor that one client gets.
 
 A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
 """
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
+RUN_MAX: Final = 16
+"""Packets of a run: with a full window of them everybody else would wait for 100."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
 
@@ -119,7 +121,7 @@ class Inbound:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
         window = self.window
         decoder = self._decoder
-        room = self.room()
+        room = min(self.room(), RUN_MAX)
         while room > 0:
             packets = self._held
             held = packets is not None

@@ -2,6 +2,7 @@
 
 import pytest
 
+from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Packet,
     Pingreq,
@@ -13,6 +14,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
+from flowguard.session.inbound import RUN_MAX
 from flowguard.types import Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 
@@ -51,6 +53,33 @@ def test_a_publisher_is_stopped_at_exactly_its_window(window: int, qos: int) -> 
     stage.release_commits()
     assert in_process(publisher) == 0
     assert identifiers(publisher.take()) == list(range(1, 151))
+
+
+def test_a_run_ends_after_so_many_packets_and_the_rest_has_another_turn() -> None:
+    stage = Stage()
+    publisher = slow_store(stage, 100)
+    connection, received = publisher.connection, []
+    connection.receive_data(b"".join(encode(packet, 4) for packet in numbered(40)), stage.now_s)
+    while connection.queued:
+        received.append(stage.node.counters.publish_received)
+        assert stage.node.runnable.pop() is connection
+        connection.queued = False
+        connection.run(stage.now_s)
+    assert received == [RUN_MAX, 2 * RUN_MAX]
+    assert stage.node.counters.publish_received == 40
+
+
+def test_what_comes_for_a_client_that_waits_for_its_turn_is_read_and_waits_with_the_rest() -> None:
+    stage = Stage()
+    publisher = slow_store(stage, 100)
+    connection = publisher.connection
+    first, second = numbered(2 * RUN_MAX), numbered(3 * RUN_MAX)[2 * RUN_MAX :]
+    for packets in (first, second):
+        assert connection.receive_data(b"".join(encode(p, 4) for p in packets), stage.now_s)
+        assert stage.node.counters.publish_received == RUN_MAX
+    stage.settle()
+    stage.release_commits()
+    assert identifiers(publisher.take()) == list(range(1, 3 * RUN_MAX + 1))
 
 
 def test_each_commit_lets_as_many_in_as_it_finished() -> None:
