@@ -61,6 +61,7 @@ class Journal:
         "_under_way",
         "_waiting_count",
         "is_answering",
+        "last_sojourn_s",
         "sent",
         "size_bytes",
         "sojourn",
@@ -86,6 +87,8 @@ class Journal:
         """Of all that is not durable yet."""
         self.sojourn = Histogram()
         """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
+        self.last_sojourn_s = 0.0
+        """What was counted there last: for whoever is called from `answer`, what it waited."""
 
     @property
     def is_idle(self) -> bool:
@@ -181,7 +184,8 @@ class Journal:
         assert not self.is_answering
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes
-        self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
+        self.last_sojourn_s = now_s - batch.since_s
+        self.sojourn.observe(self.last_sojourn_s, len(batch.continuations))
         self._answered_count = 0
         self.is_answering = True
 

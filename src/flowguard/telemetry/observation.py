@@ -73,6 +73,8 @@ class Observation:
         self._client = 0
         self._connects = [0] * len(BUCKETS_S)
         self._waits = node.journal.sojourn.cumulative()
+        self._claims = [0] * len(self._waits)
+        """CONNECTs among them, by bucket, since `latencies` was asked."""
         self._decided_s = 0.0
         self._window = 0.0
         self._limit = 0
@@ -186,6 +188,8 @@ class Observation:
         """Of table `attempts`."""
         if outcome == CONNECTED:
             self._connects[bisect_left(BUCKETS_S, until_s - since_s)] += 1
+            journal = self._node.journal
+            self._claims[bisect_left(journal.sojourn.bounds, journal.last_sojourn_s)] += 1
         else:
             self._declined_count += 1
         # A turn's clock may be a little behind that of a commit; rows are in order.
@@ -210,10 +214,13 @@ class Observation:
         histogram = self._node.journal.sojourn
         waits = histogram.cumulative()
         below = 0
-        for bound_s, now, before in zip((*histogram.bounds, inf), waits, self._waits, strict=True):
-            until = now - before
-            if until != below:
-                yield POPULATION, "acknowledgement", t_s, bound_s, until - below
+        for bucket, bound_s in enumerate((*histogram.bounds, inf)):
+            until = waits[bucket] - self._waits[bucket]
+            count = until - below - self._claims[bucket]
+            if count > 0:
+                yield POPULATION, "acknowledgement", t_s, bound_s, count
+            # A batch that is told of in slices was counted as a whole, perhaps a second ago.
+            self._claims[bucket] = max(0, -count)
             below = until
         self._waits = waits
         for bucket, count in enumerate(self._connects):

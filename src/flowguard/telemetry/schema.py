@@ -179,7 +179,7 @@ ATTEMPTS: Final = Table(
 LATENCIES: Final = Table(
     "latencies",
     "Histograms per second; buckets without an observation are left out. Of a broker: `connect` is "
-    "an attempt that was connected, `acknowledgement` whatever waited for a commit, in few "
+    "an attempt that was connected, `acknowledgement` all else that waited for a commit, in few "
     "buckets; it knows no `delivery`.",
     (
         _RUN_ID,
