@@ -103,7 +103,7 @@ def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
 
 def _read(path: Path) -> Values:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -25,8 +25,9 @@ def write(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def limits(tmp_path: Path) -> Path:
-    text = "[flow]\nwindow_max = 50\nunfinished_max = 200\n[evidence]\nruns = 12\nby = 'tuner'\n"
-    return write(tmp_path / "limits.toml", text)
+    chosen = "[flow]\nwindow_max = 50\nunfinished_max = 200\n"
+    evidence = "[evidence]\nruns = 12\n[evidence.window_max]\nreason = 'measured'\n"
+    return write(tmp_path / "limits.toml", chosen + evidence)
 
 
 # --- --limits ------------------------------------------------------------------------------------
