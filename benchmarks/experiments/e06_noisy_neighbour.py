@@ -40,8 +40,9 @@ def cases(scale: float) -> list[Case]:
         made.append(Case(name, "noisy_neighbour", changed | node, (OURS, CONTROL), SETTLED_S))
         if name != ALONE:
             without = changed | node | WITHOUT_TURNS
-            policies = (OURS, CONTROL)
-            made.append(Case(no_turns(name), "noisy_neighbour", without, policies, SETTLED_S))
+            made.append(
+                Case(no_turns(name), "noisy_neighbour", without, (OURS, CONTROL), SETTLED_S)
+            )
     return made
 
 

@@ -116,7 +116,7 @@ def test_cascade_has_its_variants(changes: dict[str, Any], faults: int) -> None:
 def test_slow_store_the_window_closes_while_the_disk_is_slow_and_opens_again() -> None:
     ours, control = both("slow_store", "unlimited", {"duration_s": 30.0, "faults.0.until_s": 24.0})
     before = min(windows(ours, 0, 10.0, 20.0))
-    assert max(windows(ours, 0, 22.0, 24.0)) < 0.2 * before
+    assert max(windows(ours, 0, 22.0, 24.0)) < 0.25 * before
     assert windows(ours, 0, 28.0, 30.0)[-1] > 1.5 * min(windows(ours, 0, 22.0, 24.0))
     assert min(windows(control, 0, 22.0, 24.0)) == max(windows(control, 0, 10.0, 20.0))
 
@@ -129,8 +129,8 @@ def test_slow_store_only_who_works_with_the_slow_node_is_slowed() -> None:
         with_it.in_time_counts["elsewhere"] / without.in_time_counts["elsewhere"]
         for with_it, without in zip(slow, calm, strict=True)
     )
-    assert ours > 0.98  # The disk is slow for half of the time.
-    assert control < 0.96
+    assert ours > 0.99  # The disk is slow for half of the time.
+    assert control < 0.98
 
 
 @pytest.mark.slow
