@@ -7,8 +7,10 @@ places were in use and the pressure P is at most 1. P is the worse of the node's
 the log domain every tick: above 1.2 it is cut by P^-1/4, at most halved; up to 0.8 it grows by 5 %,
 by 2 % if less than half of it was in use; in between it stands still.
 
-One cut per feedback delay: after a cut C holds for about a service time, unless P gets twice as bad
-as it was, and only CONNECTs admitted since then say how long service takes now.
+One cut per feedback delay: after a cut C holds for about a service time, but for a second at most,
+unless P gets twice as bad as it was, and only CONNECTs admitted since then say how long service
+takes now. Without the second a loop that stood still for ten would hold for ten more, at a limit
+that was right before.
 """
 
 from collections import deque
@@ -31,6 +33,9 @@ PERCENTILE: Final = 0.9
 SAMPLES_MAX: Final = 512
 """The newest of them: enough for a percentile, and sorted in less than 0.1 ms per tick."""
 SAMPLE_AGE_MAX_S: Final = 1.0
+HOLD_MIN_S: Final = 1.5 * TICK_S
+HOLD_MAX_S: Final = 1.0
+"""What took longer says nothing about now."""
 
 
 @final
@@ -41,7 +46,7 @@ class ConcurrencyLimit:
         "_calm_ticks",
         "_cut_pressure",
         "_doubling",
-        "_hold_ticks",
+        "_held_until_s",
         "_limit_max",
         "_limit_min",
         "_objective_s",
@@ -92,8 +97,8 @@ class ConcurrencyLimit:
         # While it doubles, whole rounds judge how long service takes.
         late = 0.0 if self._doubling else service_s / self._objective_s
         worst = max(pressure, late)
-        if self._hold_ticks > 0 and worst <= 2.0 * self._cut_pressure:
-            self._hold_ticks -= 1
+        if now_s < self._held_until_s and worst <= 2.0 * self._cut_pressure:
+            pass
         elif worst > CUT_ABOVE:
             self._cut(worst, service_s, now_s)
         elif worst < GROW_BELOW:
@@ -107,7 +112,7 @@ class ConcurrencyLimit:
 
     def _start(self, limit: int, now_s: float) -> None:
         self._doubling = True
-        self._hold_ticks = 0
+        self._held_until_s = -inf
         self._cut_pressure = 0.0
         self._calm_ticks = 0
         self._begin_round(limit, now_s)
@@ -130,7 +135,7 @@ class ConcurrencyLimit:
         self._doubling = False
         self._calm_ticks = 0
         self._cut_pressure = pressure
-        self._hold_ticks = max(1, ceil(service_s / TICK_S))
+        self._held_until_s = now_s + min(HOLD_MAX_S, max(HOLD_MIN_S, service_s))
         self._move(self._value * max(CUT_MAX, pressure**-GAIN))
         self._samples.clear()
         self._since_s = now_s

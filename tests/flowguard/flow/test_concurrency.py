@@ -195,11 +195,21 @@ def test_a_cut_waits_for_its_effect_before_the_next() -> None:
     bench.serve(SLOW_S)
     after = bench.tick()
     before_the_cut_s = bench.now_s - 0.01
-    for _ in range(ceil(SLOW_S / TICK_S)):
+    for _ in range(ceil(SLOW_S / TICK_S) - 1):
         bench.law.settled(before_the_cut_s, bench.now_s)
         assert bench.tick(2.0) == after
     assert bench.tick(0.0) == after  # As slow as the old ones were, the cut has answered that.
     assert bench.tick(2.0) < after
+
+
+def test_a_loop_that_stood_still_for_long_waits_for_a_second_and_no_longer() -> None:
+    """What was admitted before took ten seconds, and is no measure of how long a cut takes."""
+    bench = settled_bench()
+    bench.serve(10.0)
+    assert bench.tick(16.0) == 512
+    assert bench.tick(16.0) == 512
+    bench.now_s += 1.0
+    assert bench.tick(16.0) == 256
 
 
 def test_pressure_twice_as_bad_does_not_wait() -> None:
