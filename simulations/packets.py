@@ -58,7 +58,7 @@ class Packets:
         """The connection has ended; what is in process goes on."""
         inbound = connection.inbound
         if inbound is not None:
-            inbound.window.return_permits()
+            inbound.window.rest(waits=False)
             self.waiting_count -= len(inbound.waiting)
             inbound.waiting.clear()
 
@@ -80,7 +80,7 @@ class Packets:
             if credited:
                 window.spend(1)
             room = min(room - 1, window.room())
-        window.return_permits()
+        window.rest(bool(waiting))
         if waiting:
             if window.room():
                 connection.schedule()

@@ -20,6 +20,7 @@ class NodeWindow:
     """What every client of this node may have in process right now, and what all of them have."""
 
     __slots__ = (
+        "active",
         "busy",
         "bytes_max",
         "closed",
@@ -58,6 +59,8 @@ class NodeWindow:
         self.in_process = 0
         """Cost units of all clients."""
         self.in_process_bytes = 0
+        self.active = 0
+        """Clients that have packets in process, or waiting."""
         self.busy: dict[InflightWindow, None] = {}
         """Of clients with at least one packet in process."""
         self.used_max = 0
@@ -76,12 +79,22 @@ class NodeWindow:
 class InflightWindow:
     """The packets of one client in process, against the node's limit."""
 
-    __slots__ = ("_charge", "_credits_round", "_credits_used", "_node", "_permits", "in_process")
+    __slots__ = (
+        "_charge",
+        "_credits_round",
+        "_credits_used",
+        "_node",
+        "_permits",
+        "_waits",
+        "in_process",
+    )
 
     def __init__(self, node: NodeWindow) -> None:
         self._node = node
         self.in_process = 0
         """Cost units."""
+        self._waits = False
+        """Whether it has packets that are not admitted."""
         self._permits = 0
         """Packets it may admit while clients take turns."""
         self._charge = 0
@@ -110,6 +123,8 @@ class InflightWindow:
         assert self.in_process < node.limit
         if not self.in_process:
             node.busy[self] = None
+            if not self._waits:
+                node.active += 1
         self.in_process += cost
         node.in_process += cost
         node.in_process_bytes += size_bytes
@@ -128,11 +143,16 @@ class InflightWindow:
         self._permits += packets
         self._node.permits += packets
 
-    def return_permits(self) -> None:
-        """Its turn is over, used or not."""
+    def rest(self, waits: bool) -> None:
+        """Its turn is over, and permits with it, used or not; `waits`: it has packets left."""
+        node = self._node
         if self._permits:
-            self._node.permits -= self._permits
+            node.permits -= self._permits
             self._permits = 0
+        if waits is not self._waits:
+            self._waits = waits
+            if not self.in_process:
+                node.active += 1 if waits else -1
 
     def take_charge(self) -> int:
         """What it was served since it was last charged, cost units."""
@@ -148,6 +168,8 @@ class InflightWindow:
         node.in_process_bytes -= size_bytes
         if not self.in_process:
             del node.busy[self]
+            if not self._waits:
+                node.active -= 1
 
     def spend(self, packets: int) -> None:
         """Packets were handled: what the rate of a policy that has one is counted by."""

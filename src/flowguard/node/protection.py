@@ -134,26 +134,34 @@ class Protection(Generic[C]):
         window = self.window
         self.observer.used(window.used_max / window.limit)
         window.used_max = 0
-        active = len(window.busy) + len(self.pool)
         before = self.grant
-        grant = self.grant = self.policy.tick(self.observer.take(now_s, window.in_process, active))
+        sample = self.observer.take(now_s, window.in_process, window.active)
+        grant = self.grant = self.policy.tick(sample)
         if grant.window != before.window:
             self.decisions.append((now_s, grant))
-        # Nobody has half a place: 1.5 is one and two by turns, and on the average what was granted.
-        self._carry += grant.window
-        window.resize(int(self._carry + ROUNDING))
-        self._carry = max(0.0, self._carry - window.limit)
         if grant.window < 1:
             # Not even a packet for everybody: so many of those that want one have one.
-            self._units_limit = max(1, min(window.units_max, int(grant.window * active)))
+            share = min(float(window.units_max), grant.window * sample.clients_active)
+            self._units_limit = self._whole(share)
+            window.resize(1)
             window.shared = True
         else:
             self._units_limit = window.units_max
+            window.resize(self._whole(grant.window))
         window.credits = grant.credits
         window.credits_round += 1
         rationed, self._rationed = self._rationed, {}
         for connection in rationed:
             connection.schedule()
+
+    def _whole(self, places: float) -> int:
+        """At least one. Nobody has half a place: 1.5 is one and two by turns, and on the average
+        what was granted.
+        """
+        self._carry += places
+        whole = max(1, int(self._carry + ROUNDING))
+        self._carry = max(0.0, self._carry - whole)
+        return whole
 
     # --- clients that wait for the whole node ------------------------------------------------
 

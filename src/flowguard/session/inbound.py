@@ -134,7 +134,7 @@ class Inbound:
             if self._host.window.credits is not None:
                 window.spend(_publishes(packets) - _publishes(self._held or []))
             if room > 0 and not (held or decoder.has_failed):
-                window.return_permits()
+                window.rest(waits=False)
                 return True
             if self._connection.ended:
                 return True
@@ -143,7 +143,7 @@ class Inbound:
         else:
             self._control_lane(now_s)
             waits = self._held is not None or decoder.has_deferred
-        window.return_permits()
+        window.rest(waits)
         return not waits
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
@@ -386,7 +386,7 @@ class Inbound:
 
         Work in process keeps this half of it until its commit.
         """
-        self.window.return_permits()
+        self.window.rest(waits=False)
         self._held = None
         self._decoder.clear()
         if self._aliases is not None:

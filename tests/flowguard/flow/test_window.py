@@ -5,6 +5,7 @@
 3. What is admitted stays admitted: a shrunken limit cancels nothing, it only stops admission.
 4. Conservation: admitted = settled + in process.
 5. With an open node and nothing in process one packet is always possible.
+6. Active are those who have packets in process, or waiting, or both; each counts once.
 """
 
 import pytest
@@ -25,6 +26,7 @@ class Windows(RuleBasedStateMachine):
         self.node = NodeWindow(limit_max)
         self.windows = [InflightWindow(self.node) for _ in range(3)]
         self.counts = [0, 0, 0]
+        self.waits = [False] * 3
 
     @rule(limit=st.integers(-5, 200))
     def load_changes(self, limit: int) -> None:
@@ -48,6 +50,11 @@ class Windows(RuleBasedStateMachine):
             self.windows[client].settle()
             self.counts[client] -= 1
 
+    @rule(client=CLIENTS, waits=st.booleans())
+    def turn_is_over(self, client: int, waits: bool) -> None:
+        self.windows[client].rest(waits)
+        self.waits[client] = waits
+
     @invariant()
     def counts_agree_and_room_follows(self) -> None:
         for window, count in zip(self.windows, self.counts, strict=True):
@@ -55,6 +62,8 @@ class Windows(RuleBasedStateMachine):
             room = 0 if self.node.closed else max(0, self.node.limit - count)
             assert window.room() == room
             assert self.node.closed or count or window.room() >= 1
+        both = zip(self.counts, self.waits, strict=True)
+        assert self.node.active == sum(count > 0 or waits for count, waits in both)
 
 
 TestWindows = Windows.TestCase

@@ -266,6 +266,8 @@ class Conservation(SlowStore):
         waiting = [account for account in accounts if account.client.connection.waits]
         assert node.paused_count == len(waiting)
         assert len(node.protection.pool) <= len(waiting)
+        waiting_windows = {account.window for account in waiting}
+        assert window.active == len({*window.busy, *waiting_windows})
 
     def teardown(self) -> None:
         if hasattr(self, "bank"):
@@ -278,6 +280,7 @@ class Conservation(SlowStore):
             window, gate = node.window, node.gate
             assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
             assert (len(window.busy), len(node.protection.pool), window.shared) == (0, 0, False)
+            assert window.active == 0
             assert (gate.in_process, gate.buffered) == (0, 0)
             assert (node.connections_count, node.paused_count) == (0, 0)
             assert node.journal.is_empty

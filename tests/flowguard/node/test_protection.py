@@ -242,6 +242,7 @@ def test_invariant_02_a_client_that_leaves_while_it_waits_or_has_its_turn_leaves
     window = stage.node.window
     assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
     assert (len(window.busy), len(stage.node.protection.pool), window.shared) == (0, 0, False)
+    assert window.active == 0
 
 
 def test_a_rate_holds_a_client_back_until_the_next_tick() -> None:
