@@ -248,8 +248,7 @@ class Broker:
         rounds, loop = self._rounds, self.loop
         began_s = slice_s = loop.clock_s
         until_s = began_s + max(ROUND_TURN_S, began_s - turn_s) if self.plan.takes_turns else inf
-        runnable, self.runnable = self.runnable, []
-        rounds.join(runnable, began_s)
+        self._join_round(began_s, until_s)
         count = 0
         while loop.clock_s < until_s and not rounds.is_over:
             connection = rounds.next()
@@ -260,10 +259,23 @@ class Broker:
             if count % SLICE_CONNECTIONS == 0:
                 self._settle(slice_s)
                 slice_s = loop.clock_s
-        wait_s = rounds.wait_s(began_s, loop.clock_s)
-        if wait_s:
-            self.protection.observer.drift(wait_s, loop.clock_s)
+        self.protection.observer.kept_waiting(rounds.wait_s(loop.clock_s))
         return loop.clock_s
+
+    def _join_round(self, now_s: float, until_s: float) -> None:
+        """See `Reactor._join_round`."""
+        runnable, self.runnable = self.runnable, []
+        if not self.protection.window.shared:
+            self._rounds.join(runnable, now_s)
+            return
+        for connection in runnable:
+            inbound = connection.inbound
+            has_room = connection.state != CONNECTED or inbound is None or inbound.window.room()
+            if has_room or self.loop.clock_s >= until_s:
+                self._rounds.follow(connection, now_s)
+            else:
+                connection.queued = False
+                self.packets.run(connection, now_s)
 
     def _settle(self, slice_s: float) -> None:
         """End a slice: admit, commit or ask for it, send."""

@@ -206,8 +206,7 @@ class Reactor:
         node, rounds = self._node, self._rounds
         began_s = slice_s = clock_s = self._clock()
         until_s = began_s + max(ROUND_TURN_S, began_s - turn_s)
-        runnable, node.runnable = node.runnable, []
-        rounds.join(runnable, began_s)
+        self._join_round(began_s, until_s)
         count = 0
         while clock_s < until_s and not rounds.is_over:
             connection = rounds.next()
@@ -221,10 +220,29 @@ class Reactor:
                 self.settle(slice_s)
                 slice_s = self._clock()
             clock_s = self._clock()
-        wait_s = rounds.wait_s(began_s, clock_s)
-        if wait_s:  # For whoever waits, the loop was away.
-            node.protection.observer.drift(wait_s, clock_s)
+        node.protection.observer.kept_waiting(rounds.wait_s(clock_s))
         return clock_s
+
+    def _join_round(self, now_s: float, until_s: float) -> None:
+        """Who has come to wait.
+
+        While clients take turns the pool has decided on the order, and who has no permit waits for
+        that, not for the loop: it has only to say so, for which there is time until `until_s`.
+        """
+        node, rounds = self._node, self._rounds
+        runnable, node.runnable = node.runnable, []
+        if not node.window.shared:
+            rounds.join(runnable, now_s)
+            return
+        for connection in runnable:
+            inbound = connection.inbound
+            has_room = connection.ended or inbound is None or inbound.room()
+            if has_room or self._clock() >= until_s:
+                rounds.follow(connection, now_s)
+            else:
+                connection.queued = False
+                connection.run(now_s)
+                self._update_interest(connection.transport)
 
     def settle(self, now_s: float) -> None:
         """End a slice: admit, commit, send."""

@@ -81,17 +81,19 @@ class Flowguard(Generic[K]):
             self._law.peer_lost()
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
+        before = self._law.window
         window, why = self._law.step(pressure, sample, self._in_force)
+        is_cut = window < before
         self._gate.tick(now_s, pressure.value)
         if cluster is None:
-            return Grant(window, pressure, why)
+            return Grant(window, pressure, why, is_cut=is_cut)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
         if record is not None:
             self._tell(record)
         granted = self._in_force = cluster.window_for(cluster.path, now_s)
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
-        return Grant(granted, pressure, why)
+        return Grant(granted, pressure, why, is_cut=is_cut)
 
     def window_for(self, path: frozenset[str] | None, now_s: float) -> float:
         """The window of a client whose work touches the nodes of `path`; None: unknown, so all.

@@ -2,8 +2,9 @@
 
 Every `TICK_S` the window moves in the log domain, by a factor that the pressure P decides:
 - P above 1.2: cut by P ** -0.25, above 2 by P ** -0.5, never by more than half. What a cut did
-  shows when the packets admitted after it start, or are done; until then, at most a second, the
-  next cut waits, unless P more than doubles: one cut per feedback delay.
+  shows when the packets admitted after it start, or are done, and when percentiles have forgotten
+  what was before (`Observer.restart`); until then, 0.25 to 1 s, the next cut waits, unless P more
+  than doubles: one cut per feedback delay.
 - P from 0.8 to 1.2: nothing; this is where the window belongs.
 - P below 0.8 for three ticks: grow by P ** -0.1, at most by 1.10 where clients use their windows,
   by 1.02 where they do not: at rest from 1 to 100 in 23.5 s.
@@ -17,16 +18,18 @@ Four things differ from 6.4, because they measure better (tests/flowguard/flow/t
   service, swings of ln W by more than 0.2 fall from 0.9 to 0.1 in ten seconds.
 - Growth: 1.05 a tick needs 3.0 to 3.3 s to use a capacity that has quadrupled. At most 1.10, but
   less near the dead band, needs 2.0 s, and swings fall to 0.04 in ten seconds.
-- A cut's effect is awaited for the response time, too, because it includes the commit; and for a
-  second at most: a deep overload at the start settles in 3.2 s instead of 3.9 s.
+- A cut's effect is awaited for the response time, too, because it includes the commit, and for the
+  loop's drift; for a second at most: a deep overload at the start settles in 3.2 s instead of
+  3.9 s. A second of time: counted in ticks, which a loop that is away delays, it was 11 s instead
+  of 5 s until 600 clients that begin to flood at once were at the objective.
 - An unused window grows faster than 1.02 where the maximum is more than 100 times the floor, so
   that rest takes 23.5 s in any setting: from 0.05 to 100 it would take 38.6 s.
 """
 
-from math import ceil, inf
+from math import inf
 from typing import Final, final
 
-from flowguard.flow.signals import TICK_S, Pressure, Sample
+from flowguard.flow.signals import Pressure, Sample
 
 CUT_ABOVE: Final = 1.2
 CUT_GAIN: Final = 0.25
@@ -34,7 +37,9 @@ HARD_CUT_ABOVE: Final = 2.0
 HARD_CUT_GAIN: Final = 0.5
 CUT_MIN: Final = 0.5
 """The hardest cut, factor."""
-HOLD_TICKS_MAX: Final = 10
+HOLD_MIN_S: Final = 0.25
+"""Until the third tick: the first that sees two full sub-windows since the cut."""
+HOLD_MAX_S: Final = 1.0
 """What waited longer says nothing about now, and a P of `PRESSURE_MAX` cannot double any more."""
 HOLD_ENDS_AT: Final = 2.0
 """So many times the pressure that caused the last cut, the next one waits no longer."""
@@ -65,7 +70,7 @@ class WindowLaw:
         "_calm_ticks",
         "_cut_pressure",
         "_growth_unused",
-        "_hold_ticks",
+        "_held_until_s",
         "_last_pressure",
         "window",
         "window_floor",
@@ -83,8 +88,8 @@ class WindowLaw:
         self._growth_unused = max(GROWTH_UNUSED, rest)
         self._last_pressure = 0.0
         self._calm_ticks = 0
-        self._hold_ticks = 0
-        """Ticks that the next cut has to wait, beginning with the next one."""
+        self._held_until_s = -inf
+        """Until then the next cut waits."""
         self._cut_pressure = 0.0
         """What caused the last cut."""
 
@@ -95,9 +100,7 @@ class WindowLaw:
         which another node on their path may have made smaller than this node's own; `inf`: nobody
         knows, or there are no clients.
         """
-        held = self._hold_ticks > 0
-        if held:
-            self._hold_ticks -= 1
+        held = sample.now_s < self._held_until_s
         value, last = pressure.value, self._last_pressure
         self._last_pressure = value
         if value < GROW_BELOW:
@@ -126,8 +129,8 @@ class WindowLaw:
             factor = min(value, last) ** -CUT_GAIN
         else:
             return f"waits for a second tick: {cause}"
-        delay_s = max(sample.sojourn_s, sample.response_s)
-        self._hold_ticks = min(HOLD_TICKS_MAX, max(1, ceil(delay_s / TICK_S)))
+        delay_s = max(sample.sojourn_s, sample.response_s, sample.drift_s)
+        self._held_until_s = sample.now_s + min(HOLD_MAX_S, max(HOLD_MIN_S, delay_s))
         self._cut_pressure = value
         if self.window <= self.window_floor:
             return f"at its floor of {self.window_floor:g}: {cause}"

@@ -1,9 +1,9 @@
 """Observer: what a node sees of itself between two ticks, as one `Sample` (design/overload.md 6.2).
 
 Reports are of two kinds. *Events* count for the tick in which they happen: starts, ages of what
-waits, finished packets, used windows; drifts and commits count for a second. *Levels* (the store's
-state, replication, memory) hold until they are reported anew, so that whoever reads memory once a
-second need not be asked ten times.
+waits, finished packets, used windows; drifts and commits count for a second, or since the window
+was cut. *Levels* (the store's state, replication, memory) hold until they are reported anew, so
+that whoever reads memory once a second need not be asked ten times.
 
 Reports come per reactor turn, per commit, some per packet: each costs a few attribute accesses, and
 memory stays the same at any rate.
@@ -17,6 +17,8 @@ from flowguard.flow.signals import Sample, StoreState
 
 SUBWINDOWS: Final = 10
 """A second of them: a percentile is over the running one and the nine before."""
+SUBWINDOWS_MIN: Final = 2
+"""After a restart; with the running one, which has only begun."""
 BUCKET_RATIO: Final = 1.1
 BUCKET_MIN_S: Final = 0.000_1
 """Below it, zero."""
@@ -31,18 +33,22 @@ _NEVER: Final = -(1 << 62)
 class RecentPercentile:
     """The 90th percentile of durations reported in the last 0.9 to 1.0 seconds.
 
-    A histogram with logarithmic buckets per sub-window of 0.1 s: about 12 KB at any rate. From
-    0.1 ms to 32 s the answer is within 5 % of the exact one (nearest rank), because it is the
-    geometric middle of a bucket that is 10 % wide.
+    Or since `restart`, if that is less, but of 0.1 to 0.2 seconds at least, and only if there was
+    any: until a slow store has reported again it is as slow as it was. A histogram with
+    logarithmic buckets per sub-window of 0.1 s: about 12 KB at any rate. From 0.1 ms to 32 s the
+    answer is within 5 % of the exact one (nearest rank), because it is the geometric middle of a
+    bucket that is 10 % wide.
     """
 
-    __slots__ = ("_count", "_counts", "_rows", "_subwindow")
+    __slots__ = ("_count", "_counts", "_first", "_rows", "_subwindow")
 
     def __init__(self) -> None:
         self._rows = [[0] * (BUCKET_COUNT + 1) for _ in range(SUBWINDOWS)]
         self._counts = [0] * (BUCKET_COUNT + 1)
         """Sums of the rows."""
         self._count = 0
+        self._first = _NEVER
+        """The sub-window from which on durations count."""
         self._subwindow = _NEVER
 
     def add(self, duration_s: float, now_s: float, weight: int = 1) -> None:
@@ -55,24 +61,37 @@ class RecentPercentile:
         self._counts[bucket] += weight
         self._count += weight
 
-    def p90_s(self, now_s: float, least: int = 0) -> float:
-        """Nine of ten durations of the last second were not longer; 0 if there were none.
+    def restart(self, now_s: float) -> None:
+        """What was reported until now says little about what comes."""
+        self._first = int(now_s * SUBWINDOWS) + 1
 
-        Weights that are missing to `least` count as durations of 0.
+    def p90_s(self, now_s: float, least_per_s: int = 0) -> float:
+        """Nine of ten durations were not longer; 0 if there were none.
+
+        Weights that are missing to `least_per_s` count as durations of 0.
         """
         subwindow = int(now_s * SUBWINDOWS)
         if subwindow > self._subwindow:
             self._advance(subwindow)
-        if not self._count:
+        counts, count, length = self._counts, self._count, SUBWINDOWS
+        since = subwindow - max(self._first, subwindow - SUBWINDOWS + 1) + 1
+        if since < SUBWINDOWS:
+            since = max(SUBWINDOWS_MIN, since)
+            rows = [self._rows[(subwindow - age) % SUBWINDOWS] for age in range(since)]
+            recent = [sum(row[bucket] for row in rows) for bucket in range(BUCKET_COUNT + 1)]
+            recent_count = sum(recent)
+            if recent_count or least_per_s:  # Else what is known is older.
+                counts, count, length = recent, recent_count, since
+        if not count:
             return 0.0
-        total = max(self._count, least)
-        missing = (9 * total + 9) // 10 - (total - self._count)
+        total = max(count, least_per_s * length // SUBWINDOWS)
+        missing = (9 * total + 9) // 10 - (total - count)
         if missing <= 0:
             return 0.0
         bucket = -1
         while missing > 0:
             bucket += 1
-            missing -= self._counts[bucket]
+            missing -= counts[bucket]
         if bucket == 0:
             return 0.0
         if bucket == BUCKET_COUNT:
@@ -101,6 +120,7 @@ class Observer:
         "_commits",
         "_drifts",
         "_finished",
+        "_kept_waiting_s",
         "_memory_share",
         "_replication_age_s",
         "_response_sum_s",
@@ -123,6 +143,7 @@ class Observer:
         self._sojourn_s = inf
         self._waiting_s = 0.0
         self._commit_age_s = 0.0
+        self._kept_waiting_s = 0.0
         self._finished = 0
         self._response_sum_s = 0.0
         self._used_share = 0.0
@@ -147,6 +168,15 @@ class Observer:
         thousand short ones in the rest of its second. What was not reported, it was not away.
         """
         self._drifts.add(drift_s, now_s, 1 + int(drift_s * DRIFT_WEIGHT_PER_S))
+
+    def kept_waiting(self, wait_s: float) -> None:
+        """Conversations with packets and room wait for `wait_s` already, on the average.
+
+        For them the loop is away. The longest of the tick counts, and no longer than the tick: who
+        waits says so in every turn.
+        """
+        if wait_s > self._kept_waiting_s:
+            self._kept_waiting_s = wait_s
 
     def committed(self, latency_s: float, now_s: float) -> None:
         """A durable write took `latency_s`; the 90th percentile over a second counts."""
@@ -185,12 +215,20 @@ class Observer:
         self._memory_share = share
         self._unfinished_share = unfinished_share
 
+    def restart(self, now_s: float) -> None:
+        """The window was cut: percentiles are of what is reported from now on.
+
+        As long as they remembered what was before, the same second would be answered by ten cuts.
+        """
+        self._drifts.restart(now_s)
+        self._commits.restart(now_s)
+
     def take(self, now_s: float, in_process: int, clients_active: int) -> Sample:
         """The sample of the tick that ends now, with two numbers that only the caller knows."""
         sample = Sample(
             now_s=now_s,
             sojourn_s=self._waiting_s if self._sojourn_s == inf else self._sojourn_s,
-            drift_s=self._drifts.p90_s(now_s, DRIFT_WEIGHT_PER_S),
+            drift_s=max(self._kept_waiting_s, self._drifts.p90_s(now_s, DRIFT_WEIGHT_PER_S)),
             commit_s=max(self._commit_age_s, self._commits.p90_s(now_s)),
             store_state=self._store_worst,
             replication_age_s=self._replication_age_s,
@@ -205,6 +243,7 @@ class Observer:
         self._sojourn_s = inf
         self._waiting_s = 0.0
         self._commit_age_s = 0.0
+        self._kept_waiting_s = 0.0
         self._finished = 0
         self._response_sum_s = 0.0
         self._used_share = 0.0

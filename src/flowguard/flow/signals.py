@@ -22,9 +22,11 @@ class Signal(StrEnum):
     QUEUE = "queue"
     """Minimum sojourn: how long even the luckiest packet waited for its turn, seconds."""
     LOOP = "loop"
-    """90th percentile of the event loop's drift over the last second, seconds."""
+    """90th percentile of the event loop's drift over the last second, or how long those who have
+    packets and room wait for it on the average: the larger, seconds."""
     STORE = "store"
-    """90th percentile of durable writes over the last second, seconds; and the engine's stalls."""
+    """90th percentile of durable writes over the last second, seconds; and the engine's stalls.
+    After a cut of the window percentiles are of what was reported since."""
     REPLICATION = "replication"
     """Age of the oldest replication nobody has acknowledged, seconds."""
     MEMORY = "memory"
@@ -61,7 +63,7 @@ class Sample:
     in_process: int = 0
     """Packets in process now, cost units of all clients."""
     clients_active: int = 0
-    """Clients that had a packet in process, or waited for room, since the last tick."""
+    """Clients that have packets in process, or waiting, now."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

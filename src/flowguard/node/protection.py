@@ -137,6 +137,8 @@ class Protection(Generic[C]):
         before = self.grant
         sample = self.observer.take(now_s, window.in_process, window.active)
         grant = self.grant = self.policy.tick(sample)
+        if grant.is_cut:
+            self.observer.restart(now_s)
         if grant.window != before.window:
             self.decisions.append((now_s, grant))
         if grant.window < 1:

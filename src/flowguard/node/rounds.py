@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar, final
 
-from flowguard.flow.signals import TICK_S
-
 C = TypeVar("C")
 
 
@@ -20,15 +18,13 @@ C = TypeVar("C")
 class Rounds(Generic[C]):
     """Conversations, hashable by identity; none joins again before it was run."""
 
-    __slots__ = ("_before", "_later", "_members", "_newcomers", "_told_s", "_waiting", "since_s")
+    __slots__ = ("_before", "_later", "_members", "_newcomers", "_waiting")
 
     def __init__(self) -> None:
-        self.since_s = 0.0
-        """When the round began."""
-        self._told_s = 0.0
-        self._newcomers: deque[C] = deque()
-        self._waiting: deque[C] = deque()
-        self._later: list[C] = []
+        self._newcomers: deque[tuple[C, float]] = deque()
+        """With the time since when they wait, as the next two."""
+        self._waiting: deque[tuple[C, float]] = deque()
+        self._later: list[tuple[C, float]] = []
         """They had their turn in this round: they wait for the next one."""
         self._members: set[C] = set()
         """Of this round, whether or not they still wait."""
@@ -47,24 +43,29 @@ class Rounds(Generic[C]):
     def join(self, connections: Iterable[C], now_s: float) -> None:
         """Those who have come to wait since the last turn; once per turn."""
         if self.is_over:
-            self.since_s = self._told_s = now_s
             self._waiting.extend(self._later)
-            self._members.update(self._later)
+            self._members.update([connection for connection, _ in self._later])
             self._later.clear()
         members = self._members
         for connection in connections:
             if connection in members:
-                self._later.append(connection)
+                self._later.append((connection, now_s))
                 continue
             members.add(connection)
             if connection in self._before:
-                self._waiting.append(connection)
+                self._waiting.append((connection, now_s))
             else:
-                self._newcomers.append(connection)
+                self._newcomers.append((connection, now_s))
+
+    def follow(self, connection: C, now_s: float) -> None:
+        """Be run after all who wait: the order is somebody else's, and rounds would change it."""
+        self._waiting.extend(self._later)
+        self._later.clear()
+        self._waiting.append((connection, now_s))
 
     def next(self) -> C:
         """Who is run now; the round is not over."""
-        connection = (self._newcomers or self._waiting).popleft()
+        connection, _ = (self._newcomers or self._waiting).popleft()
         if self.is_over:
             self._before, self._members = self._members, self._before
             self._members.clear()
@@ -72,14 +73,13 @@ class Rounds(Generic[C]):
                 self._before.clear()
         return connection
 
-    def wait_s(self, turn_s: float, now_s: float) -> float:
-        """How long who came to wait in this round waits on the average: half of it.
+    def wait_s(self, now_s: float) -> float:
+        """How long those who wait have waited on the average: half as long as the first of them.
 
-        At the end of a turn that began at `turn_s`: if the round is over and took more than that
-        turn, and every `TICK_S` as long as it is not over; else 0, nothing to tell.
+        Of this round; who waits for the next one counts when that has begun. 0: nobody waits.
         """
-        is_news = self.since_s < turn_s if self.is_over else now_s - self._told_s >= TICK_S
-        if not is_news:
-            return 0.0
-        self._told_s = now_s
-        return (now_s - self.since_s) / 2
+        since_s = now_s
+        for queue in (self._newcomers, self._waiting):
+            if queue:
+                since_s = min(since_s, queue[0][1])
+        return (now_s - since_s) / 2

@@ -132,7 +132,11 @@ SAMPLES: Final = Table(
         ),
         Column("refusing_s", REAL, "of it for accepting and refusing", nullable=True),
         Column("sojourn_min_s", REAL, "how long even the luckiest packet waited"),
-        Column("drift_s", REAL, "90th percentile of the loop's drift over a second"),
+        Column(
+            "drift_s",
+            REAL,
+            "90th percentile of the loop's drift over a second, or who waits for it",
+        ),
         Column("commit_s", REAL, "90th percentile of durable writes over a second"),
     ),
     ("run_id", "t_s", "node"),

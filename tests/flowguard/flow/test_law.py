@@ -4,7 +4,7 @@
 2. One-step monotone: from an equal state a higher pressure never gives a larger next window.
 3. Below 0.8 it never shrinks, inside the dead band it never grows, above 1.2 neither.
 4. One tick never does more than halve it, or let it grow by more than 1.10.
-5. A cut is followed by its hold, which ends when it has run out or the pressure has doubled.
+5. A cut is followed by its hold, which ends when its time has run out or the pressure has doubled.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.signals import PRESSURE_MAX, Pressure, Sample, Signal
+from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Pressure, Sample, Signal
 
 PRESSURES = (
     st.floats(0.0, PRESSURE_MAX)
@@ -29,24 +29,50 @@ USED = st.sampled_from([0.0, 0.49, 0.5, 1.0])
 IN_FORCE = st.just(inf) | st.floats(0.01, 100.0)
 
 
+class Law:
+    """A window law and its clock."""
+
+    def __init__(
+        self, window_max: float, window_floor: float = 1.0, start: float | None = None
+    ) -> None:
+        self._law = WindowLaw(window_max, window_floor, start)
+        self.window_max, self.window_floor = window_max, window_floor
+        self.peer_lost = self._law.peer_lost
+        self._now_s = 0.0
+
+    @property
+    def window(self) -> float:
+        return self._law.window
+
+    def step(
+        self, pressure: Pressure, sample: Sample, in_force: float, after_s: float
+    ) -> tuple[float, str]:
+        self._now_s = round(self._now_s + after_s, 6)
+        return self._law.step(pressure, replace(sample, now_s=self._now_s), in_force)
+
+
 def step(
-    law: WindowLaw,
+    law: Law,
     pressure: float,
     *,
     sojourn_s: float = 0.0,
     response_s: float = 0.0,
+    drift_s: float = 0.0,
     used: float = 1.0,
     in_force: float = inf,
+    after_s: float = TICK_S,
 ) -> str:
-    """One tick under this pressure; why the window is what it is now."""
+    """One tick under this pressure, so long after the last; why the window is what it is now."""
     before = Pressure(pressure, Signal.STORE, {Signal.STORE: pressure})
-    sample = Sample(0.0, sojourn_s=sojourn_s, response_s=response_s, used_share=used)
-    window, why = law.step(before, sample, in_force)
+    sample = Sample(
+        0.0, sojourn_s=sojourn_s, response_s=response_s, drift_s=drift_s, used_share=used
+    )
+    window, why = law.step(before, sample, in_force, after_s)
     assert window == law.window
     return why
 
 
-def ticks_to_rest(law: WindowLaw, used: float) -> int:
+def ticks_to_rest(law: Law, used: float) -> int:
     for tick in range(1, 1_000):
         step(law, 0.0, used=used)
         if law.window == law.window_max:
@@ -63,7 +89,7 @@ class Tick:
     used: float
     in_force: float
 
-    def apply(self, law: WindowLaw) -> str:
+    def apply(self, law: Law) -> str:
         return step(
             law,
             self.pressure,
@@ -78,15 +104,15 @@ HISTORIES = st.lists(TICKS, max_size=40)
 
 
 @st.composite
-def laws(draw: st.DrawFn) -> Callable[[], WindowLaw]:
+def laws(draw: st.DrawFn) -> Callable[[], Law]:
     """A law in any state it can be in, as often as wanted."""
     window_max = draw(st.sampled_from([1.0, 7.0, 100.0, 65_535.0]))
     floor = draw(st.sampled_from([0.001, 0.05, 1.0]))
     start = draw(st.none() | st.floats(0.0, window_max))
     history = draw(HISTORIES)
 
-    def make() -> WindowLaw:
-        law = WindowLaw(window_max, floor, start)
+    def make() -> Law:
+        law = Law(window_max, floor, start)
         for tick in history:
             tick.apply(law)
         return law
@@ -96,7 +122,7 @@ def laws(draw: st.DrawFn) -> Callable[[], WindowLaw]:
 
 @given(laws(), HISTORIES)
 def test_invariant_01_the_window_is_within_its_bounds(
-    make: Callable[[], WindowLaw], history: list[Tick]
+    make: Callable[[], Law], history: list[Tick]
 ) -> None:
     law = make()
     for tick in history:
@@ -106,7 +132,7 @@ def test_invariant_01_the_window_is_within_its_bounds(
 
 @given(laws(), TICKS, TICKS)
 def test_invariant_07_a_higher_pressure_never_gives_a_larger_next_window(
-    make: Callable[[], WindowLaw], one: Tick, other: Tick
+    make: Callable[[], Law], one: Tick, other: Tick
 ) -> None:
     """From an equal state, one step; whatever else the higher pressure comes with."""
     lower, higher = sorted((one, other), key=lambda tick: tick.pressure)
@@ -119,7 +145,7 @@ def test_invariant_07_a_higher_pressure_never_gives_a_larger_next_window(
 
 @given(laws(), TICKS.filter(lambda tick: tick.pressure < 0.8))
 def test_invariant_10_below_the_dead_band_nothing_shrinks(
-    make: Callable[[], WindowLaw], tick: Tick
+    make: Callable[[], Law], tick: Tick
 ) -> None:
     law = make()
     before = law.window
@@ -135,7 +161,7 @@ class Laws(RuleBasedStateMachine):
         floor=st.sampled_from([0.001, 0.05, 1.0]),
     )
     def node_starts(self, window_max: float, floor: float) -> None:
-        self.law = WindowLaw(window_max, floor)
+        self.law = Law(window_max, floor)
 
     @rule(tick=TICKS, ticks=st.integers(1, 12))
     def pressure_lasts(self, tick: Tick, ticks: int) -> None:
@@ -175,7 +201,7 @@ TestLaws = Laws.TestCase
 
 
 def test_a_calm_node_starts_at_its_maximum_and_stays_there() -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     assert law.window == 100.0
     assert step(law, 0.0) == "at its maximum of 100"
     assert law.window == 100.0
@@ -195,7 +221,7 @@ def test_a_calm_node_starts_at_its_maximum_and_stays_there() -> None:
 def test_at_rest_the_window_returns_to_its_maximum_within_25_seconds(
     floor: float, window_max: float, used: float, ticks: int
 ) -> None:
-    law = WindowLaw(window_max, floor, start=floor)
+    law = Law(window_max, floor, start=floor)
     assert abs(ticks_to_rest(law, used) - ticks) <= 1
     assert ticks <= 250
 
@@ -213,7 +239,7 @@ def test_at_rest_the_window_returns_to_its_maximum_within_25_seconds(
 def test_it_grows_after_three_calm_ticks_and_faster_when_used_and_calmer(
     used: float, pressure: float, factor: float
 ) -> None:
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     assert [step(law, pressure, used=used) for _ in range(2)] == [
         "calm for 1 of 3 ticks",
         "calm for 2 of 3 ticks",
@@ -226,7 +252,7 @@ def test_it_grows_after_three_calm_ticks_and_faster_when_used_and_calmer(
 
 
 def test_one_tick_in_the_dead_band_ends_the_calm() -> None:
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     for pressure in (0.5, 0.5, 0.8, 0.5, 0.5):
         step(law, pressure)
     assert law.window == 10.0
@@ -236,7 +262,7 @@ def test_one_tick_in_the_dead_band_ends_the_calm() -> None:
 
 @given(st.lists(st.floats(0.8, 1.2), max_size=50))
 def test_inside_the_dead_band_nothing_moves(history: list[float]) -> None:
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     assert all(step(law, pressure) == "in the dead band" for pressure in history)
     assert law.window == 10.0
 
@@ -245,7 +271,7 @@ def test_inside_the_dead_band_nothing_moves(history: list[float]) -> None:
     ("pressure", "factor"), [(2.1, 2.1**-0.5), (3.0, 3.0**-0.5), (4.0, 0.5), (16.0, 0.5)]
 )
 def test_hard_pressure_cuts_at_once_and_at_most_by_half(pressure: float, factor: float) -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     why = step(law, pressure)
     assert law.window == pytest.approx(100.0 * factor)
     assert why == f"cut by {factor:.2f}: store at {pressure:.1f} times its objective"
@@ -257,7 +283,7 @@ def test_hard_pressure_cuts_at_once_and_at_most_by_half(pressure: float, factor:
 def test_mild_pressure_cuts_with_its_second_tick_by_the_milder_of_the_two(
     first: float, second: float, counts: float
 ) -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     assert step(law, first).startswith("waits for a second tick: store at ")
     assert law.window == 100.0
     assert step(law, second).startswith(f"cut by {counts**-0.25:.2f}: ")
@@ -265,31 +291,49 @@ def test_mild_pressure_cuts_with_its_second_tick_by_the_milder_of_the_two(
 
 
 def test_a_single_mild_tick_between_fine_ones_cuts_nothing() -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     for pressure in (1.9, 1.0, 1.9, 0.5, 1.9):
         step(law, pressure)
     assert law.window == 100.0
 
 
 @pytest.mark.parametrize(
-    ("sojourn_s", "response_s", "held"),
-    [(0.0, 0.0, 1), (0.1, 0.0, 1), (0.11, 0.0, 2), (0.3, 0.1, 3), (0.1, 0.45, 5), (60.0, 0.0, 10)],
+    ("waits", "held"),
+    [
+        ({}, 2),
+        ({"sojourn_s": 0.2}, 2),
+        ({"sojourn_s": 0.35, "response_s": 0.1}, 3),
+        ({"sojourn_s": 0.1, "response_s": 0.45}, 4),
+        ({"drift_s": 0.55, "response_s": 0.1}, 5),
+        ({"sojourn_s": 60.0}, 9),
+    ],
 )
 def test_after_a_cut_the_next_waits_until_the_first_has_shown(
-    sojourn_s: float, response_s: float, held: int
+    waits: dict[str, float], held: int
 ) -> None:
-    law = WindowLaw(100.0)
-    step(law, 4.0, sojourn_s=sojourn_s, response_s=response_s)
+    """For the longest of the waits, or until percentiles have forgotten what was before."""
+    law = Law(100.0)
+    step(law, 4.0, **waits)
     for _ in range(held):
-        why = step(law, 4.0, sojourn_s=sojourn_s, response_s=response_s)
+        why = step(law, 4.0, **waits)
         assert why == "held after a cut: store at 4.0 times its objective"
         assert law.window == 50.0
     step(law, 4.0)
     assert law.window == 25.0
 
 
+def test_the_wait_is_time_however_late_ticks_are() -> None:
+    """A loop that is away for half a second ticks twice a second."""
+    law = Law(100.0)
+    step(law, 4.0, sojourn_s=60.0)
+    step(law, 4.0, after_s=0.6)
+    assert law.window == 50.0
+    step(law, 4.0, after_s=0.6)
+    assert law.window == 25.0
+
+
 def test_the_wait_ends_early_when_the_pressure_has_more_than_doubled() -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     step(law, 4.0, sojourn_s=0.5)
     step(law, 8.0, sojourn_s=0.5)
     assert law.window == 50.0
@@ -301,7 +345,7 @@ def test_the_wait_ends_early_when_the_pressure_has_more_than_doubled() -> None:
 
 def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
     """A loop that stood still for a minute has seen packets wait for a minute, and is calm now."""
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     step(law, 16.0, sojourn_s=60.0)
     for _ in range(3):
         step(law, 0.0)
@@ -309,51 +353,51 @@ def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
 
 
 def test_at_the_floor_it_says_so() -> None:
-    law = WindowLaw(100.0, 1.0, start=1.0)
+    law = Law(100.0, 1.0, start=1.0)
     assert step(law, 3.0) == "at its floor of 1: store at 3.0 times its objective"
     assert law.window == 1.0
 
 
 def test_behind_a_bottleneck_it_grows_to_twice_the_window_in_force() -> None:
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     whys = [step(law, 0.6, in_force=6.0) for _ in range(20)]
     assert law.window == 12.0
     assert whys[-1] == "kept at 12: the window in force is 6 (another node is the bottleneck)"
 
 
 def test_behind_a_bottleneck_a_node_at_rest_still_returns_to_its_maximum() -> None:
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     for _ in range(240):
         step(law, 0.4, used=0.0, in_force=6.0)
     assert law.window == 100.0
 
 
 def test_a_cut_starts_from_a_window_that_has_an_effect() -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     step(law, 0.6, in_force=6.0)
     assert law.window == 100.0, "invariant 10"
     why = step(law, 1.0, in_force=6.0)
     assert law.window == 12.0
     assert why == "kept at 12: the window in force is 6 (another node is the bottleneck)"
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     step(law, 4.0, in_force=6.0)
     assert law.window == 6.0
 
 
 def test_losing_a_peer_takes_the_window_to_half_the_maximum_and_never_up() -> None:
-    law = WindowLaw(100.0)
+    law = Law(100.0)
     law.peer_lost()
     assert law.window == 50.0
-    law = WindowLaw(100.0, 1.0, start=10.0)
+    law = Law(100.0, 1.0, start=10.0)
     law.peer_lost()
     assert law.window == 10.0
-    law = WindowLaw(100.0, 80.0)
+    law = Law(100.0, 80.0)
     law.peer_lost()
     assert law.window == 80.0
 
 
 def test_a_floor_above_the_maximum_and_no_floor_are_bugs() -> None:
     with pytest.raises(AssertionError):
-        WindowLaw(10.0, 11.0)
+        Law(10.0, 11.0)
     with pytest.raises(AssertionError):
-        WindowLaw(10.0, 0.0)
+        Law(10.0, 0.0)

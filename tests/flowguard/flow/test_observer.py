@@ -1,6 +1,7 @@
 """Laws of the observer:
 
-1. Events count for one tick, percentiles for a second, levels until they are reported anew.
+1. Events count for one tick, percentiles for a second or since a restart, levels until they are
+   reported anew.
 2. The sojourn is the least of those started; if none was, the age of what waits longest.
 3. A percentile is within 5 % of the exact one from 0.1 ms to 32 s.
 4. Its memory does not grow with the number of reports, or with time.
@@ -37,6 +38,7 @@ class Percentiles(RuleBasedStateMachine):
     def clock_starts(self, origin: int) -> None:
         self.percentile = RecentPercentile()
         self.subwindow = origin
+        self.first = origin
         self.reports: list[tuple[int, float]] = []
 
     @property
@@ -53,11 +55,19 @@ class Percentiles(RuleBasedStateMachine):
             self.percentile.add(duration_s, self.now_s)
             self.reports.append((self.subwindow, duration_s))
 
+    @rule()
+    def restart(self) -> None:
+        self.percentile.restart(self.now_s)
+        self.first = self.subwindow + 1
+
     @invariant()
     def answer_is_close_to_the_exact_one(self) -> None:
         if not hasattr(self, "percentile"):
             return
-        recent = sorted(s for at, s in self.reports if at > self.subwindow - 10)
+        first = max(self.subwindow - 9, min(self.first, self.subwindow - 1))
+        if not any(at >= first for at, _ in self.reports):
+            first = self.subwindow - 9
+        recent = sorted(s for at, s in self.reports if at >= first)
         exact = recent[math.ceil(0.9 * len(recent)) - 1] if recent else 0.0
         assert close(self.percentile.p90_s(self.now_s), exact)
 
@@ -106,6 +116,38 @@ def test_drifts_and_commits_count_for_a_second_and_apart() -> None:
         assert sample.commit_s == pytest.approx(0.2, rel=0.05)
     sample = take(observer, 1.05)
     assert (sample.drift_s, sample.commit_s) == (0.0, 0.0)
+
+
+def test_after_a_restart_percentiles_are_of_what_came_since() -> None:
+    """Two sub-windows later, however much there was before; what is missing is still no drift."""
+    observer = Observer()
+    for number in range(10):
+        observer.drift(0.1, number / 10)
+        observer.committed(0.2, number / 10)
+    observer.restart(0.95)
+    assert take(observer, 0.96).drift_s == pytest.approx(0.1, rel=0.05)
+    observer.drift(0.05, 1.05)
+    observer.committed(0.06, 1.05)
+    observer.drift(0.05, 1.15)
+    sample = take(observer, 1.15)
+    assert sample.drift_s == pytest.approx(0.05, rel=0.05)
+    assert sample.commit_s == pytest.approx(0.06, rel=0.05)
+    observer.restart(1.15)
+    observer.drift(0.015, 1.25)
+    sample = take(observer, 1.35)
+    assert sample.drift_s == 0.0
+    assert sample.commit_s == pytest.approx(0.2, rel=0.05), (
+        "no commit since: it is as slow as it was"
+    )
+
+
+def test_who_is_kept_waiting_counts_as_drift_for_one_tick() -> None:
+    observer = Observer()
+    observer.drift(0.2, 0.0)
+    for wait_s in (0.1, 0.3, 0.2):
+        observer.kept_waiting(wait_s)
+    assert take(observer).drift_s == 0.3
+    assert take(observer).drift_s == pytest.approx(0.2, rel=0.05)
 
 
 def test_time_that_goes_back_a_little_loses_nothing() -> None:

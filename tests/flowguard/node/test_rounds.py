@@ -5,7 +5,6 @@
 3. Who was not in the round before goes first; nobody who is gone is remembered at rest.
 """
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,37 +60,44 @@ def test_at_rest_nobody_is_remembered() -> None:
     assert not rounds._before
 
 
-def test_a_round_began_when_the_first_of_it_joined() -> None:
+def test_the_wait_is_half_of_what_the_first_of_those_who_wait_has_waited() -> None:
     rounds: Rounds[str] = Rounds()
+    assert rounds.wait_s(1.0) == 0.0
     rounds.join("ab", 1.0)
+    assert rounds.wait_s(1.5) == 0.25
     rounds.next()
-    rounds.join("a", 2.0)
-    assert rounds.since_s == 1.0
+    assert rounds.wait_s(2.0) == 0.5
     rounds.next()
-    rounds.join("", 3.0)
-    assert rounds.since_s == 3.0
+    assert rounds.wait_s(3.0) == 0.0
 
 
-def test_the_wait_is_half_a_round_when_it_is_over_and_every_tick_before() -> None:
+def test_who_waits_for_the_next_round_waits_since_it_joined() -> None:
     rounds: Rounds[str] = Rounds()
-    rounds.join("abc", 1.0)
-    told = []
-    for turn in range(4):
-        began_s = 1.0 + 0.08 * turn
-        if turn == 3:
-            rounds.next()
-            rounds.next()
-        told.append(rounds.wait_s(began_s, began_s + 0.01))
-        if turn == 0:
-            rounds.next()
-    assert told == [0.0, 0.0, pytest.approx(0.085), pytest.approx(0.125)]
-
-
-def test_a_round_of_one_turn_is_no_wait() -> None:
-    rounds: Rounds[str] = Rounds()
-    rounds.join("abc", 1.0)
+    rounds.join("abc", 0.0)
+    rounds.next()
+    rounds.join("a", 1.0)
     run_all(rounds)
-    assert rounds.wait_s(1.0, 9.0) == 0.0
+    rounds.join("", 2.0)
+    assert rounds.wait_s(3.0) == 1.0
+
+
+def test_a_newcomer_that_goes_first_hides_nobody_s_wait() -> None:
+    rounds: Rounds[str] = Rounds()
+    rounds.join("abc", 0.0)
+    rounds.next()
+    rounds.join("q", 4.0)
+    assert rounds.wait_s(6.0) == 3.0
+
+
+def test_who_follows_comes_after_all_who_wait_whatever_was_run_before() -> None:
+    """Where a pool gives turns, somebody whose second turn has come does not wait for others'."""
+    rounds: Rounds[str] = Rounds()
+    rounds.join("abc", 0.0)
+    rounds.next()
+    rounds.join("a", 1.0)
+    for connection in "de":
+        rounds.follow(connection, 2.0)
+    assert run_all(rounds) == "bcade"
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 20)), st.integers(0, 20))))
