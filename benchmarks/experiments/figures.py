@@ -116,14 +116,18 @@ def swing(windows: Sequence[float], turns: int = 4) -> float:
 
 
 def settled_s(pressures: Sequence[float], from_s: float, to_s: float) -> float | None:
-    """From `from_s` until pressure is between 0.5 and 2 for 95 % of the ticks up to `to_s`.
+    """From `from_s` until pressure is between 0.5 and 2 for a second, and in 95 % of the ticks to
+    `to_s`.
 
-    None: it is not, or only in the second half, from which nothing follows.
+    Without the second, one that goes out of bounds soon after the step would count as settled at
+    once, if it is back quickly. None: it is not, or only in the second half, from which nothing
+    follows.
     """
     part = pressures[index_of(from_s) : index_of(to_s)]
     inside = [0.5 <= pressure <= 2.0 for pressure in part]
-    for step, is_inside in enumerate(inside[: len(inside) // 2]):
-        if is_inside and sum(inside[step:]) >= 0.95 * len(inside[step:]):
+    for step in range(len(inside) // 2):
+        rest = inside[step:]
+        if all(rest[: index_of(1.0)]) and sum(rest) >= 0.95 * len(rest):
             return step * STEP_S
     return None
 

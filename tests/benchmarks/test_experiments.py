@@ -113,6 +113,11 @@ def test_settled_is_within_the_band_for_nearly_all_of_the_rest() -> None:
     assert settled_s([8.0, 1.0] * 100, 0.0, 20.0) is None
 
 
+def test_what_goes_out_of_bounds_after_a_step_is_not_settled_before_it_is_back() -> None:
+    pressures = [1.0] * 3 + [3.0] * 6 + [1.0] * 191
+    assert settled_s(pressures, 0.0, 20.0) == pytest.approx(0.9)
+
+
 def test_a_percentile_is_a_value_that_was_seen() -> None:
     assert percentile([float(n) for n in range(1, 101)], 0.99) == 99.0
     assert percentile([], 0.99) == 0.0
