@@ -159,7 +159,7 @@ def judge(runs: Runs) -> Report:
         "counts if the window goes up and down four times in a row by that much. Settled: from a "
         "step until pressure is between 0.5 and 2 for a second, and in 95 % of the ticks to the "
         "next one. 3 clients are one for each node: what it may have in process is begun together, "
-        "so the loop is idle while that is committed, 3 % of the time whatever the law does.",
+        "so the loop is idle while that is committed: 3 % of the time, and 2 % under static-100.",
         (*checks, held(runs)),
         (Grid(("case", "policy", *FIGURES), tuple(rows(runs))),),
     )
