@@ -41,6 +41,7 @@ class Loop:
 
     __slots__ = (
         "_engine",
+        "_has_replayed",
         "_has_yielded",
         "_is_idle",
         "_is_scheduled",
@@ -63,6 +64,7 @@ class Loop:
         self._is_scheduled = False
         self._is_idle = True
         self._has_yielded = True
+        self._has_replayed = False
         self._yielded_s = engine.now_s
         self.clock_s = engine.now_s
         self.busy_s = 0.0
@@ -95,11 +97,12 @@ class Loop:
             self.busy_s += self._wake_s
             started_s = self.clock_s = self._yielded_s = started_s + self._wake_s
         work = self._work
-        if work.is_awaited and started_s - self._yielded_s > AWAITED_S:
-            self._yield()  # The turn before has ended: what came in it is known only now.
+        if not self._has_replayed:
+            self._yield_if_awaited()  # Of the turn before: what came in it is known only now.
         turn_s = self.clock_s
         worked = work.turn(turn_s)
-        replayed = work.replay(idle=not worked and self._has_yielded)
+        self._yield_if_awaited()
+        replayed = self._has_replayed = work.replay(idle=not worked and self._has_yielded)
         self._has_yielded = False
         ended_s = self.clock_s
         if worked or replayed:
@@ -124,3 +127,7 @@ class Loop:
         self._yielded_s = self.clock_s
         # Commits are answered there, and sockets wait for it all the same.
         self._observer.drift(self.clock_s - began_s, self.clock_s)
+
+    def _yield_if_awaited(self) -> None:
+        if self._work.is_awaited and self.clock_s - self._yielded_s > AWAITED_S:
+            self._yield()

@@ -11,6 +11,7 @@ from .probe import Observed
 
 CLIENTS, NODES, MANY_NODES = 200_000, 3, 18
 CONNECTS_PER_S, MESSAGES_PER_S, LOAD = 667.0, 200.0, 0.6
+BACKLOG_MAX, BUFFER_MAX = 4_096, 10_000
 CONTROL: Final = "unlimited"
 ONE, TWO, MANY = "3 nodes, one dies", "3 nodes, a second dies 20 s later", "18 nodes, one dies"
 CASES: Final = {ONE: (NODES, 1), TWO: (NODES, 2), MANY: (MANY_NODES, 1)}
@@ -31,6 +32,8 @@ def cases(scale: float) -> list[Case]:
             "nodes": nodes,
             "connects_per_s": CONNECTS_PER_S * smaller,
             "connection_kib": round(2 / smaller),
+            "node.listen_backlog": max(1, round(BACKLOG_MAX * smaller)),
+            "flow.connect_buffer_max": max(1, round(BUFFER_MAX * smaller)),
             "duration_s": KILL_S + DEAD_S + AFTER_S,
         }
         if deaths > 1:
@@ -107,7 +110,13 @@ def judge(runs: Runs) -> Report:
         f"Ideal: loops serve all messages, and CONNECTs in the rest of their time: {ideal_s():.0f} "
         "s. Goodput: messages in time and CONNACKs, in the second half of the outage, of what the "
         "survivors have time for, or of all messages where everybody is back. 18 nodes have as "
-        "many clients together as the three, and are as much smaller.",
+        "many clients together as the three, and are as much smaller. After the second death the "
+        "one that is left has 62 % of its time for its own clients' messages, and two thirds of "
+        "all clients at the door: refusing and accepting them may take 30 % (`refusal_share`), and "
+        "does, so that no more than 70 % and the accepting of those who get in can be goodput. "
+        "With 0.15 it is 89 %, with 0.12 92 %; but then a crowd as in E2 waits in the listen "
+        "backlog until it has lost patience: at full size 3.6 % of the CONNECTs are served for "
+        "clients that are gone, with 0.3 0.4 %.",
         (*checks, held(runs)),
         (Grid(HEADER, tuple(rows(runs))),),
     )

@@ -3,13 +3,14 @@
 from typing import Any, Final
 
 from benchmarks.overload.checks import Check, Grid, Report
+from flowguard.config import PolicyName
 
 from . import figures
 from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs
 from .judging import at_least, at_most, held, misses
 from .probe import Observed
 
-CONTROL: Final = "unlimited"
+CONTROL: Final[PolicyName] = "unlimited"
 NOISY, QUIET, SUBSCRIBERS = 1_000, 100, 5_000
 PUBLISH_S, DELIVERY_S, COST_DELIVERIES = 0.000_1, 0.000_003, 100
 FLOOD, LARGE, FAN_OUT = "1,000 clients", "one of 64 KiB messages", "one to 5,000 subscribers"

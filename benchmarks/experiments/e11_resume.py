@@ -3,13 +3,14 @@
 from typing import Any, Final
 
 from benchmarks.overload.checks import Check, Grid, Report
+from flowguard.config import PolicyName
 
 from . import figures
 from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs
 from .judging import at_most, held, misses, none_of
 from .probe import Observed
 
-CONTROL: Final = "unlimited"
+CONTROL: Final[PolicyName] = "unlimited"
 RETURNING, QUEUED, LIVE, LIVE_LOAD = 1_000, 10_000, 300, 0.3
 NODES, DELIVERY_S, RETURN_S = 3, 0.000_03, 10.0
 IDEAL_S: Final = RETURNING * QUEUED * DELIVERY_S / NODES / (1.0 - LIVE_LOAD)

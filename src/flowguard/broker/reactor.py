@@ -90,6 +90,10 @@ class Reactor:
         while True:
             started_s = self._clock()
             worked = self._turn(started_s)
+            if self.awaited and self._clock() - yielded_s > AWAITED_S:
+                # With what the sockets had, and before backlogs have their turn.
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock()
             # Backlogs come after the other tasks, too: a commit may have to be begun, or answered.
             replayed = self._replay(idle=yielded and not worked)
             ended_s = self._clock()
@@ -103,7 +107,7 @@ class Reactor:
                 continue
             yielded = False
             self._node.protection.observer.drift(ended_s - started_s, ended_s)
-            if ended_s - yielded_s > (AWAITED_S if self.awaited else SLICE_S):
+            if ended_s - yielded_s > SLICE_S:
                 await trio.lowlevel.checkpoint()
                 yielded_s = self._clock()
                 # Commits are answered there, and sockets wait for it all the same.
