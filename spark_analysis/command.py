@@ -4,7 +4,6 @@ Found by `flowguard` as an entry point; what needs Spark is imported when the co
 `flowguard` says what to install where it is missing.
 """
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -12,29 +11,29 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from spark_analysis.terminal import (
+    EXIT_ARGUMENT,
+    LOCAL,
+    PARTITIONS,
+    Master,
+    Memory,
+    Partitions,
+    Runs,
+    check_directories,
+    quiet_console,
+    refused,
+    say,
+)
+
 
 def analyze(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUNS...", help="Directories of runs, or directories with such below them."
-        ),
-    ],
+    runs: Runs,
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where report.html and tables/ go.")
     ],
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Where Spark works.", show_default=True)
-    ] = "local[*]",
-    memory: Annotated[
-        int | None,
-        typer.Option(
-            metavar="GIB", min=1, help="Memory of Spark's driver. Default: a quarter, 1 to 8."
-        ),
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Into how many parts data is shuffled.")
-    ] = 16,
+    master: Master = LOCAL,
+    memory: Memory = None,
+    partitions: Partitions = PARTITIONS,
     follow: Annotated[
         bool,
         typer.Option(
@@ -50,19 +49,14 @@ def analyze(
     With --follow instead: a summary per minute on the terminal and in DIR/running.json, which goes
     on where it was after a restart.
     """
-    console = Console(stderr=True)
-    logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a trace at Ctrl-C
+    console = quiet_console()
     from spark_analysis.following import FollowingFailed
     from spark_analysis.java import JavaMissing, find_java
     from spark_analysis.job import JobFailed, follow_job, run_job
 
-    for path in runs:
-        if not path.is_dir():
-            console.print(f"There is no directory {path}.", style="red", markup=False)
-            raise typer.Exit(2)
+    check_directories(console, runs)
     if follow and len(runs) != 1:
-        console.print("--follow watches one directory.", style="red")
-        raise typer.Exit(2)
+        raise refused(console, "--follow watches one directory.", EXIT_ARGUMENT)
     try:
         java = find_java()
         if follow:
@@ -73,11 +67,9 @@ def analyze(
                 runs, out, master, memory_gib=memory, partitions=partitions, progress=progress
             )
     except (JavaMissing, JobFailed, FollowingFailed) as failure:
-        console.print(str(failure), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    for line in result.lines():
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
-    console.print(f"{java}, Spark on {master}", style="dim", markup=False, highlight=False)
+        raise refused(console, failure) from None
+    say(console, result.lines())
+    say(console, [f"{java}, Spark on {master}"], style="dim")
 
 
 def _progress(console: Console) -> Progress:

@@ -7,10 +7,10 @@ from typing import Final
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
-from spark_analysis.examination import LeftOut, examine, find_runs
+from spark_analysis.examination import LeftOut, Run, examine, find_runs
 from spark_analysis.following import follow, wait
 from spark_analysis.following_screen import following_screen
 from spark_analysis.report.page import write_page
@@ -18,7 +18,7 @@ from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import result_tables, write_tables
 
 LISTED_MAX: Final = 20
-"""Entries left out that are named on the terminal; the report names all."""
+"""Entries left out that are named on the terminal; the tables name all."""
 FOLLOW_PARTITIONS: Final = 2
 """A minute has one row per node and tick: little to shuffle, and every part is a file of state."""
 _STEPS: Final = len(QUESTIONS) + 2
@@ -57,12 +57,8 @@ def run_job(
     progress: Progress,
 ) -> Result:
     """Raises JobFailed, JavaMissing."""
-    directories = find_runs(paths)
-    task = progress.add_task("examining runs", total=len(directories))
-    runs, left_out = examine(directories, lambda: progress.advance(task))
-    if not runs:
-        words = "\n".join(reasons(left_out)) or "there are no Parquet files"
-        raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
+    task = progress.add_task("examining runs", total=None)
+    runs, left_out = examined(paths, progress, task)
     progress.update(task, description="starting Spark", total=_STEPS, completed=0)
 
     def tell(step: str) -> None:
@@ -79,6 +75,22 @@ def run_job(
     write_tables(result_tables(analysis), out / "tables")
     write_page(analysis, out / "report.html")
     return Result(analysis, out / "report.html", out / "tables")
+
+
+def examined(
+    paths: Sequence[Path], progress: Progress, task: TaskID
+) -> tuple[list[Run], list[LeftOut]]:
+    """What can be read in and below `paths`, and what not. Raises JobFailed: nothing can."""
+    directories = find_runs(paths)
+    progress.update(task, total=len(directories))
+    runs, left_out = examine(directories, lambda: progress.advance(task))
+    if not runs:
+        words = "\n".join(reasons(left_out)) or (
+            "there are no Parquet files; flowguard simulate --out DIR and "
+            "flowguard serve --record DIR write them"
+        )
+        raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
+    return runs, left_out
 
 
 def follow_job(
@@ -108,5 +120,5 @@ def reasons(left_out: Sequence[LeftOut]) -> list[str]:
     """For the terminal."""
     lines = [f"left out: {one.path}: {one.reason}" for one in left_out[:LISTED_MAX]]
     if len(left_out) > LISTED_MAX:
-        lines.append(f"and {len(left_out) - LISTED_MAX} more: see the report")
+        lines.append(f"and {len(left_out) - LISTED_MAX} more: see tables/left_out.csv")
     return lines

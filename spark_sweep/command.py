@@ -4,7 +4,6 @@ Found by `flowguard` as an entry point; what needs Spark is imported when the co
 `flowguard` says what to install where it is missing.
 """
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,13 +22,13 @@ from rich.progress import (
 )
 
 from flowguard.errors import ConfigError
+from spark_analysis.terminal import EXIT_FAILED, LOCAL, Master, quiet_console, refused, say
 
 if TYPE_CHECKING:
     from spark_sweep.folder import SweepFolder
     from spark_sweep.job import Result, Tell
     from spark_sweep.plan import Plan
 
-EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 NAMED_MAX: Final = 5
 """Failed runs that are named on the terminal; failed.csv names all."""
@@ -40,9 +39,7 @@ def sweep(
         Path, typer.Argument(metavar="GRID.toml", help="Scenarios, policies, seeds, limits.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where runs/ goes.")],
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Where Spark works.", show_default=True)
-    ] = "local[*]",
+    master: Master = LOCAL,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say how many runs there would be.")
     ] = False,
@@ -52,8 +49,7 @@ def sweep(
     The defaults are always among them. Runs that are finished in DIR are not repeated, so the same
     command goes on where it was; one that fails is reported, and the others go on.
     """
-    console = Console(stderr=True)
-    logging.getLogger().addHandler(logging.NullHandler())  # else py4j prints a trace at Ctrl-C
+    console = quiet_console()
     from spark_analysis.java import JavaMissing
     from spark_sweep.folder import SweepFolder
     from spark_sweep.grid import load_grid
@@ -75,13 +71,11 @@ def sweep(
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
     except (JavaMissing, SweepFailed) as failure:
-        console.print(str(failure), style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED) from None
+        raise refused(console, failure) from None
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on with what is missing.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    for line in _lines(plan, result, folder, time.perf_counter() - started_s, master):
-        console.print(line, markup=False, soft_wrap=True, highlight=False)
+    say(console, _lines(plan, result, folder, time.perf_counter() - started_s, master))
     if result.failed:
         raise typer.Exit(EXIT_FAILED)
 

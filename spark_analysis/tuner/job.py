@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.progress import Progress
 
 from spark_analysis.analysis import AllDamaged, Tell, with_whole_runs
-from spark_analysis.examination import LeftOut, Run, examine, find_runs
-from spark_analysis.job import JobFailed, reasons
+from spark_analysis.examination import LeftOut, Run
+from spark_analysis.job import JobFailed, examined, reasons
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import left_out_table, write_tables
 from spark_analysis.tuner import page
@@ -51,12 +51,8 @@ def run_tuning(
     progress: Progress,
 ) -> Result:
     """Raises JobFailed, JavaMissing."""
-    directories = find_runs(paths)
-    task = progress.add_task("examining runs", total=len(directories))
-    runs, left_out = examine(directories, lambda: progress.advance(task))
-    if not runs:
-        words = "\n".join(reasons(left_out)) or "there are no Parquet files"
-        raise JobFailed(f"No run can be read in {', '.join(map(str, paths))}:\n{words}")
+    task = progress.add_task("examining runs", total=None)
+    runs, left_out = examined(paths, progress, task)
     progress.update(task, description="starting Spark", total=None)
     try:
         with spark_session(
