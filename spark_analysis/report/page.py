@@ -6,19 +6,16 @@ The same analysis gives the same bytes.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.document import document
 from spark_analysis.report.findings import Findings, set_of
+from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
-from spark_analysis.report.sections import Sections, listing, set_name
+from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
-
-_LISTED_MAX: Final = 200
-"""Rows of a list; the tables beside the report have all of them."""
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
@@ -37,7 +34,12 @@ def page(analysis: Analysis) -> str:
         region = sections.region() if question.name == "recovery" else None
         if region is not None:
             body.append(region)
-    body += [_outliers(findings), _violations(analysis), _left_out(analysis), _runs(findings)]
+    body += [
+        _outliers(findings),
+        _violations(analysis),
+        left_out_list(analysis.left_out),
+        _runs(findings),
+    ]
     return document(f"flowguard: {count(len(analysis.runs), 'run')}", body)
 
 
@@ -93,7 +95,7 @@ def _outliers(findings: Findings) -> Html:
     }
     rows = []
     found = findings.analysis.outliers.to_pylist()
-    for row in found[:_LISTED_MAX]:
+    for row in found[:LISTED_MAX]:
         metric = metrics[row["question"], row["metric"]]
         one = set_of(row)
         value = metric.never if row["value"] is None else quantity(row["value"], metric.unit)
@@ -129,7 +131,7 @@ def _violations(analysis: Analysis) -> Html:
             row["invariant"],
             row["detail"],
         )
-        for row in analysis.violations.to_pylist()[:_LISTED_MAX]
+        for row in analysis.violations.to_pylist()[:LISTED_MAX]
     ]
     return listing(
         "Which invariants did not hold?",
@@ -137,20 +139,6 @@ def _violations(analysis: Analysis) -> Html:
         table(("run", "after", "node", "invariant", "what was seen"), rows) if rows else None,
         "violations",
         "All did, in all runs.",
-    )
-
-
-def _left_out(analysis: Analysis) -> Html:
-    rows = [
-        (element("code", one.path), one.run_id or NONE, one.reason)
-        for one in analysis.left_out[:_LISTED_MAX]
-    ]
-    return listing(
-        "What was left out?",
-        "A run is read as a whole or not at all; nothing of these is in any figure.",
-        table(("where", "run", "why"), rows) if rows else None,
-        "left-out",
-        "Nothing.",
     )
 
 
@@ -179,7 +167,7 @@ def _runs(findings: Findings) -> Html:
     return listing(
         "Which runs are these?",
         "By parameter set; table runs.csv has every run with the command that runs it again.",
-        table(head, rows[:_LISTED_MAX]),
+        table(head, rows[:LISTED_MAX]),
         "runs",
         "",
     )

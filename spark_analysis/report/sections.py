@@ -230,10 +230,3 @@ def _region_table(places: Sequence[Row]) -> Html:
         for place in places
     ]
     return table(("policy", "load", "disturbance", "came back", "slowest after"), rows)
-
-
-def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:
-    """A section that is a table, or says that there is nothing to list."""
-    content = found if found is not None else element("p", nothing, class_="none")
-    how = element("p", about, class_="how")
-    return element("section", element("h2", title), how, content, id=name)

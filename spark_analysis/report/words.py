@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,11 +87,8 @@ class Names:
             by_scenario[one.scenario].append(one)
         self._details: dict[ParameterSet, str] = {}
         for of_scenario in by_scenario.values():
-            pairs = {one: set(_pairs(one.parameters)) for one in of_scenario}
-            common = set.intersection(*pairs.values())
-            for one in of_scenario:
-                own = [pair for pair in _pairs(one.parameters) if pair not in common]
-                self._details[one] = ", ".join(own)
+            details = distinct([one.parameters for one in of_scenario])
+            self._details |= zip(of_scenario, details, strict=True)
 
     def detail(self, one: ParameterSet) -> str:
         """The parameters that not all sets of its scenario have; may be empty."""
@@ -103,5 +100,8 @@ class Names:
         return f"{one.policy} ({detail})" if detail else one.policy
 
 
-def _pairs(parameters: str) -> list[str]:
-    return parameters.split(", ") if parameters else []
+def distinct(parameters: Sequence[str]) -> list[str]:
+    """Of each `a.b=1, c=x` only what not all of them have; may be empty."""
+    pairs = [text.split(", ") if text else [] for text in parameters]
+    common = set(pairs[0]).intersection(*pairs) if pairs else set()
+    return [", ".join(pair for pair in own if pair not in common) for own in pairs]

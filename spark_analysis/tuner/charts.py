@@ -11,22 +11,24 @@ from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, sa
 from spark_analysis.report.words import quantity
 from spark_analysis.tuner.choosing import Choice, Judged, percent
 from spark_analysis.tuner.evidence import in_size
-from spark_analysis.tuner.objective import Measured
 from spark_analysis.tuner.trials import DEFAULTS
 
 _BLUE: Final = "#0072b2"
 _ORANGE: Final = "#d55e00"
 _GREEN: Final = "#009e73"
 _GREY: Final = "#8a96a3"
+_OPEN: Final = {"symbol": "circle-open", "size": 8}
+_DIAMOND: Final = {"symbol": "diamond", "size": 12}
+_STAR: Final = {"symbol": "star", "size": 15}
 _HEIGHT_PX: Final = 320
 _NAMED_MAX: Final = 6
-"""A limit with more values than these has an axis of numbers, instead of a place for each."""
+"""A limit with more values than these has an axis of numbers, instead of a dot for each."""
 _LOG_RATIO: Final = 8.0
 """From this quotient of largest and smallest value on the axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Dot:
     """A candidate in the trade-off."""
 
     judged: Judged
@@ -77,62 +79,67 @@ class _Layer:
         return found
 
 
-def places(choice: Choice) -> list[Place]:
+def dots(choice: Choice) -> list[Dot]:
     """Candidates with a score and a value to draw it against, on held-out seeds."""
     return [
-        Place(one, one.held_out.score, one.held_out.worst)
+        Dot(one, one.held_out.score, one.held_out.worst)
         for one in choice.judged
         if one.held_out is not None
         if one.held_out.score is not None and one.held_out.worst is not None
     ]
 
 
-def front(choice: Choice) -> list[Place]:
+def front(choice: Choice) -> list[Dot]:
     """Of those that keep all constraints: no other is as good in both and better in one."""
     is_less = choice.objective.against.what.better is Better.LESS
-    able = [place for place in places(choice) if not _breaks(place.judged)]
+    able = [dot for dot in dots(choice) if not _breaks(dot.judged)]
 
-    def beats(other: Place, place: Place) -> bool:
-        gain = other.score.mean - place.score.mean
-        spared = place.worst - other.worst if is_less else other.worst - place.worst
+    def beats(other: Dot, dot: Dot) -> bool:
+        gain = other.score.mean - dot.score.mean
+        spared = dot.worst - other.worst if is_less else other.worst - dot.worst
         return gain >= 0 and spared >= 0 and (gain > 0 or spared > 0)
 
-    found = [place for place in able if not any(beats(other, place) for other in able)]
-    return sorted(found, key=lambda place: (place.worst, place.judged.candidate))
+    found = [dot for dot in able if not any(beats(other, dot) for other in able)]
+    return sorted(found, key=lambda dot: (dot.worst, dot.judged.candidate))
 
 
 def trade_off(choice: Choice) -> Drawing:
     """The objective against the other axis, with the front."""
-    found = places(choice)
-    others = [p for p in found if p.judged is not choice.best and not _is_default(p.judged)]
-    able = [place for place in others if not _breaks(place.judged)]
-    unable = [place for place in others if _breaks(place.judged)]
-    circle = {"symbol": "circle-open", "size": 8}
-    layers = [
-        _of_places(
-            choice, "breaks a constraint, or is worse in one scenario", _GREY, unable, circle
-        ),
-        _of_places(choice, "keeps all constraints", _BLUE, able, {"size": 8}),
-        _of_places(choice, "nobody is better in both", _GREEN, front(choice), None),
-        _of_places(
-            choice,
-            "the defaults",
-            INK,
-            [place for place in found if _is_default(place.judged)],
-            {"symbol": "diamond", "size": 12},
-        ),
-        _of_places(
-            choice,
-            _best_words(choice),
-            _ORANGE,
-            [place for place in found if place.judged is choice.best],
-            {"symbol": "star", "size": 15},
-        ),
-    ]
     against = choice.objective.against
-    drawn = [layer for layer in layers if layer.marker is not None or len(layer.xs) > 1]
+    scale = 100.0 if against.what.unit is Unit.SHARE else 1.0
+
+    def layer(
+        words: str,
+        colour: str,
+        found: Sequence[Dot],
+        marker: dict[str, Any] | None,
+        has_intervals: bool = False,
+    ) -> _Layer:
+        texts = [
+            f"{_text(dot.judged, dot.score)}<br>{safe(against.words)}: "
+            f"{quantity(dot.worst, against.what.unit)}"
+            for dot in found
+        ]
+        xs = [short(scale * dot.worst) for dot in found]
+        scores = [dot.score for dot in found]
+        return _Layer(words, colour, xs, scores, texts, marker, has_intervals)
+
+    found = dots(choice)
+    others = [d for d in found if d.judged is not choice.best and not _is_default(d.judged)]
+    able = [dot for dot in others if not _breaks(dot.judged)]
+    unable = [dot for dot in others if _breaks(dot.judged)]
+    origin = [dot for dot in found if _is_default(dot.judged)]
+    best = [dot for dot in found if dot.judged is choice.best]
+    layers = [
+        layer("breaks a constraint, or is worse in one scenario", _GREY, unable, _OPEN),
+        layer("keeps all constraints", _BLUE, able, {"size": 8}),
+        layer("nobody is better in both", _GREEN, front(choice), None),
+        layer("the defaults", INK, origin, _DIAMOND),
+        layer(_best_words(choice), _ORANGE, best, _STAR, has_intervals=True),
+    ]
+    drawn = [one for one in layers if one.marker is not None or len(one.xs) > 1]
     layout = _layout(f"{against.words}, worst run", against.what.unit)
-    layout["shapes"] = [_bound_line(bound * _scale(against)) for bound in bounds(choice)]
+    layout["shapes"] = [_bound_line(scale * bound) for bound in bounds(choice)]
     return _drawing(drawn, layout)
 
 
@@ -156,33 +163,6 @@ def _bound_line(x: float) -> Figure:
         "line": {"color": _ORANGE, "dash": "dot", "width": 1.5},
         "layer": "below",
     }
-
-
-def _scale(what: Measured) -> float:
-    return 100.0 if what.what.unit is Unit.SHARE else 1.0
-
-
-def _of_places(
-    choice: Choice,
-    words: str,
-    colour: str,
-    found: Sequence[Place],
-    marker: dict[str, Any] | None,
-) -> _Layer:
-    against = choice.objective.against
-    return _Layer(
-        words,
-        colour,
-        [short(_scale(against) * place.worst) for place in found],
-        [place.score for place in found],
-        [
-            f"{_text(place.judged, place.score)}<br>{safe(against.words)}: "
-            f"{quantity(place.worst, against.what.unit)}"
-            for place in found
-        ],
-        marker,
-        has_intervals=words == _best_words(choice),
-    )
 
 
 def limits_tried(choice: Choice) -> list[str]:
@@ -224,10 +204,10 @@ def effect(choice: Choice, key: str, default: str) -> Drawing:
     best = [one for one in scored if one[0] is choice.best]
     origin = [one for one in scored if _is_default(one[0])]
     layers = [
-        layer("with other limits", _GREY, together, {"symbol": "circle-open", "size": 8}),
+        layer("with other limits", _GREY, together, _OPEN),
         layer("only this limit", _BLUE, alone, {"size": 9}, has_intervals=True),
-        layer("the defaults", INK, origin, {"symbol": "diamond", "size": 12}),
-        layer(_best_words(choice), _ORANGE, best, {"symbol": "star", "size": 15}, True),
+        layer("the defaults", INK, origin, _DIAMOND),
+        layer(_best_words(choice), _ORANGE, best, _STAR, has_intervals=True),
     ]
     layout = _layout(key, Unit.COUNT)
     layout["xaxis"] |= axis
@@ -235,7 +215,7 @@ def effect(choice: Choice, key: str, default: str) -> Drawing:
 
 
 def _value_axis(values: Sequence[str]) -> Figure:
-    """A place for each value where there are few, or words; else numbers."""
+    """A dot for each value where there are few, or words; else numbers."""
     in_order = sorted(set(values), key=in_size)
     numbers = [in_size(value)[0] for value in in_order]
     if len(in_order) <= _NAMED_MAX or not all(map(math.isfinite, numbers)):

@@ -9,8 +9,8 @@ from typing import Final
 from spark_analysis.examination import LeftOut
 from spark_analysis.intervals import Interval, interval
 from spark_analysis.report.document import Figures, document, legend
+from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
-from spark_analysis.report.sections import listing
 from spark_analysis.report.words import NONE, count, margin, quantity
 from spark_analysis.tuner import charts
 from spark_analysis.tuner.choosing import Choice, Judged, percent
@@ -22,8 +22,6 @@ from spark_analysis.tuner.scoring import Scores, bound_words
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials, place_names
 
 NAME: Final = "tuning.html"
-_LISTED_MAX: Final = 200
-"""Rows of a list; the tables beside the page have all of them."""
 _OPEN_MAX: Final = 10
 """A longer list is opened by whoever wants it, and for printing."""
 _HOW: Final = (
@@ -63,7 +61,7 @@ def page(tuning: Tuning) -> str:
         _loads(tuning),
         _candidates(tuning),
         _wanted(tuning),
-        _left_out(tuning.left_out),
+        left_out_list(tuning.left_out),
     ]
     return document(f"flowguard: limits for {tuning.choice.objective.title}", body)
 
@@ -151,7 +149,7 @@ def _trade_off(tuning: Tuning, figures: Figures) -> Html:
         "Each dot is a candidate: up is better in the objective, across is the worst run in: "
         f"{against.words}. Where the line is, more of one costs some of the other."
     )
-    found = charts.places(choice)
+    found = charts.dots(choice)
     if not found:
         none = element("p", "There is nothing to compare.", class_="none")
         return element("section", title, none, id="trade-off")
@@ -254,7 +252,7 @@ def _candidates(tuning: Tuning) -> Html:
         "is no recommendation. Table candidates.csv has all of them, pairs.csv every run."
     )
     head = ("limits", "beside the defaults", f"{against.words}, worst run", "speaks against it")
-    found = table(head, rows[:_LISTED_MAX]) if rows else None
+    found = table(head, rows[:LISTED_MAX]) if rows else None
     if found is not None and len(rows) > _OPEN_MAX:
         words = element("summary", f"Table of all {count(len(rows) - 1, 'candidate')}")
         first = table(head, rows[:_OPEN_MAX])
@@ -315,17 +313,3 @@ def _wanted(tuning: Tuning) -> Html:
     ]
     head = ("", "metric", "meaning")
     return listing("What was wanted?", objective.title, table(head, rows), "objective", "")
-
-
-def _left_out(left_out: Sequence[LeftOut]) -> Html:
-    rows = [
-        (element("code", one.path), one.run_id or NONE, one.reason)
-        for one in left_out[:_LISTED_MAX]
-    ]
-    return listing(
-        "What was left out?",
-        "A run is read as a whole or not at all; nothing of these is in any figure.",
-        table(("where", "run", "why"), rows) if rows else None,
-        "left-out",
-        "Nothing.",
-    )

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Final
 
 from spark_analysis.examination import Run
+from spark_analysis.report.words import distinct
 
 PREFIX: Final = "flow."
 """Parameters with this prefix are limits; all others are part of the load."""
@@ -170,13 +171,12 @@ def _place(run: Run) -> Place:
 
 def place_names(places: Sequence[Place]) -> dict[Place, str]:
     """For people: of the load only what not all places of the scenario have."""
-    pairs = {place: place.load.split(", ") for place in places}
     names = {}
-    for place, own in pairs.items():
-        same = [set(pairs[other]) for other in places if other.scenario == place.scenario]
-        common = set.intersection(*same)
-        names[place] = Place(place.scenario, ", ".join(p for p in own if p not in common)).name
-    return names
+    for scenario in sorted({place.scenario for place in places}):
+        same = [place for place in places if place.scenario == scenario]
+        for place, load in zip(same, distinct([place.load for place in same]), strict=True):
+            names[place] = Place(scenario, load).name
+    return {place: names[place] for place in places}
 
 
 @dataclass(frozen=True, slots=True)

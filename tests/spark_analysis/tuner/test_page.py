@@ -65,10 +65,10 @@ def test_nobody_on_the_front_is_beaten_in_both() -> None:
         for one in grid(EFFECTS)
     ]
     choice = tuned(tried).choice
-    front = [place.judged.candidate for place in charts.front(choice)]
+    front = [dot.judged.candidate for dot in charts.front(choice)]
     # Q50 has less of both than W50; RULE breaks the constraint; W20 is worse than tolerated.
     assert front == [W50, DEFAULTS]
-    assert len(charts.places(choice)) == 5
+    assert len(charts.dots(choice)) == 5
     words = [words for *_, words in charts.trade_off(choice).legend]
     assert words == [
         "breaks a constraint, or is worse in one scenario",
