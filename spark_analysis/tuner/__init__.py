@@ -4,6 +4,7 @@
 - `trials`     which run tried which limits, where, with which seed
 - `measuring`  what the objective needs to know of every run, on Spark
 - `scoring`    runs beside those of the defaults with the same seed
+- `judging`    a candidate on both parts of the seeds
 - `choosing`   the best on one part of the seeds, judged on the other
 - `evidence`   what each limit does; `limits_file`, `tables` and `page` write it down
 - `job`        what the `command` flowguard tune does

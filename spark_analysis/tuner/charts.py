@@ -9,8 +9,9 @@ from spark_analysis.intervals import Interval
 from spark_analysis.questions.question import Better, Unit
 from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, safe, short, title
 from spark_analysis.report.words import quantity
-from spark_analysis.tuner.choosing import Choice, Judged, percent
+from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.evidence import in_size
+from spark_analysis.tuner.judging import Judged, percent
 from spark_analysis.tuner.trials import DEFAULTS
 
 _BLUE: Final = "#0072b2"

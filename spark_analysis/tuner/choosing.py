@@ -11,20 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spark_analysis.intervals import Interval, interval
 from spark_analysis.report.words import count
+from spark_analysis.tuner.judging import Judge, Judged, difference, percent
 from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Measured, Objective
-from spark_analysis.tuner.scoring import Breach, Scores
-from spark_analysis.tuner.trials import (
-    ABSENT,
-    DEFAULTS,
-    Candidate,
-    Place,
-    Split,
-    Trials,
-    split,
-)
+from spark_analysis.tuner.trials import DEFAULTS, Place, Split, Trials, split
+
+_NAMED_MAX: Final = 3
+"""Candidates that a sentence names."""
 
 
 class Reason(StrEnum):
@@ -37,34 +31,6 @@ class Reason(StrEnum):
     NONE_FEASIBLE = "none feasible"
     NOT_BETTER = "not better"
     FAILED_HELD_OUT = "failed held-out seeds"
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """A candidate beside the defaults, on a part of the seeds; logarithms of ratios."""
-
-    score: Interval | None
-    """None: it failed where the defaults did not, or there is nothing to compare."""
-    by_scenario: dict[str, Interval]
-    breaches: tuple[Breach, ...]
-    worst: float | None
-    """Of what the objective is drawn against."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A candidate, and what became of it."""
-
-    candidate: Candidate
-    missing: int
-    """Runs that it has not got; with one of them missing it is not judged."""
-    training: Figures | None
-    held_out: Figures | None
-    seeds: dict[int, float]
-    """The score of every held-out seed."""
-    training_seeds: dict[int, float]
-    problem: str
-    """Why it cannot be chosen, from training seeds alone; empty: it can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +77,13 @@ class _Choosing:
         self._objective = objective
         self._trials = trials
         self._measures = measures
-        self._scores = Scores(objective, trials, measures)
         self._places = tuple(trials.places)
         unseen = objective.held_out.scenarios
         self._training_places = tuple(p for p in self._places if p.scenario not in unseen)
         self._split = split(self._usable_seeds(), objective.held_out.share)
+        self._judge = Judge(
+            objective, trials, measures, self._places, self._training_places, self._split
+        )
         self._judged: list[Judged] = []
         self._best: Judged | None = None
 
@@ -123,7 +91,7 @@ class _Choosing:
         reason, refusal = None, ""
         try:
             self._look()
-            self._judged = [self._judge(candidate) for candidate in self._trials.candidates]
+            self._judged = [self._judge.judged(candidate) for candidate in self._trials.candidates]
             self._best = simplest(self._feasible())
             self._validate(self._best)
         except _Refused as refused:
@@ -203,67 +171,6 @@ class _Choosing:
             self._measures.has(what, self._trials.run_ids[DEFAULTS, place, seed]) for seed in seeds
         )
 
-    # --- judging ---------------------------------------------------------------------------------
-
-    def _judge(self, candidate: Candidate) -> Judged:
-        seeds = (*self._split.training, *self._split.held_out)
-        missing = self._trials.missing(candidate, seeds)
-        if missing:
-            problem = (
-                f"{missing} of the defaults' {len(seeds) * len(self._places)} runs are missing"
-            )
-            return Judged(candidate, missing, None, None, {}, {}, problem)
-        training = self._figures(candidate, self._training_places, self._split.training)
-        held_out = self._figures(candidate, self._places, self._split.held_out)
-        return Judged(
-            candidate,
-            0,
-            training,
-            held_out,
-            self._by_seed(candidate, self._places, self._split.held_out),
-            self._by_seed(candidate, self._training_places, self._split.training),
-            self._problem(candidate, training),
-        )
-
-    def _figures(
-        self, candidate: Candidate, places: Sequence[Place], seeds: Sequence[int]
-    ) -> Figures:
-        scenarios = sorted({place.scenario for place in places})
-        by_scenario = {}
-        for scenario in scenarios:
-            of_scenario = [place for place in places if place.scenario == scenario]
-            found = _interval(self._by_seed(candidate, of_scenario, seeds))
-            if found is not None:
-                by_scenario[scenario] = found
-        return Figures(
-            _interval(self._by_seed(candidate, places, seeds)),
-            by_scenario,
-            self._scores.breaches(candidate, places, seeds),
-            self._scores.worst(candidate, places, seeds),
-        )
-
-    def _by_seed(
-        self, candidate: Candidate, places: Sequence[Place], seeds: Sequence[int]
-    ) -> dict[int, float]:
-        scored = {seed: self._scores.seed(candidate, places, seed) for seed in seeds}
-        return {seed: score for seed, score in scored.items() if score is not None}
-
-    def _problem(self, candidate: Candidate, figures: Figures) -> str:
-        """What speaks against it."""
-        absent = [key for key, value in candidate.limits if value == ABSENT]
-        if absent:
-            return f"it takes out {', '.join(absent)}, which a file of limits cannot say"
-        if figures.breaches:
-            return "; ".join(map(str, figures.breaches))
-        if figures.score is None:
-            return "it cannot be compared with the defaults"
-        worst = [
-            f"{ratio_words(found.mean)} in {scenario}"
-            for scenario, found in figures.by_scenario.items()
-            if found.mean < math.log(1 - self._objective.tolerance)
-        ]
-        return "; ".join(worst)
-
     def _feasible(self) -> list[Judged]:
         others = [one for one in self._judged if one.candidate != DEFAULTS]
         feasible = [one for one in others if not one.problem]
@@ -286,7 +193,7 @@ class _Choosing:
     def _validate(self, best: Judged) -> None:
         figures = best.held_out
         assert figures is not None
-        problem = self._problem(best.candidate, figures)
+        problem = self._judge.problem(best.candidate, figures)
         if figures.score is None or problem:
             raise _Refused(
                 Reason.FAILED_HELD_OUT,
@@ -312,10 +219,6 @@ class _Choosing:
         raise _Refused(Reason.NOT_BETTER, f"{words} ({found}).{more}")
 
 
-_NAMED_MAX: Final = 3
-"""Candidates that a sentence names."""
-
-
 def simplest(feasible: Sequence[Judged]) -> Judged:
     """Of those within noise of the best one on training seeds the one with the fewest changes.
 
@@ -336,26 +239,3 @@ def simplest(feasible: Sequence[Judged]) -> Judged:
 def _is_within_noise(best: Judged, other: Judged) -> bool:
     differences = difference(best.training_seeds, other.training_seeds)
     return differences is not None and differences.mean <= differences.standard_error
-
-
-def difference(one: dict[int, float], other: dict[int, float]) -> Interval | None:
-    """How much better `one` is, seed by seed."""
-    return _interval({seed: one[seed] - other[seed] for seed in one if seed in other})
-
-
-def _interval(by_seed: dict[int, float]) -> Interval | None:
-    values = list(by_seed.values())
-    return interval(values) if all(map(math.isfinite, values)) else None
-
-
-def percent(log_ratio: float) -> str:
-    """`+2.3 %`, of the logarithm of a ratio."""
-    return f"{100 * math.expm1(log_ratio):+.1f}\N{NO-BREAK SPACE}%"
-
-
-def ratio_words(log_ratio: float) -> str:
-    """`2.3 % better`, of the logarithm of a ratio."""
-    change = 100 * math.expm1(log_ratio)
-    if abs(change) < 0.05:
-        return "as good"
-    return f"{abs(change):.1f}\N{NO-BREAK SPACE}% {'better' if change > 0 else 'worse'}"

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from spark_analysis.intervals import Interval
-from spark_analysis.tuner.choosing import Choice, Judged, difference
+from spark_analysis.tuner.choosing import Choice
+from spark_analysis.tuner.judging import Judged, difference
 from spark_analysis.tuner.trials import Candidate
 
 

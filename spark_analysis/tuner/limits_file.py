@@ -13,8 +13,9 @@ from textwrap import wrap
 from typing import Final
 
 from spark_analysis.report.words import count
-from spark_analysis.tuner.choosing import Choice, Judged, percent
+from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.evidence import Effect, effects, in_size
+from spark_analysis.tuner.judging import Judged, percent
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Trials
 
 NAME: Final = "limits.toml"

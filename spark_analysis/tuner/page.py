@@ -13,8 +13,9 @@ from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.words import NONE, count, margin, quantity
 from spark_analysis.tuner import charts
-from spark_analysis.tuner.choosing import Choice, Judged, percent
+from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.evidence import effects
+from spark_analysis.tuner.judging import Judged, percent
 from spark_analysis.tuner.limits_file import conclusion, effect_words
 from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Measured, Term

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_analysis.tuner.choosing import Choice, Figures, Judged
+from spark_analysis.tuner.choosing import Choice
+from spark_analysis.tuner.judging import Figures, Judged
 from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.trials import DEFAULTS, Trials
 
