@@ -4,6 +4,7 @@ Found by `flowguard` as an entry point; what needs Spark is imported when the co
 `flowguard` says what to install where it is missing.
 """
 
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,9 +82,12 @@ def sweep(
 
 
 def _size(plan: "Plan") -> str:
+    from spark_analysis.report.words import count
+
+    sets = count(plan.limits_count, "set of limits", "sets of limits")
     return (
-        f"{len(plan.runs):,} runs: {plan.limits_count:,} sets of limits (one of them the defaults) "
-        f"in {plan.scenarios_count:,} scenarios, with their policies and seeds"
+        f"{count(len(plan.runs), 'run')}: {sets} (one of them the defaults) in "
+        f"{count(plan.scenarios_count, 'scenario')}, with their policies and seeds"
     )
 
 
@@ -105,12 +109,13 @@ def _lines(
     lines += [f"failed: {one.run_id}: {one.error}" for one in failed[:NAMED_MAX]]
     if failed:
         lines.append(f"{folder.failed} has all that failed, and the command that repeats each.")
-    path = folder.path
+    runs = shlex.quote(str(folder.runs))
+    analysis, tuning = (shlex.quote(str(folder.path / name)) for name in ("analysis", "tuning"))
     return [
         *lines,
         f"runs: {folder.runs}",
-        f"next: flowguard analyze {folder.runs} --out {path / 'analysis'}",
-        f"  or: flowguard tune {folder.runs} --objective OBJECTIVE.toml --out {path / 'tuning'}",
+        f"next: flowguard analyze {runs} --out {analysis}",
+        f"  or: flowguard tune {runs} --objective goodput --out {tuning}",
     ]
 
 
