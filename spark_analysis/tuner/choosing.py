@@ -137,7 +137,8 @@ class _Choosing:
                 Reason.TOO_FEW_SEEDS,
                 f"There are too few seeds: {len(split_.training)} to choose with and "
                 f"{len(split_.held_out)} to judge by, and {least} of each are the least. Only "
-                "seeds with which the defaults ran in every scenario, without a violation, count.",
+                "seeds with which the defaults ran in every scenario, without a violation, count. "
+                "Run everything with more seeds, or lower held_out.seeds_min in the objective.",
             )
         self._look_at_measures()
 

@@ -127,6 +127,7 @@ def test_too_few_seeds_are_refused_with_their_numbers() -> None:
     choice = chosen(grid({W50: 1.2}, seeds=range(1, 6)))
     assert refused(choice) is Reason.TOO_FEW_SEEDS
     assert "2 to choose with and 3 to judge by, and 3 of each are the least" in choice.refusal
+    assert "Run everything with more seeds" in choice.refusal
     assert refused(chosen(grid({W50: 1.2}, seeds=[1]))) is Reason.TOO_FEW_SEEDS
 
 
