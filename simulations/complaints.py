@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 Path = Sequence[str | int]
 
@@ -42,7 +43,7 @@ def complaint(
 
     `unknown` is said of an unknown key that is like no other.
     """
-    first, *others = error.errors()
+    first, others_count = _first(error)
     path = first["loc"]
     key, kind = dotted(path), first["type"]
     if kind == "extra_forbidden":
@@ -53,9 +54,21 @@ def complaint(
         form = _WORDS.get(kind) or _KINDS.get(kind.partition("_")[0])
         context = {**first.get("ctx", {}), "input": first["input"]}
         words = first["msg"] if form is None else form.format_map(context)
-    if others:
-        words += f" (and {len(others)} more)"
+    if others_count:
+        words += f" (and {others_count} more)"
     return key, words
+
+
+def _first(error: ValidationError) -> tuple[ErrorDetails, int]:
+    """The error to tell of, and how many others; what is missing may be beside it, misspelt."""
+    errors = error.errors()
+    first = errors[0]
+    beside = [
+        other
+        for other in errors
+        if other["type"] == "extra_forbidden" and other["loc"][:-1] == first["loc"][:-1]
+    ]
+    return beside[0] if beside and first["type"] == "missing" else first, len(errors) - 1
 
 
 def dotted(path: Path) -> str:

@@ -28,6 +28,8 @@ LIMITS: Final = tuple(
 DIGITS: Final = 4
 """Of a value drawn from a range: enough to tell points apart, few enough to read."""
 
+_NEITHER: Final = "neither a list of values nor a table with from and to"
+
 Value = int | float | str | bool
 Seed = Annotated[int, Field(ge=0)]
 
@@ -50,7 +52,7 @@ class Dimension(_Part):
         if self.values is not None:
             return self
         if self.low is None or self.high is None:
-            raise ValueError("neither a list of values nor a table with from and to")
+            raise ValueError(_NEITHER)
         if self.low >= self.high:
             raise ValueError(f"from {self.low:g} is not less than to {self.high:g}")
         if self.log and self.low <= 0:
@@ -148,6 +150,8 @@ def _dimensions(given: Any) -> Any:
         if not key.startswith(FLOW) or key.removeprefix(FLOW) not in LIMITS:
             near = nearest(key, [f"{FLOW}{name}" for name in LIMITS])
             raise ValueError(f"{key} is no limit{near or '; flowguard settings has them all'}")
+        if not isinstance(dotted[key], list | Mapping):
+            raise ValueError(f"{key}: {dotted[key]!r} is {_NEITHER}")
     return {
         key: {"values": value} if isinstance(value, list) else value
         for key, value in dotted.items()

@@ -1,6 +1,7 @@
 """Objective: what limits are chosen for, and what must hold whatever they are; a TOML file."""
 
 import tomllib
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Self
@@ -42,6 +43,11 @@ class _Plan(BaseModel):
     )
 
 
+def _did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
+    near = get_close_matches(name, list(known), n=most, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
 class Measured(_Plan):
     """A metric of a population, in some scenarios or in all that have it."""
 
@@ -56,9 +62,7 @@ class Measured(_Plan):
     @classmethod
     def _known(cls, name: str) -> str:
         if name not in METRICS:
-            near = get_close_matches(name, METRICS, n=2, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise ValueError(f"there is no metric {name}{hint}")
+            raise ValueError(f"there is no metric {name}{_did_you_mean(name, METRICS, 2)}")
         return name
 
     @property
@@ -188,6 +192,12 @@ class Objective(_Plan):
         return (*self.objectives, *self.constraints, self.against)
 
 
+KEYS: Final = sorted(
+    {key for model in (Objective, Term, Constraint, HeldOut) for key in model.model_fields}
+)
+"""Of all tables of the file."""
+
+
 def names() -> list[str]:
     """The objectives that are here already."""
     return sorted(path.stem for path in _ROOM.glob("*.toml"))
@@ -208,9 +218,19 @@ def load_objective(name: str) -> Objective:
     try:
         return Objective.model_validate(values)
     except ValidationError as error:
-        first, *others = error.errors()
-        key = ".".join(map(str, first["loc"]))
-        words = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
-        more = f" (and {len(others)} more)" if others else ""
-        said = words.removeprefix("Value error, ")
-        raise ObjectiveFailed(f"{name}: {key or 'file'}: {said}{more}") from error
+        raise ObjectiveFailed(f"{name}: {_complaint(error)}") from error
+
+
+def _complaint(error: ValidationError) -> str:
+    """In a line. Of a key that is missing an unknown one is told instead: it may be misspelt."""
+    errors = error.errors()
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]
+    key = ".".join(map(str, first["loc"])) or "file"
+    words = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        words = "unknown key" + (
+            _did_you_mean(str(first["loc"][-1]), KEYS) or "; see docs/tuning.md"
+        )
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{key}: {words}{more}"

@@ -113,7 +113,10 @@ def test_what_is_wrong_with_an_argument_is_one_line(tmp_path: Path) -> None:
     for arguments, said in (
         ((tmp_path / "nowhere", "--objective", "connect"), "There is no directory"),
         ((tmp_path, "--objective", "nothing"), "There is no objective nothing"),
-        ((tmp_path, "--objective", wrong), "wrong.toml: objectives: Field required"),
+        (
+            (tmp_path, "--objective", wrong),
+            "wrong.toml: objective: unknown key; did you mean objectives?",
+        ),
     ):
         result = run(*arguments, "--out", tmp_path / "out")
         assert result.exit_code == 2

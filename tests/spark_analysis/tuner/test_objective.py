@@ -50,8 +50,8 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
     ("text", "said"),
     [
         (GOOD + "weight = 0", "objectives.0.weight: Input should be greater than 0"),
-        (GOOD + "wieght = 1", "objectives.0.wieght: unknown key"),
-        ("tolerence = 1\n" + GOOD, "tolerence: unknown key"),
+        (GOOD + "wieght = 1", "objectives.0.wieght: unknown key; did you mean weight?"),
+        ("tolerence = 1\n" + GOOD, "tolerence: unknown key; did you mean tolerance?"),
         ('title = "t"\nobjectives = []', "objectives: Tuple should have at least 1 item"),
         ('title = "t"', "objectives: Field required"),
         (
@@ -65,6 +65,8 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
         ),
         (GOOD + "[weights]\ncrowd = 0.0", "weights: the weight of crowd is not more than 0"),
         (GOOD + "[held_out]\nshare = 1.0", "held_out.share: Input should be less than 1"),
+        ("qqq = 1\n" + GOOD, "qqq: unknown key; see docs/tuning.md"),
+        ('title = "t"\nobjektives = 1', "objektives: unknown key; did you mean objectives?"),
         ("title = ", "is not valid TOML"),
     ],
 )
