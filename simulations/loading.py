@@ -65,7 +65,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
     In `changes`, `clients` that is neither key nor parameter is for all populations together.
     """
     path = _find(name)
-    changed = {key: _from_here(key, value) for key, value in (changes or {}).items()}
+    changed = {key: seen_from(Path(), key, value) for key, value in (changes or {}).items()}
     if path.suffix == ".py":
         function = _function(path)
         known = inspect.signature(function).parameters
@@ -194,10 +194,12 @@ def _validate(path: Path, table: Table) -> Scenario:
 # --- changes ---------------------------------------------------------------------------------
 
 
-def _from_here(key: str, value: Any) -> Any:
-    """A file named on the command line is as seen from there, not from the scenario's file."""
+def seen_from(folder: Path, key: str, value: Any) -> Any:
+    """A value in which files are as seen from `folder`, not from the scenario's file."""
+    if isinstance(value, dict):
+        return {name: seen_from(folder, f"{key}.{name}", inner) for name, inner in value.items()}
     is_path = key.endswith(".file") and isinstance(value, str)
-    return str(Path(value).resolve()) if is_path else value
+    return str((folder / value).resolve()) if is_path else value
 
 
 def _change(table: Table, key: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from simulations.archive import command, run_id
 from simulations.calibration.costs import flat_costs
-from simulations.loading import SUFFIXES, Loaded, load
+from simulations.loading import SUFFIXES, Loaded, load, seen_from
 from simulations.scenario import PopulationPlan, Scenario
 from spark_sweep.grid import FLOW, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
@@ -96,13 +96,7 @@ def _variants(choice: ScenarioChoice, folder: Path) -> Iterator[tuple[str, dict[
     source = str((folder / path).resolve()) if is_file else choice.name
     for combination in full_grid(choice.grid):
         changes = {**choice.set, **combination}
-        yield source, {key: _from(folder, key, value) for key, value in changes.items()}
-
-
-def _from(folder: Path, key: str, value: Any) -> Any:
-    """A trace is as seen from the grid's file, too."""
-    is_path = key.endswith(".file") and isinstance(value, str)
-    return str((folder / value).resolve()) if is_path else value
+        yield source, {key: seen_from(folder, key, value) for key, value in changes.items()}
 
 
 def _check_size(grid: Grid, variants_count: int) -> None:

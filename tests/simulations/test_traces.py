@@ -114,9 +114,14 @@ def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(
     assert plan.clients == 60
     assert plan.arrivals is not None
     assert plan.arrivals.points == ((0.0, 10.0), (2.0, 20.0))
-    (tmp_path / "other.csv").write_text("t_s,clients\n0,7\n")
-    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "other.csv").write_text("t_s,clients\n0,7\n")
+    monkeypatch.chdir(here)
     other = load(str(mine), {"populations.a.arrivals.file": "other.csv"})
     assert other.scenario.populations["a"].clients == 14
+    whole = load(str(mine), {"populations.a.arrivals": {"file": "other.csv", "scale": 3}})
+    assert whole.scenario.populations["a"].clients == 21
+    assert whole.changes["populations.a.arrivals"]["file"] == str(here / "other.csv")
     few = load(str(mine), {"populations.a.clients": 5}).scenario.populations["a"]
     assert few.clients == 5
