@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from spark_analysis.terminal import (
     EXIT_ARGUMENT,
@@ -20,6 +20,7 @@ from spark_analysis.terminal import (
     Partitions,
     Runs,
     check_directories,
+    progress,
     quiet_console,
     refused,
     say,
@@ -62,22 +63,11 @@ def analyze(
         if follow:
             follow_job(runs[0], out, master, memory_gib=memory, console=Console())
             return
-        with _progress(console) as progress:
+        with progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
-                runs, out, master, memory_gib=memory, partitions=partitions, progress=progress
+                runs, out, master, memory_gib=memory, partitions=partitions, progress=shown
             )
     except (JavaMissing, JobFailed, FollowingFailed) as failure:
         raise refused(console, failure) from None
     say(console, result.lines())
     say(console, [f"{java}, Spark on {master}"], style="dim")
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )

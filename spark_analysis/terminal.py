@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 Runs = Annotated[
     list[Path],
@@ -51,3 +52,15 @@ def say(console: Console, lines: Sequence[str], *, style: str | None = None) -> 
     """As they are: paths are not coloured, and not broken."""
     for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
+
+
+def progress(console: Console, *columns: ProgressColumn) -> Progress:
+    """What is being done, `columns`, since when; for a person who waits, and gone at the end."""
+    return Progress(
+        TextColumn("{task.description}"),
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

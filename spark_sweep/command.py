@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.errors import ConfigError
-from spark_analysis.terminal import EXIT_FAILED, LOCAL, Master, quiet_console, refused, say
+from spark_analysis.terminal import (
+    EXIT_FAILED,
+    LOCAL,
+    Master,
+    progress,
+    quiet_console,
+    refused,
+    say,
+)
 
 if TYPE_CHECKING:
     from spark_sweep.folder import SweepFolder
@@ -121,22 +122,18 @@ def _lines(
 
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator["Tell"]:
-    progress = Progress(
-        TextColumn("{task.description}"),
+    shown = progress(
+        console,
         BarColumn(),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[failed]}", style="red"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )
-    task = progress.add_task("starting Spark", total=total, failed="")
+    task = shown.add_task("starting Spark", total=total, failed="")
 
     def tell(done: int, failed: int) -> None:
         words = f"{failed} failed" if failed else ""
-        progress.update(task, description="simulating", completed=done, failed=words)
+        shown.update(task, description="simulating", completed=done, failed=words)
 
-    with progress:
+    with shown:
         yield tell

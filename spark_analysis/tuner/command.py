@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn
 
 from spark_analysis.terminal import (
     EXIT_ARGUMENT,
@@ -16,6 +16,7 @@ from spark_analysis.terminal import (
     Partitions,
     Runs,
     check_directories,
+    progress,
     quiet_console,
     refused,
     say,
@@ -61,7 +62,7 @@ def tune(
     wanted = _wanted(objective, console)
     try:
         java = find_java()
-        with _progress(console) as progress:
+        with progress(console, SpinnerColumn()) as shown:
             result = run_tuning(
                 runs,
                 wanted,
@@ -70,7 +71,7 @@ def tune(
                 policy=policy,
                 memory_gib=memory,
                 partitions=partitions,
-                progress=progress,
+                progress=shown,
             )
     except (JavaMissing, JobFailed) as failure:
         raise refused(console, failure) from None
@@ -88,13 +89,3 @@ def _wanted(name: str, console: Console) -> "Objective":
         return load_objective(name)
     except ObjectiveFailed as failure:
         raise refused(console, failure, EXIT_ARGUMENT) from None
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-    )
