@@ -169,8 +169,8 @@ def judge(runs: Runs) -> Report:
         "and swings: at node 0, while its capacity is constant, from 5 s after each step. A swing "
         "counts if the window goes up and down four times in a row by that much. Settled: from a "
         "step until pressure is between 0.5 and 2 for a second, and in 95 % of the ticks to the "
-        "next one. Less than 0.5 is right, too, while the window is at its maximum: one client on a "
-        "fast node (3 clients) has 100 packets in process, and pressure stays at 0.3; until the "
+        "next one. Less than 0.5 is right, too, while the window is at its maximum: one client on "
+        "a fast node (3 clients) has 100 packets in process, and pressure stays at 0.3; until the "
         "window is there, eight times larger, 10 % a tick, it counts as not settled.",
         (*checks, held(runs)),
         (Grid(("case", "policy", *FIGURES), tuple(rows(runs))),),
