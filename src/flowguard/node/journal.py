@@ -2,9 +2,9 @@
 
 Everything that must survive is appended with the continuation that answers for it; a driver takes
 batches (`take`), commits them, reports (`durable`) and answers (`answer`), at once or piece by
-piece (`complete` does both). One batch is under way at a time, so the next one grows while the
-current one syncs and is answered, and continuations run in the order of appending. That order is
-why work without any operation is appended as well while something else is waiting.
+piece. One batch is under way at a time, so the next one grows while the current one syncs and is
+answered, and continuations run in the order of appending. That order is why work without any
+operation is appended as well while something else is waiting.
 
 A large batch is half of what is in process, not all of it: were it all, nobody would have anything
 to do while it syncs, and the disk nothing while its answers are worked off. With a thousand
@@ -203,8 +203,3 @@ class Journal:
             self.is_answering = False
         for done in answered:
             done(now_s)
-
-    def complete(self, batch: Batch, now_s: float) -> None:
-        """The batch is durable: answer everybody who waited for it."""
-        self.durable(batch, now_s)
-        self.answer(len(batch.continuations), now_s)

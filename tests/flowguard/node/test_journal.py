@@ -26,6 +26,12 @@ def op(number: int) -> StoreOp:
     return PutInbound("c", number)
 
 
+def complete(journal: Journal, batch: Batch, now_s: float) -> None:
+    """It is durable, and everybody who waited for it is answered at once."""
+    journal.durable(batch, now_s)
+    journal.answer(len(batch.continuations), now_s)
+
+
 class GroupCommit(RuleBasedStateMachine):
     """The journal against two plain lists: what was appended, what was committed."""
 
@@ -100,7 +106,7 @@ class GroupCommit(RuleBasedStateMachine):
         if pieces and batch.continuations:
             self.journal.durable(batch, self.now_s)
         else:
-            self.answers(self.unanswered, partial(self.journal.complete, batch, self.now_s))
+            self.answers(self.unanswered, partial(complete, self.journal, batch, self.now_s))
 
     @precondition(lambda self: self.unanswered > 0)
     @rule(count=st.integers(1, 3))
@@ -165,7 +171,7 @@ def test_a_large_batch_is_half_of_what_is_in_process() -> None:
         batch = journal.take(0.0)
         assert batch is not None
         sizes.append(len(batch.ops))
-        journal.complete(batch, 0.0)
+        complete(journal, batch, 0.0)
         for _ in batch.ops:  # Who is answered comes again: a hundred are always in process.
             journal.append([op(number)], nothing, 0.0)
     assert set(sizes[10:]) <= set(range(30, 71))
@@ -182,7 +188,7 @@ def test_a_batch_takes_no_more_work_once_it_is_large_in_bytes() -> None:
     while (batch := journal.take(0.0)) is not None:
         sizes.append(len(batch.ops))
         assert batch.size_bytes < BATCH_BYTES + 2 * size_bytes
-        journal.complete(batch, 0.0)
+        complete(journal, batch, 0.0)
     assert sum(sizes) == 12
     assert len(sizes) == 3
 
@@ -195,7 +201,7 @@ def test_the_next_batch_grows_while_one_is_in_commit() -> None:
     journal.append([op(3)], nothing, 0.0)
     assert journal.take(0.0) is None
     assert first is not None
-    journal.complete(first, 0.0)
+    complete(journal, first, 0.0)
     second = journal.take(0.0)
     assert second is not None
     assert second.ops == [op(2), op(3)]
@@ -212,7 +218,7 @@ def test_work_appended_by_a_continuation_goes_into_the_next_batch() -> None:
     journal.append([op(1)], first, 0.0)
     journal.append([], lambda _: ran.append("second"), 0.0)
     while (batch := journal.take(0.0)) is not None:
-        journal.complete(batch, 0.0)
+        complete(journal, batch, 0.0)
     assert ran == ["first", "second", "third"]
     assert journal.is_empty
 
@@ -234,7 +240,7 @@ def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp
     batch = journal.take(0.0)
     assert journal.is_full
     assert batch is not None
-    journal.complete(batch, 0.0)
+    complete(journal, batch, 0.0)
     assert not journal.is_full
 
 
@@ -243,6 +249,6 @@ def test_completing_a_batch_that_is_not_in_commit_is_a_bug() -> None:
     journal.append([op(1)], nothing, 0.0)
     batch = journal.take(0.0)
     assert batch is not None
-    journal.complete(batch, 0.0)
+    complete(journal, batch, 0.0)
     with pytest.raises(AssertionError):
-        journal.complete(batch, 0.0)
+        complete(journal, batch, 0.0)
