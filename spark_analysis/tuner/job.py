@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from spark_analysis.analysis import AllDamaged, Tell, with_whole_runs
+from spark_analysis.analysis import AllDamaged, with_whole_runs
 from spark_analysis.examination import LeftOut, Run
 from spark_analysis.job import JobFailed, examined, reasons
 from spark_analysis.session import SessionFailed, spark_session
@@ -54,20 +54,23 @@ def run_tuning(
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
     progress.update(task, description="starting Spark", total=None)
+
+    def tell(step: str) -> None:
+        progress.update(task, description=step)
+
     try:
         with spark_session(
             master, memory_gib=memory_gib, partitions=partitions, log=out / "spark.log"
         ) as spark:
-            tell: Tell = lambda step: progress.update(task, description=step)  # noqa: E731
 
-            def ask(whole: Sequence[Run], out_: Sequence[LeftOut]) -> Tuning:
+            def ask(whole: Sequence[Run], not_read: Sequence[LeftOut]) -> Tuning:
                 trials = sort_out(whole, policy)
                 used = set(trials.run_ids.values())
                 asked = [run for run in whole if run.run_id in used]
                 measures = (
                     measure(spark, asked, objective, tell) if asked else Measures({}, frozenset())
                 )
-                return tune(objective, trials, measures, out_)
+                return tune(objective, trials, measures, not_read)
 
             tuning = with_whole_runs(spark, runs, left_out, ask, tell)
     except (AllDamaged, SessionFailed) as failure:

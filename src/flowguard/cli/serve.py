@@ -99,7 +99,7 @@ def serve(
     listener = _listen(host, port)
     http_listener = _listen_http(http_address, wanted=http is not None)
     if limits is not None:
-        log.info("limits", file=str(limits), in_force=_from(limits, loaded))
+        log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
     start = _Start(settings, watching, _open(settings, data), listener, http_listener, runs)
@@ -236,7 +236,7 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _from(limits: Path, loaded: Loaded) -> dict[str, object]:
+def _in_force(limits: Path, loaded: Loaded) -> dict[str, object]:
     """What a file of limits has set, without what a variable or an option says otherwise."""
     values = loaded.settings.flow.model_dump()
     keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]
