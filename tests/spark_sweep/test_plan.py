@@ -107,9 +107,9 @@ def test_the_grid_of_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "sweep.md").read_text()
     text, sample, *_ = (part.partition("```")[0] for part in page.split("```toml")[1:])
     scenario(tmp_path, "costs.toml", "[node]\nping_s = 3e-06")
-    assert "makes 7 scenarios x 9 sets of limits x 5 seeds" in page
+    assert "makes 7 scenarios x 9 sets of limits x 6 seeds" in page
     plan = planned(tmp_path, text)
-    assert (plan.scenarios_count, plan.limits_count, len(plan.runs)) == (7, 9, 7 * 9 * 5)
+    assert (plan.scenarios_count, plan.limits_count, len(plan.runs)) == (7, 9, 7 * 9 * 6)
     assert planned(tmp_path, "scenarios = ['fan_out']\n" + sample).limits_count == 31
 
 
