@@ -268,14 +268,16 @@ class Broker:
         if not self.protection.window.shared:
             self._rounds.join(runnable, now_s)
             return
+        with_room = []
         for connection in runnable:
             inbound = connection.inbound
             has_room = connection.state != CONNECTED or inbound is None or inbound.window.room()
             if has_room or self.loop.clock_s >= until_s:
-                self._rounds.follow(connection, now_s)
+                with_room.append(connection)
             else:
                 connection.queued = False
                 self.packets.run(connection, now_s)
+        self._rounds.follow(with_room, now_s)
 
     def _settle(self, slice_s: float) -> None:
         """End a slice: admit, commit or ask for it, send."""

@@ -238,15 +238,17 @@ class Reactor:
         if not node.window.shared:
             rounds.join(runnable, now_s)
             return
+        with_room = []
         for connection in runnable:
             inbound = connection.inbound
             has_room = connection.ended or inbound is None or inbound.room()
             if has_room or self._clock() >= until_s:
-                rounds.follow(connection, now_s)
+                with_room.append(connection)
             else:
                 connection.queued = False
                 connection.run(now_s)
                 self._update_interest(connection.transport)
+        rounds.follow(with_room, now_s)
 
     def settle(self, now_s: float) -> None:
         """End a slice: admit, commit, send."""

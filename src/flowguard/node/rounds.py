@@ -57,11 +57,14 @@ class Rounds(Generic[C]):
             else:
                 self._newcomers.append((connection, now_s))
 
-    def follow(self, connection: C, now_s: float) -> None:
-        """Be run after all who wait: the order is somebody else's, and rounds would change it."""
+    def follow(self, connections: Iterable[C], now_s: float) -> None:
+        """Those who have come to wait, after all who do: their order is somebody else's.
+
+        Once per turn, instead of `join`; who waited for the next round goes before them.
+        """
         self._waiting.extend(self._later)
         self._later.clear()
-        self._waiting.append((connection, now_s))
+        self._waiting.extend([(connection, now_s) for connection in connections])
 
     def next(self) -> C:
         """Who is run now; the round is not over."""

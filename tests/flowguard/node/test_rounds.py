@@ -95,9 +95,20 @@ def test_who_follows_comes_after_all_who_wait_whatever_was_run_before() -> None:
     rounds.join("abc", 0.0)
     rounds.next()
     rounds.join("a", 1.0)
-    for connection in "de":
-        rounds.follow(connection, 2.0)
+    rounds.follow("de", 2.0)
     assert run_all(rounds) == "bcade"
+
+
+def test_who_waits_for_the_next_round_is_run_though_nobody_follows() -> None:
+    rounds: Rounds[str] = Rounds()
+    rounds.join("a", 0.0)
+    rounds.join("b", 0.0)
+    assert rounds.next() == "a"
+    rounds.join("a", 1.0)
+    assert run_all(rounds) == "b"
+    rounds.follow("", 2.0)
+    assert run_all(rounds) == "a"
+    assert not rounds
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 20)), st.integers(0, 20))))
