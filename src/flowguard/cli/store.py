@@ -142,7 +142,8 @@ def compact(directory: Folder = DEFAULT) -> None:
     with _complaints("compact"), waiting.status("compacting"):
         before_bytes, after_bytes = compaction.compact(directory, time.time())
     console = Console(markup=False, highlight=False, emoji=False)
-    console.print(f"{directory}: {size_text(before_bytes)} before, {size_text(after_bytes)} now.")
+    sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
+    console.print(f"{directory}: {sizes}.", soft_wrap=True)
 
 
 @store.command()

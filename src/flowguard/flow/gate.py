@@ -88,7 +88,8 @@ class ConnectGate(Generic[K]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `admit_next` would return somebody; who is late is left to the next tick."""
+        """Whether `admit_next` would return somebody, unless those who wait turn out to be late;
+        these are left to the next tick."""
         waiting = self._waiting
         return waiting.has_superseded or (waiting.hopeful > 0 and self._has_place)
 
