@@ -32,8 +32,8 @@ from flowguard.stores.rocks.window_record import (
 
 STRIDE_MAX: Final = 256
 """The durable mark runs at most so far ahead of what was sent: it need not be written each time."""
-STRIDE_MIN: Final = 16
-STRIDE_BYTES: Final = 32 * 1024
+STRIDE_MIN: Final = 8
+STRIDE_BYTES: Final = 16 * 1024
 """And no further than so much payload. What is settled is deleted half a stride at a time, so what
 was delivered soon dies in the write buffer, and is never written as a table."""
 TRIM_SINGLY_MAX: Final = 64
