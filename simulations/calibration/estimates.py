@@ -39,7 +39,8 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
     way_s = max(0.0, _one(raw["lone_ping"]) - ping_s - wake_s)
     work_s = wake_s + read_s + publish_s
     handoff_s = max(0.0, _one(raw["lone_messages_cpu"]) - work_s)
-    op_s = max(0.0, slope["lone_messages"] - slope["lone_messages_cpu"])
+    # The thread that commits holds the interpreter: its CPU is the loop's already.
+    op_s = max(0.0, slope["lone_messages"] - publish_s)
     commit_s = max(0.0, _one(raw["lone_messages"]) - way_s - work_s - handoff_s - op_s)
     resident = fit(raw["resident"])
     costs = {

@@ -17,7 +17,7 @@ full load, what the loop lacks besides its own CPU time is just theirs.
 | wake_s | the loop's CPU per lone PINGREQ, less ping_s |
 | handoff_s | the loop's CPU per lone stored message, less what it is for one of many |
 | latency_s | half a lone PINGREQ's round trip, less the broker's CPU |
-| op_s | how much longer a lone burst takes with each message, less the loop's CPU |
+| op_s | how much longer a lone burst takes with each message, less publish_s |
 | commit_s | how long a lone stored message takes, less all of the above |
 | process_bytes, connection_bytes | resident memory by clients that are connected |
 """
