@@ -153,7 +153,7 @@ def _only_row(directory: Path, table: Table, files: dict[str, list[Path]]) -> di
     """The row of a table that has one."""
     paths = files.get(table.name, [])
     if not paths and table is END:
-        raise Unreadable("it has no end record: the run was not finished")
+        raise Unreadable("it has no end record: not finished, or still recorded")
     if not paths:
         raise Unreadable(f"it has no table {table.name}")
     rows: list[dict[str, Any]] = []

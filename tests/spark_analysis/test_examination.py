@@ -56,7 +56,7 @@ def test_runs_are_found_at_any_depth_and_once(tmp_path: Path) -> None:
 
 def test_a_run_without_end_is_left_out(tmp_path: Path) -> None:
     directory = record(tmp_path, "r", is_finished=False, samples=[sample(0.1)])
-    assert reason(directory) == "it has no end record: the run was not finished"
+    assert reason(directory) == "it has no end record: not finished, or still recorded"
 
 
 def test_a_run_of_which_no_file_is_complete_is_named(tmp_path: Path) -> None:

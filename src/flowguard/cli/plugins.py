@@ -6,6 +6,7 @@ A command is imported when it is called, or listed by `--help`; until then only 
 
 import re
 import sys
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, requires
 from inspect import cleandoc
 from typing import Any, Final, NoReturn
@@ -36,7 +37,7 @@ class Commands(TyperGroup):
         try:
             app.command(cmd_name)(plug.load())
         except ModuleNotFoundError as error:
-            return _command_without(error, cmd_name)
+            return _command_without(error, plug)
         return _flowing(get_command(app))
 
     def invoke(self, ctx: Any) -> Any:
@@ -47,8 +48,11 @@ class Commands(TyperGroup):
             _refuse(error)
 
 
-def needs(error: ModuleNotFoundError) -> str | None:
-    """What to install for the extra that brings the missing package; None: none does."""
+def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str | None:
+    """What to install for the extra that brings the missing package; None: none does.
+
+    `extras_of_plug` are those that an entry point names: `command = "module:function [extra]"`.
+    """
     missing = (error.name or "").partition(".")[0]
     extras: dict[str, list[str]] = {}
     for requirement in requires("flowguard") or ():
@@ -57,6 +61,7 @@ def needs(error: ModuleNotFoundError) -> str | None:
     bringing = [extra for extra, packages in extras.items() if missing in packages]
     if not bringing:
         return None
+    bringing = [extra for extra in extras_of_plug if extra in extras] or bringing
     least = min(bringing, key=lambda extra: len(extras[extra]))
     return f"needs: {sys.executable} -m pip install 'flowguard[{least}]'"
 
@@ -73,21 +78,21 @@ def _plugged_in() -> dict[str, EntryPoint]:
     return {plug.name: plug for plug in entry_points(group=GROUP)}
 
 
-def _refuse(error: ModuleNotFoundError) -> NoReturn:
-    what = needs(error)
+def _refuse(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> NoReturn:
+    what = needs(error, extras_of_plug)
     if what is None:
         raise error
     typer.echo(what, err=True)
     raise typer.Exit(2) from error
 
 
-def _command_without(error: ModuleNotFoundError, name: str) -> TyperCommand:
-    what = needs(error)
+def _command_without(error: ModuleNotFoundError, plug: EntryPoint) -> TyperCommand:
+    what = needs(error, plug.extras)
     if what is None:
         raise error
     return TyperCommand(
-        name,
-        callback=lambda: _refuse(error),
+        plug.name,
+        callback=lambda: _refuse(error, plug.extras),
         help=what,
         add_help_option=False,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},

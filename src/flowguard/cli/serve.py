@@ -54,7 +54,9 @@ def serve(
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     limits: Annotated[
         Path | None,
-        typer.Option(help="TOML file with limits, [flow] of the settings: goes before --config."),
+        typer.Option(
+            help="TOML file with limits, section flow of the settings: goes before --config."
+        ),
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Where sessions live, rocks or memory: store.kind.")

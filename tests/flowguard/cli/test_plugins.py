@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 from flowguard.cli import app, plugins
 
 
-def plug_in(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str) -> None:
+def plug_in(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, text: str, extra: str = ""
+) -> None:
     """A command `other` in a module of that name."""
     (folder / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(folder)
-    plug = EntryPoint("other", f"{name}:other", plugins.GROUP)
+    plug = EntryPoint("other", f"{name}:other {extra}", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [plug])
 
 
@@ -43,6 +45,15 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     assert result.exit_code == 2
     assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[sim]'\n"
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+
+
+def test_what_is_missing_is_installed_with_the_extra_that_the_command_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = "import pyarrow.nothing_of_that_name\n"
+    plug_in(monkeypatch, tmp_path, "plugged_in_with_more", text, "[spark]")
+    result = CliRunner().invoke(app, ["other"])
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[spark]'\n"
 
 
 def test_a_missing_module_that_no_extra_brings_is_a_bug(
