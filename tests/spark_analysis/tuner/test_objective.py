@@ -30,7 +30,7 @@ def test_those_that_are_here_go_by_their_name(name: str) -> None:
 
 
 def test_the_one_in_the_documentation_can_be_used() -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (text,) = re.findall(r"```toml\n(title.*?)```", DOCS.read_text(), re.DOTALL)
     wanted = Objective.model_validate(tomllib.loads(text))
     assert wanted.against.metric == "latency.acknowledgement_p99_s"
 
