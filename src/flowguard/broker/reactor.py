@@ -49,7 +49,6 @@ SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 @final
@@ -204,7 +203,7 @@ class Reactor:
     def _run_round(self, turn_s: float) -> float:
         """Conversations that had more than their window of packets, or waited for room.
 
-        In slices, for `ROUND_TURN_S` or as long as the sockets took since `turn_s`; the round goes
+        In slices, for `ROUND_TURN_S` or as long as all else took since `turn_s`; the round goes
         on in the next turn. Returns the time.
         """
         node, rounds = self._node, self._rounds
