@@ -85,6 +85,7 @@ class Broker:
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
         self.runnable: list[Connection] = []
         self._rounds: Rounds[Connection] = Rounds()
+        self._served_s = 0.0
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
         self.connected_count = 0
@@ -181,24 +182,26 @@ class Broker:
     def turn(self, now_s: float) -> bool:
         """See `Work`."""
         worked = self._turn_of_acceptor(now_s) if self.plan.accepts_first else self._turn(now_s)
+        self._check()
+        return worked
+
+    def _check(self) -> None:
         invariants = self.world.invariants
         if invariants is not None:
             invariants.after_step(self)
-        return worked
 
     def _turn(self, now_s: float) -> bool:
         """See `Reactor._turn`."""
         forwarded = self._forwarded
         answers = self.journal.is_answering
-        worked = bool(self.ready or answers or self.runnable or self._rounds or forwarded)
+        worked = bool(self.ready or answers or forwarded)
         slice_s = self._serve(now_s)
+        self._served_s = self.loop.clock_s - now_s
         if answers:
             slice_s = self._answer()
         while forwarded:
             message, deliveries = forwarded.popleft()
             self.packets.deliver(message, deliveries)
-        if self.runnable or self._rounds:
-            slice_s = self._run_round(now_s)
         self._settle(slice_s)
         return worked or self.intake.has_work
 
@@ -213,6 +216,7 @@ class Broker:
         if self.listener.is_ready:
             self.listener.accept_until(until_s)
         worked |= self._turn(self.loop.clock_s)
+        worked |= self.run_round()
         self.entrance.serve_until(until_s)
         self._settle(self.loop.clock_s)
         return worked
@@ -243,11 +247,13 @@ class Broker:
             self._settle(slice_s)
         return loop.clock_s
 
-    def _run_round(self, turn_s: float) -> float:
+    def run_round(self) -> bool:
         """See `Reactor._run_round`."""
         rounds, loop = self._rounds, self.loop
+        if not self.runnable and not rounds:
+            return False
         began_s = slice_s = loop.clock_s
-        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s) if self.plan.takes_turns else inf
+        until_s = began_s + max(ROUND_TURN_S, self._served_s) if self.plan.takes_turns else inf
         self._join_round(began_s, until_s)
         count = 0
         while loop.clock_s < until_s and not rounds.is_over:
@@ -260,7 +266,9 @@ class Broker:
                 self._settle(slice_s)
                 slice_s = loop.clock_s
         self.protection.observer.kept_waiting(rounds.wait_s(loop.clock_s))
-        return loop.clock_s
+        self._settle(loop.clock_s)
+        self._check()
+        return True
 
     def _join_round(self, now_s: float, until_s: float) -> None:
         """See `Reactor._join_round`."""

@@ -28,6 +28,9 @@ class Work(Protocol):
     def turn(self, now_s: float) -> bool:
         """One pass over what is ready; False: there was nothing."""
 
+    def run_round(self) -> bool:
+        """Conversations that wait for their turn; False: there were none."""
+
     def replay(self, *, idle: bool) -> bool:
         """Backlogs, if it is their turn; `idle`: the turn before found nothing."""
 
@@ -101,6 +104,9 @@ class Loop:
             self._yield_if_awaited()  # Of the turn before: what came in it is known only now.
         turn_s = self.clock_s
         worked = work.turn(turn_s)
+        if self.clock_s - self._yielded_s > SLICE_S:
+            self._yield()
+        worked |= work.run_round()
         self._yield_if_awaited()
         replayed = self._has_replayed = work.replay(idle=not worked and self._has_yielded)
         self._has_yielded = False

@@ -3,8 +3,8 @@
 A turn polls once, without waiting, serves what is ready in slices, and ends each slice the same
 way: work that waited is run, the journal is committed, and every connection with something to say
 gets one non-blocking send. Work per slice is bounded (connections, bytes, a window of packets per
-client), and between turns other trio tasks get their chance; a backlog of conversations is worked
-off in rounds (`node.rounds`), a part of it in each turn. Only reading ever pauses: a socket
+client). A backlog of conversations is worked off in rounds (`node.rounds`), a part of it after each
+turn. Between all these parts other trio tasks get their chance. Only reading ever pauses: a socket
 whose conversation does not want bytes leaves the read set.
 """
 
@@ -27,7 +27,7 @@ from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
 READ_BYTES: Final = 64 * 1024
-EVENTS_MAX: Final = 128
+EVENTS_MAX: Final = 64
 """Per turn: more at once only spreads the work over more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
@@ -78,6 +78,8 @@ class Reactor:
         self._lingering: deque[tuple[float, Link]] = deque()
         self._resting: list[int] = []
         self._rounds: Rounds[ServerConnection] = Rounds()
+        self._served_s = 0.0
+        """How long the sockets of this turn took."""
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -89,6 +91,10 @@ class Reactor:
         while True:
             started_s = self._clock()
             worked = self._turn(started_s)
+            if self._clock() - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock()
+            worked |= self._run_round()
             if self.awaited and self._clock() - yielded_s > AWAITED_S:
                 # With what the sockets had, and before backlogs have their turn.
                 await trio.lowlevel.checkpoint()
@@ -119,17 +125,17 @@ class Reactor:
     def _turn(self, now_s: float) -> bool:
         """One pass over what is ready; False when there was nothing to do."""
         started_s = now_s
+        self._served_s = 0.0
         events = self._epoll.poll(0, EVENTS_MAX)
         if events:
-            now_s = self._serve(events, now_s)
+            self._serve(events, now_s)
+            now_s = self._clock()
+            self._served_s = now_s - started_s
         answered = self._node.journal.is_answering
         if answered:
-            now_s = self._answer()
-        waited = bool(self._node.runnable or self._rounds)
-        if waited:
-            now_s = self._run_round(started_s)
+            now_s = self._answer(now_s)
         self.settle(now_s)
-        return bool(events or answered or waited or self._rounds) or self._node.has_work
+        return bool(events) or answered or self._node.has_work
 
     def _replay(self, *, idle: bool) -> bool:
         """Backlogs, if it is their turn."""
@@ -145,8 +151,8 @@ class Reactor:
         self.settle(now_s)
         return True
 
-    def _serve(self, events: list[tuple[int, int]], now_s: float) -> float:
-        """Read every ready socket once, in slices; returns the time.
+    def _serve(self, events: list[tuple[int, int]], now_s: float) -> None:
+        """Read every ready socket once, in slices.
 
         First all bytes of a slice, then all conversations: each kind of work finds its code and
         data where it left them, in the caches.
@@ -179,7 +185,6 @@ class Reactor:
                 size_bytes = 0
                 now_s = self._clock()
         self._receive(chunks, now_s)
-        return now_s
 
     def _receive(self, chunks: list[tuple[Link, bytes]], now_s: float) -> None:
         """Hand over what was read; nothing: the peer has ended."""
@@ -189,10 +194,9 @@ class Reactor:
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
 
-    def _answer(self) -> float:
+    def _answer(self, clock_s: float) -> float:
         """Who waited for the last commit; the next one begins when all have heard of it."""
         journal = self._node.journal
-        clock_s = self._clock()
         until_s = clock_s + SLICE_S
         while journal.is_answering and clock_s < until_s:
             journal.answer(ANSWERS, clock_s)
@@ -200,15 +204,17 @@ class Reactor:
             clock_s = self._clock()
         return clock_s
 
-    def _run_round(self, turn_s: float) -> float:
+    def _run_round(self) -> bool:
         """Conversations that had more than their window of packets, or waited for room.
 
-        In slices, for `ROUND_TURN_S` or as long as all else took since `turn_s`; the round goes
-        on in the next turn. Returns the time.
+        In slices, for `ROUND_TURN_S` or as long as the sockets took; the round goes on in the next
+        turn. Returns False when nobody waited.
         """
         node, rounds = self._node, self._rounds
+        if not node.runnable and not rounds:
+            return False
         began_s = slice_s = clock_s = self._clock()
-        until_s = began_s + max(ROUND_TURN_S, began_s - turn_s)
+        until_s = began_s + max(ROUND_TURN_S, self._served_s)
         self._join_round(began_s, until_s)
         count = 0
         while clock_s < until_s and not rounds.is_over:
@@ -224,7 +230,8 @@ class Reactor:
                 slice_s = self._clock()
             clock_s = self._clock()
         node.protection.observer.kept_waiting(rounds.wait_s(clock_s))
-        return clock_s
+        self.settle(clock_s)
+        return True
 
     def _join_round(self, now_s: float, until_s: float) -> None:
         """Who has come to wait.
