@@ -7,6 +7,7 @@ are the real ones and decide what is begun when; what a packet costs is `NodePla
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.broker.reactor import READ_BYTES
 from flowguard.flow.window import UNBOUNDED
 from flowguard.records import PutSession, Settle
 from flowguard.session.inbound import RUN_MAX
@@ -32,7 +33,6 @@ class Packets:
         self.in_process_units = 0
         """Begun and not done, in cost units: what the windows should say, too."""
         self.in_process_bytes = 0
-        self._run_max = RUN_MAX if broker.plan.takes_turns else UNBOUNDED
         self._reached: set[tuple[Topic, int]] = set()
         """Who gets something at the end of this slice anyway."""
         self._broker = broker
@@ -63,20 +63,22 @@ class Packets:
             inbound.waiting.clear()
 
     def run(self, connection: Connection, now_s: float) -> None:
-        """See `Inbound.run`: as many packets as there is room for, and no more than `RUN_MAX`."""
+        """See `Inbound.run`: as many packets as there is room for and one read brings, and no more
+        than `RUN_MAX`."""
         inbound = connection.inbound
         assert inbound is not None
         connection.last_received_s = now_s
         window, waiting = inbound.window, inbound.waiting
         credited = self._window.credits is not None
-        room = min(window.room(), self._run_max)
+        room = min(window.room(), self._run_max(connection))
         while waiting and room > 0:
-            packet = waiting.popleft()
-            self.waiting_count -= 1
+            packet = waiting[0]
             if packet is None:
                 self._subscribe(connection, inbound, now_s)
-            else:
-                self._publish(connection, inbound, packet, now_s)
+            elif not self._publish(connection, inbound, packet, now_s):
+                break
+            waiting.popleft()
+            self.waiting_count -= 1
             if credited:
                 window.spend(1)
             room = min(room - 1, window.room())
@@ -87,21 +89,33 @@ class Packets:
             else:
                 self._broker.intake.paused(connection, now_s)
 
+    def _run_max(self, connection: Connection) -> int:
+        """Packets that one run handles at most."""
+        topic = connection.population.topic
+        if not self._plan.takes_turns:
+            return UNBOUNDED
+        if topic is None or topic.payload_bytes * RUN_MAX <= READ_BYTES:
+            return RUN_MAX
+        return max(1, READ_BYTES // topic.payload_bytes)
+
     def _publish(
         self, connection: Connection, inbound: Inbound, due_s: float, now_s: float
-    ) -> None:
-        """See `Router.publish`."""
+    ) -> bool:
+        """See `Router.publish`; False: it does not fit, and waits."""
         broker = self._broker
-        broker.spend(self._plan.publish_s)
         topic = connection.population.topic
         assert topic is not None
         message = topic.route(connection, due_s, broker.node)
         cost = broker.machine.cost.of(message.deliveries, topic.payload_bytes)
+        if cost > 1 and not inbound.window.fits(cost):
+            return False
+        broker.spend(self._plan.publish_s)
         inbound.window.admit(cost, topic.payload_bytes)
         self.in_process_units += cost
         self.in_process_bytes += topic.payload_bytes
         done = partial(self._published, connection, message, cost)
         self._journal.append(message.ops, done, now_s)
+        return True
 
     def _published(
         self, connection: Connection, message: "Message", cost: int, now_s: float

@@ -33,9 +33,9 @@ SLICE_CONNECTIONS: Final = 64
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
 """So long other tasks may wait for their chance, unless one has something to do."""
-AWAITED_S: Final = 0.001
+AWAITED_S: Final = 0.0005
 """So long where the store has answered, or is to be asked: who waits for it waits twice else."""
-ROUND_TURN_S: Final = 0.001
+ROUND_TURN_S: Final = 0.0005
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
 ANSWERS: Final = 64
 """Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""

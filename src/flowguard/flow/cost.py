@@ -14,14 +14,15 @@ from flowguard.config import FlowSettings
 class Cost:
     """Weighs packets, in units of a window."""
 
-    __slots__ = ("_bytes", "_cost_max", "_deliveries")
+    __slots__ = ("_cost_max", "_deliveries", "unit_bytes")
 
     def __init__(self, settings: FlowSettings) -> None:
         self._deliveries = settings.cost_deliveries
-        self._bytes = settings.cost_bytes
+        self.unit_bytes = settings.cost_bytes
+        """Less weighs nothing, bytes."""
         self._cost_max = settings.window_max
 
     def of(self, deliveries: int, size_bytes: int) -> int:
         """1 up to the window's maximum."""
-        cost = 1 + deliveries // self._deliveries + size_bytes // self._bytes
+        cost = 1 + deliveries // self._deliveries + size_bytes // self.unit_bytes
         return cost if cost < self._cost_max else self._cost_max

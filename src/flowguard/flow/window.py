@@ -4,8 +4,8 @@ A packet is in process from its decoding until the durable work for it is done. 
 node's (`NodeWindow`, set by the policy every tick), the count is the client's (`InflightWindow`).
 Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
 work: a client above a shrunken limit just admits nothing until enough of its packets are done.
-One packet is always possible, whatever it weighs. (Source 004; design/overload.md 6.4, invariants
-1 and 2.)
+One packet is always possible, whatever it weighs; with others it has to fit. (Source 004;
+design/overload.md 6.4, invariants 1 and 2.)
 """
 
 from typing import Final, final
@@ -83,6 +83,7 @@ class InflightWindow:
         "_charge",
         "_credits_round",
         "_credits_used",
+        "_needs",
         "_node",
         "_permits",
         "_waits",
@@ -97,6 +98,8 @@ class InflightWindow:
         """Whether it has packets that are not admitted."""
         self._permits = 0
         """Packets it may admit while clients take turns."""
+        self._needs = 0
+        """Cost of the packet that did not fit; 0: none is known."""
         self._charge = 0
         """Cost of what it admitted by permits, not yet told to the pool."""
         self._credits_round = 0
@@ -106,7 +109,7 @@ class InflightWindow:
         """How many packets may still be admitted now; never negative."""
         node = self._node
         room = node.limit - self.in_process
-        if room <= 0 or node.closed:
+        if room <= 0 or node.closed or (self._needs > room and self.in_process):
             return 0
         if node.shared:
             if node.in_process_bytes >= node.bytes_max:
@@ -117,10 +120,27 @@ class InflightWindow:
             room = min(room, self._credits_left(node.credits))
         return room
 
+    @property
+    def is_full(self) -> bool:
+        """Whether its next packet waits for one of its own, whatever room the node has."""
+        room = self._node.limit - self.in_process
+        return room <= 0 or (self._needs > room and self.in_process > 0)
+
+    def fits(self, cost: int) -> bool:
+        """Whether a packet that weighs so much may join those in process; alone it always may.
+
+        False: it is the next one, and there is no `room` until it fits.
+        """
+        if not self.in_process or self.in_process + cost <= self._node.limit:
+            return True
+        self._needs = cost
+        return False
+
     def admit(self, cost: int = 1, size_bytes: int = 0) -> None:
         """Count one packet. The caller asked `room()` in the same synchronous stretch."""
         node = self._node
         assert self.in_process < node.limit
+        self._needs = 0
         if not self.in_process:
             node.busy[self] = None
             if not self._waits:

@@ -172,7 +172,7 @@ class Protection(Generic[C]):
         inbound = connection.inbound
         assert inbound is not None
         window = inbound.window
-        if window.in_process >= self.window.limit:
+        if window.is_full:
             return  # It goes on when one of its own is done.
         if self.window.shared:
             cost = window.take_charge()

@@ -27,7 +27,7 @@ from flowguard.records import (
     StoreOp,
 )
 from flowguard.routing import RetainedMessages, RetainOutcome
-from flowguard.session.host import IN_PROCESS
+from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.inbound import Inbound
 from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session
@@ -86,14 +86,18 @@ class Router:
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
         """A client's PUBLISH; see `Host.publish`."""
-        counters = self._host.counters
-        counters.publish_received += 1
-        counters.publish_bytes_received += len(message.payload)
-        session = inbound.session
         plans = self.plans
         plan = plans.by_topic.get(message.topic)
         if plan is None or plans.version != self.table.version:
             plan = plans.find(message.topic)
+        size_bytes = len(message.payload)
+        is_heavy = (plan.extra or size_bytes >= self.cost.unit_bytes) and message.qos
+        if is_heavy and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes)):
+            return WAITS
+        counters = self._host.counters
+        counters.publish_received += 1
+        counters.publish_bytes_received += size_bytes
+        session = inbound.session
         if message.retain or self._hooks.authorizer is not None or plan.refused is not None:
             refused = plan.refused or self._admit(session, message, now_s)
             if refused is not None:

@@ -73,7 +73,8 @@ class Host(Protocol):
     def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
         """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
 
-        Or WAITS: `inbound.blocked` is set, and `Inbound.go_on` follows.
+        Or WAITS: it is not handled yet. Its window has no room until it fits, or `inbound.blocked`
+        is set, and `Inbound.go_on` follows.
         """
 
     def release(self, inbound: "Inbound", packet_id: int, now_s: float, *, known: bool) -> None:

@@ -237,7 +237,7 @@ class Inbound:
     # --- PUBLISH -----------------------------------------------------------------------------
 
     def _publish(self, packet: Publish, now_s: float) -> bool:
-        """False: it has to wait for room in a queue, and was not handled."""
+        """False: it has to wait for room in the window or in a queue, and was not handled."""
         if packet.properties is not NO_PROPERTIES and packet.properties.topic_alias is not None:
             packet = self._resolve_alias(packet)
         qos = packet.qos

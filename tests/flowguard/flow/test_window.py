@@ -6,6 +6,7 @@
 4. Conservation: admitted = settled + in process.
 5. With an open node and nothing in process one packet is always possible.
 6. Active are those who have packets in process, or waiting, or both; each counts once.
+7. A packet that weighs more joins others only where it fits; until then there is no room.
 """
 
 import pytest
@@ -25,7 +26,8 @@ class Windows(RuleBasedStateMachine):
     def node_starts(self, limit_max: int) -> None:
         self.node = NodeWindow(limit_max)
         self.windows = [InflightWindow(self.node) for _ in range(3)]
-        self.counts = [0, 0, 0]
+        self.costs: list[list[int]] = [[], [], []]
+        self.needs = [0, 0, 0]
         self.waits = [False] * 3
 
     @rule(limit=st.integers(-5, 200))
@@ -40,15 +42,31 @@ class Windows(RuleBasedStateMachine):
     @rule(client=CLIENTS, wanted=st.integers(1, 120))
     def client_sends(self, client: int, wanted: int) -> None:
         for _ in range(min(wanted, self.windows[client].room())):
-            self.windows[client].admit()
-            self.counts[client] += 1
+            self._admit(client, 1)
 
-    @precondition(lambda self: any(self.counts))
+    @rule(client=CLIENTS, cost=st.integers(2, 100))
+    def client_sends_what_weighs_more(self, client: int, cost: int) -> None:
+        window = self.windows[client]
+        if not window.room():
+            return
+        if not window.fits(cost):
+            assert window.in_process + cost > self.node.limit
+            self.needs[client] = cost
+            return
+        self._admit(client, cost)
+
+    def _admit(self, client: int, cost: int) -> None:
+        others = bool(self.costs[client])
+        self.windows[client].admit(cost)
+        self.costs[client].append(cost)
+        self.needs[client] = 0
+        assert not others or self.windows[client].in_process <= self.node.limit
+
+    @precondition(lambda self: any(self.costs))
     @rule(client=CLIENTS)
     def work_is_done(self, client: int) -> None:
-        if self.counts[client]:
-            self.windows[client].settle()
-            self.counts[client] -= 1
+        if self.costs[client]:
+            self.windows[client].settle(self.costs[client].pop(0))
 
     @rule(client=CLIENTS, waits=st.booleans())
     def turn_is_over(self, client: int, waits: bool) -> None:
@@ -57,13 +75,16 @@ class Windows(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree_and_room_follows(self) -> None:
-        for window, count in zip(self.windows, self.counts, strict=True):
-            assert window.in_process == count
-            room = 0 if self.node.closed else max(0, self.node.limit - count)
-            assert window.room() == room
-            assert self.node.closed or count or window.room() >= 1
-        both = zip(self.counts, self.waits, strict=True)
-        assert self.node.active == sum(count > 0 or waits for count, waits in both)
+        for window, costs, needs in zip(self.windows, self.costs, self.needs, strict=True):
+            assert window.in_process == sum(costs)
+            room = max(0, self.node.limit - sum(costs))
+            if costs and needs > room:
+                room = 0
+            assert window.is_full is (room == 0)
+            assert window.room() == (0 if self.node.closed else room)
+            assert self.node.closed or costs or window.room() >= 1
+        both = zip(self.costs, self.waits, strict=True)
+        assert self.node.active == sum(bool(costs) or waits for costs, waits in both)
 
 
 TestWindows = Windows.TestCase

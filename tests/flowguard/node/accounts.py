@@ -65,6 +65,8 @@ class Account:
             assert before < max(1, limit), "admitted with the whole grant in process"
             assert self.admitted < len(self.sent), "admitted what was never sent"
             self.admitted += 1
+            fits = self.in_process <= max(1, limit)
+            assert fits or not before, "admitted beside others what does not fit"
         assert self.in_process == in_process
 
     def finish_to(self, in_process: int) -> None:
