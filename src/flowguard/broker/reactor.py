@@ -51,6 +51,12 @@ WRITE: Final = select.EPOLLOUT
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
+async def _let_others_run() -> None:
+    """All tasks that can: trio runs them in any order, so a single checkpoint may end with ours."""
+    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()
+
+
 @final
 class Reactor:
     """Moves bytes between sockets and the conversations of a node."""
@@ -92,12 +98,12 @@ class Reactor:
             started_s = self._clock()
             worked = self._turn(started_s)
             if self._clock() - yielded_s > SLICE_S:
-                await trio.lowlevel.checkpoint()
+                await _let_others_run()
                 yielded_s = self._clock()
             worked |= self._run_round()
             if self.awaited and self._clock() - yielded_s > AWAITED_S:
                 # With what the sockets had, and before backlogs have their turn.
-                await trio.lowlevel.checkpoint()
+                await _let_others_run()
                 yielded_s = self._clock()
             # Backlogs come after the other tasks, too: a commit may have to be begun, or answered.
             replayed = self._replay(idle=yielded and not worked)
@@ -113,7 +119,7 @@ class Reactor:
             yielded = False
             self._node.protection.observer.drift(ended_s - started_s, ended_s)
             if ended_s - yielded_s > SLICE_S:
-                await trio.lowlevel.checkpoint()
+                await _let_others_run()
                 yielded_s = self._clock()
                 # Commits are answered there, and sockets wait for it all the same.
                 self._node.protection.observer.drift(yielded_s - ended_s, yielded_s)
