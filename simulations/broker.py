@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.broker.housekeeping import JITTER
 from flowguard.broker.reactor import (
     ANSWERS,
-    EVENTS_MAX,
     ROUND_TURN_S,
     SLICE_CONNECTIONS,
     SLICE_S,
@@ -195,7 +194,8 @@ class Broker:
         forwarded = self._forwarded
         answers = self.journal.is_answering
         worked = bool(self.ready or answers or forwarded)
-        slice_s = self._serve(now_s)
+        slice_s = now_s
+        self._serve(now_s)
         self._served_s = self.loop.clock_s - now_s
         if answers:
             slice_s = self._answer()
@@ -216,26 +216,21 @@ class Broker:
         if self.listener.is_ready:
             self.listener.accept_until(until_s)
         worked |= self._turn(self.loop.clock_s)
-        worked |= self.run_round()
+        worked |= self._run_round()
         self.entrance.serve_until(until_s)
         self._settle(self.loop.clock_s)
         return worked
 
-    def _serve(self, slice_s: float) -> float:
-        """Read every ready socket once, in slices; returns the time."""
-        ready, served = self.ready, 0
-        for _ in range(min(len(ready), EVENTS_MAX)):
+    def _serve(self, slice_s: float) -> None:
+        """See `Reactor._serve`."""
+        ready = self.ready
+        for _ in range(min(len(ready), SLICE_CONNECTIONS)):
             connection = ready.popleft()
             if connection is None:
                 self.listener.accept(slice_s)
                 continue
             connection.is_ready = False
             self._read(connection, slice_s)
-            served += 1
-            if served % SLICE_CONNECTIONS == 0:
-                self._settle(slice_s)
-                slice_s = self.loop.clock_s
-        return slice_s
 
     def _answer(self) -> float:
         """See `Reactor._answer`."""
@@ -248,6 +243,10 @@ class Broker:
         return loop.clock_s
 
     def run_round(self) -> bool:
+        """See `Work`; who accepts first has had it in its turn."""
+        return not self.plan.accepts_first and self._run_round()
+
+    def _run_round(self) -> bool:
         """See `Reactor._run_round`."""
         rounds, loop = self._rounds, self.loop
         if not self.runnable and not rounds:

@@ -106,8 +106,8 @@ class Invariants:
         granted, limit = broker.protection.grant.window, window.limit
         if not (0.0 < granted <= self._window_max and 1 <= limit <= granted + 1.0):
             self._violate(broker, WINDOW, f"granted {granted:g}, in force {limit}")
-        # Who has one unit less than its limit may begin one packet more, whatever that weighs.
-        if window.used_max >= limit + self._cost_max:
+        # One packet is always possible, whatever it weighs.
+        if window.used_max > max(limit, self._cost_max):
             detail = f"a client had {window.used_max} units in process with a window of {limit}"
             self._violate(broker, WINDOW, detail)
         units, size_bytes = window.in_process, window.in_process_bytes

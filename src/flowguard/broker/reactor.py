@@ -27,9 +27,8 @@ from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
 READ_BYTES: Final = 64 * 1024
-EVENTS_MAX: Final = 64
-"""Per turn: more at once only spreads the work over more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
+"""Sockets of a turn, too: more at once only spread the work over more memory than caches hold."""
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
 """So long other tasks may wait for their chance, unless one has something to do."""
@@ -132,7 +131,7 @@ class Reactor:
         """One pass over what is ready; False when there was nothing to do."""
         started_s = now_s
         self._served_s = 0.0
-        events = self._epoll.poll(0, EVENTS_MAX)
+        events = self._epoll.poll(0, SLICE_CONNECTIONS)
         if events:
             self._serve(events, now_s)
             now_s = self._clock()
@@ -184,7 +183,7 @@ class Reactor:
                 data = b""
             chunks.append((link, data))
             size_bytes += len(data)
-            if size_bytes >= SLICE_BYTES or len(chunks) >= SLICE_CONNECTIONS:
+            if size_bytes >= SLICE_BYTES:
                 self._receive(chunks, now_s)
                 self.settle(now_s)
                 chunks = []

@@ -17,6 +17,9 @@ ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 class NoAnswer(Exception):
     """Nobody answered, or nobody we understand; the text says who and why."""
 
+    refused = False
+    """Nobody listens there."""
+
 
 def ask(
     url: str, path: str, body: object = None, patience_s: float = PATIENCE_S
@@ -38,7 +41,9 @@ def ask(
     except urllib.error.URLError as error:
         reason = error.reason
         text = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
-        raise NoAnswer(f"{url}: {text}") from error
+        answer = NoAnswer(f"{url}: {text}")
+        answer.refused = isinstance(reason, ConnectionRefusedError)
+        raise answer from error
     except (OSError, HTTPException) as error:
         raise NoAnswer(f"{url}: {error}") from error
     except ValueError as error:

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, requires
+from importlib.util import find_spec
 from inspect import cleandoc
 from typing import Any, Final, NoReturn
 
@@ -45,7 +46,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
-            _refuse(error)
+            plug = _plugged_in().get(ctx.invoked_subcommand or "")
+            _refuse(error, plug.extras if plug else ())
 
 
 def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str | None:
@@ -58,10 +60,14 @@ def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str
     for requirement in requires("flowguard") or ():
         if found := _REQUIREMENT.match(requirement):
             extras.setdefault(found[2], []).append(found[1].lower().replace("-", "_"))
+    of_plug = [extra for extra in extras_of_plug if extra in extras]
     bringing = [extra for extra, packages in extras.items() if missing in packages]
+    if bringing:
+        bringing = of_plug or bringing
+    else:  # It may come with a package of the extra that is not there either.
+        bringing = [extra for extra in of_plug if not all(map(find_spec, extras[extra]))]
     if not bringing:
         return None
-    bringing = [extra for extra in extras_of_plug if extra in extras] or bringing
     least = min(bringing, key=lambda extra: len(extras[extra]))
     return f"needs: {sys.executable} -m pip install 'flowguard[{least}]'"
 

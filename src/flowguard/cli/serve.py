@@ -24,7 +24,7 @@ from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.config import FlowSettings, Settings
-from flowguard.errors import ConfigError, StoreError, SyncError
+from flowguard.errors import ConfigError, CorruptionError, StoreError, SyncError
 from flowguard.flow.policies import MINDED
 from flowguard.stores import MemoryStore, Store
 
@@ -176,6 +176,9 @@ def _open(settings: Settings, data: Path) -> Store:
             "Choose another directory: --data DIRECTORY",
             1,
         ) from error
+    except CorruptionError as error:
+        what = f"{error}\nStart on a backup: flowguard serve --data COPY"
+        raise _refused(f"flowguard cannot use {data}", what, EXIT_STORE) from error
     except StoreError as error:
         raise _refused(f"flowguard cannot use {data}", str(error), EXIT_STORE) from error
 

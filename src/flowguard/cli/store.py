@@ -18,12 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
-from flowguard.errors import LockedError, StoreError
+from flowguard.errors import CorruptionError, LockedError, StoreError
 
 EXIT_BAD: Final = 1
 EXIT_USAGE: Final = 2
 PROBLEMS_SHOWN: Final = 50
 BACKUP_PATIENCE_S: Final = 60.0
+ELSEWHERE: Final = (
+    "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
+)
 Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the store lies.")]
 DEFAULT: Final = Path("flowguard-data")
 
@@ -175,8 +178,22 @@ def backup(
                 return
             except LockedError as error:
                 console.print(f"{_held(error)}: asking the broker at {DEFAULT_URL}", style="dim")
+                _expect_holder(DEFAULT_URL, data)
         _ask_for_backup(url or DEFAULT_URL, folder.absolute())
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
+
+
+def _expect_holder(url: str, data: Path) -> None:
+    """Raises `StoreError` where the broker at `url` is not the one that has `data` open."""
+    from flowguard.stores.rocks.format import holder_pid
+
+    try:
+        _, status = ask(url, "/status")
+    except NoAnswer as error:
+        raise StoreError(f"no answer from {error}. {ELSEWHERE}") from error
+    pid = status.get("pid") if isinstance(status, dict) else None
+    if pid != holder_pid(data):
+        raise StoreError(f"the broker at {url} is another one, process {pid}. {ELSEWHERE}")
 
 
 def _ask_for_backup(url: str, folder: Path) -> None:
@@ -184,8 +201,9 @@ def _ask_for_backup(url: str, folder: Path) -> None:
         asked = {"folder": str(folder)}
         code, answer = ask(url, "/backup", asked, BACKUP_PATIENCE_S)
     except NoAnswer as error:
+        what = f"A copy under way is finished all the same: look for {folder}"
         raise StoreError(
-            f"no answer from {error}. A copy under way is finished all the same: look for {folder}"
+            f"no answer from {error}. {ELSEWHERE if error.refused else what}"
         ) from error
     if code != 200:
         why = answer.get("error") if isinstance(answer, dict) else None
@@ -203,7 +221,7 @@ def _wrong(command: str, what: str) -> typer.Exit:
 
 
 def _said(command: str, what: str, code: int) -> typer.Exit:
-    """One line; it may hold brackets, which are no markup."""
+    """Text that may hold brackets, which are no markup."""
     errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     errors.print(f"flowguard store {command}: {what}", style="red")
     return typer.Exit(code)
@@ -215,12 +233,15 @@ def _held(error: LockedError) -> str:
 
 @contextmanager
 def _complaints(command: str) -> Iterator[None]:
-    """What is wrong with a store is one line, and exit code 1."""
+    """What is wrong with a store is said in a line or two, and exit code 1."""
     try:
         yield
     except LockedError as error:
         what = f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
         raise _said(command, what, EXIT_BAD) from error
+    except CorruptionError as error:
+        what = "what is damaged cannot be mended; start on a backup: flowguard serve --data COPY"
+        raise _said(command, f"{error}\n{what}", EXIT_BAD) from error
     except StoreError as error:
         raise _said(command, str(error), EXIT_BAD) from error
     except OSError as error:

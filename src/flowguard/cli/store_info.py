@@ -49,6 +49,12 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:,.0f} {UNITS[unit]}" if not unit else f"{size_bytes:,.1f} {UNITS[unit]}"
 
 
+def _closed(is_clean: bool, is_copy: bool) -> str:
+    if is_clean:
+        return "in good order"
+    return "copied while it was open" if is_copy else "not at all: the process died"
+
+
 def show(reader: StoreReader, top: int, console: Console) -> None:
     """Everything is counted, nothing is guessed."""
     contents = Contents()
@@ -67,7 +73,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         ("directory", str(reader.folder.absolute())),
         ("format", f"{found.version}, layout {found.layout}, made by flowguard {found.creator}"),
         ("node", node),
-        ("closed", "in good order" if reader.is_clean else "not at all: the process died"),
+        ("closed", _closed(reader.is_clean, identity.is_copy)),
         ("sessions", f"{contents.sessions:,}"),
         ("shared", f"{contents.groups:,} subscriptions with a queue"),
         ("queued", f"{contents.messages:,} messages, {size_text(contents.size_bytes)}"),

@@ -83,11 +83,11 @@ class InflightWindow:
         "_charge",
         "_credits_round",
         "_credits_used",
-        "_needs",
         "_node",
         "_permits",
         "_waits",
         "in_process",
+        "needs",
     )
 
     def __init__(self, node: NodeWindow) -> None:
@@ -98,8 +98,8 @@ class InflightWindow:
         """Whether it has packets that are not admitted."""
         self._permits = 0
         """Packets it may admit while clients take turns."""
-        self._needs = 0
-        """Cost of the packet that did not fit; 0: none is known."""
+        self.needs = 1
+        """Cost of the next packet, as far as it is known."""
         self._charge = 0
         """Cost of what it admitted by permits, not yet told to the pool."""
         self._credits_round = 0
@@ -109,7 +109,7 @@ class InflightWindow:
         """How many packets may still be admitted now; never negative."""
         node = self._node
         room = node.limit - self.in_process
-        if room <= 0 or node.closed or (self._needs > room and self.in_process):
+        if room < self.needs or node.closed:
             return 0
         if node.shared:
             if node.in_process_bytes >= node.bytes_max:
@@ -123,8 +123,7 @@ class InflightWindow:
     @property
     def is_full(self) -> bool:
         """Whether its next packet waits for one of its own, whatever room the node has."""
-        room = self._node.limit - self.in_process
-        return room <= 0 or (self._needs > room and self.in_process > 0)
+        return self._node.limit - self.in_process < self.needs
 
     def fits(self, cost: int) -> bool:
         """Whether a packet that weighs so much may join those in process; alone it always may.
@@ -133,14 +132,15 @@ class InflightWindow:
         """
         if not self.in_process or self.in_process + cost <= self._node.limit:
             return True
-        self._needs = cost
+        self.needs = cost
         return False
 
     def admit(self, cost: int = 1, size_bytes: int = 0) -> None:
-        """Count one packet. The caller asked `room()` in the same synchronous stretch."""
+        """Count one packet; in the same synchronous stretch its caller asked `room()`, and `fits`
+        where it weighs more than one."""
         node = self._node
-        assert self.in_process < node.limit
-        self._needs = 0
+        assert self.in_process + cost <= node.limit or not self.in_process
+        self.needs = 1
         if not self.in_process:
             node.busy[self] = None
             if not self._waits:
@@ -187,6 +187,7 @@ class InflightWindow:
         node.in_process -= cost
         node.in_process_bytes -= size_bytes
         if not self.in_process:
+            self.needs = 1
             del node.busy[self]
             if not self._waits:
                 node.active -= 1

@@ -68,6 +68,7 @@ class FullQueues:
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
         """`Router.publish`, once there is room for the message; see `Host.publish`."""
+        wait = None
         if message.qos:
             publisher = inbound.session
             wait = self._waits.get(publisher)
@@ -79,9 +80,10 @@ class FullQueues:
                             break  # `publish` will say so.
                         self._stand(inbound, queue, size_bytes, now_s)
                         return WAITS
-            if wait is not None:
-                self.left(publisher)
-        return self._router.publish(inbound, message, now_s)
+        code = self._router.publish(inbound, message, now_s)
+        if wait is not None and code != WAITS:
+            self.left(wait.inbound.session)
+        return code
 
     def _is_full(self, queue: Queue, publisher: Session, size_bytes: int, now_s: float) -> bool:
         """Whether `publisher` finds no room, or others are before it."""

@@ -91,8 +91,11 @@ class Router:
         if plan is None or plans.version != self.table.version:
             plan = plans.find(message.topic)
         size_bytes = len(message.payload)
-        is_heavy = (plan.extra or size_bytes >= self.cost.unit_bytes) and message.qos
-        if is_heavy and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes)):
+        if (
+            message.qos
+            and (plan.extra or size_bytes >= self.cost.unit_bytes)
+            and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes))
+        ):
             return WAITS
         counters = self._host.counters
         counters.publish_received += 1

@@ -157,8 +157,10 @@ def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:
         )
         return [Pause(reason="journal", text=text)]
     in_process = inbound.window.in_process
-    if in_process >= window.limit:
+    if inbound.window.is_full:
         text = f"its window is spent: {in_process:,} of {window.limit:,} packets are in process"
+        if inbound.window.needs > 1:
+            text += f", and the next one weighs {inbound.window.needs:,}"
         return [Pause(reason="window", text=text)]
     if window.shared:
         text = (

@@ -5,6 +5,7 @@ The one place that knows where a node keeps its numbers: metrics, `flowguard top
 a pressure is a quotient by the objective of its signal, 1 is just at it (design/overload.md 6.2).
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import log
@@ -147,6 +148,7 @@ class Status(TypedDict):
     """Everything that concerns the node as a whole."""
 
     version: str
+    pid: int
     policy: str
     now_s: float
     started_s: float
@@ -198,6 +200,7 @@ def status_of(
     protection = node.protection
     return Status(
         version=__version__,
+        pid=os.getpid(),
         policy=protection.policy.name,
         now_s=now_s,
         started_s=node.started_s,

@@ -212,6 +212,8 @@ class ServerConnection:
         if self.state is ENDED:
             return
         buffered_bytes = self._decoder.buffered_bytes
+        if self.inbound is not None:
+            buffered_bytes += self.inbound.held_bytes
         self._unweighed_bytes = buffered_bytes
         more_bytes = max(0, buffered_bytes - LOOKAHEAD_BYTES) - self._input_bytes
         if more_bytes <= 0:

@@ -182,6 +182,12 @@ class Inbound:
         """What was read and not handled; packets held count one each."""
         return self._decoder.buffered_bytes + len(self._held or ())
 
+    @property
+    def held_bytes(self) -> int:
+        """Payloads of the packets held, bytes."""
+        held = self._held or ()
+        return sum(len(packet.payload) for packet in held if isinstance(packet, Publish))
+
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
         """The batch stops here: what is left of it waits, but for the control lane's."""
         for packet in waiting:

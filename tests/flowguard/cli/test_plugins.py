@@ -47,11 +47,31 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("plugged_in_with_more", "import pyarrow.nothing_of_that_name\n"),
+        (
+            "plugged_in_with_more_when_called",
+            "def other() -> None:\n    import pyarrow.nothing_of_that_name\n",
+        ),
+    ],
+    ids=["at once", "when it is called"],
+)
 def test_what_is_missing_is_installed_with_the_extra_that_the_command_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
+) -> None:
+    plug_in(monkeypatch, tmp_path, name, text, "[spark]")
+    result = CliRunner().invoke(app, ["other"])
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[spark]'\n"
+
+
+def test_what_comes_with_a_missing_package_of_its_extra_is_missing_with_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = "import pyarrow.nothing_of_that_name\n"
-    plug_in(monkeypatch, tmp_path, "plugged_in_with_more", text, "[spark]")
+    monkeypatch.setattr(plugins, "find_spec", lambda name: None if name == "pyspark" else name)
+    text = "import of_pyspark_nothing_of_that_name\n"
+    plug_in(monkeypatch, tmp_path, "plugged_in_without_spark", text, "[spark]")
     result = CliRunner().invoke(app, ["other"])
     assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[spark]'\n"
 

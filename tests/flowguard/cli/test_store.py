@@ -433,12 +433,31 @@ def test_a_backup_finds_out_that_a_broker_runs_and_asks_it(
     assert run_here("store", "verify", str(copy))[0] == 0
 
 
+@pytest.mark.slow
+def test_a_backup_asks_no_broker_but_the_one_that_has_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    with running_broker(tmp_path / "one") as one, running_broker(tmp_path / "other") as other:
+        monkeypatch.setattr(commands, "DEFAULT_URL", http_address(other))
+        mine = str(tmp_path / "one" / "data")
+        code, _, complaint = run_here("store", "backup", str(copy), "--data", mine)
+        assert code == 1
+        assert f"is another one, process {other.process.pid}" in complaint
+        assert "--url HOST:PORT" in complaint
+        assert not copy.exists()
+        assert run("store", "backup", str(copy), "--url", http_address(one))[0] == 0
+        assert "copied while it was open" in run("store", "info", str(copy))[1]
+
+
 def test_where_nobody_answers_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"127.0.0.1:{taken.getsockname()[1]}"
     code, shown, complaint = run_here("store", "backup", str(tmp_path / "copy"), "--url", url)
     assert (code, shown) == (1, "")
     assert f"no answer from http://{url}: Connection refused" in complaint
+    assert "--url HOST:PORT" in complaint
+    assert "under way" not in complaint
 
 
 @pytest.mark.slow

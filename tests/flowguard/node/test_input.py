@@ -152,3 +152,23 @@ def test_who_is_paused_is_not_ended_for_what_it_sent_ahead(version: int) -> None
     assert len([packet for packet in client.take() if isinstance(packet, Puback)]) == 30
     assert not stage.node.counters.dropped
     assert stage.node.input_budget.used_bytes == LIMIT_BYTES
+
+
+def test_a_packet_that_waits_because_it_does_not_fit_is_charged_until_it_is_handled() -> None:
+    stage = Stage({"node": {"input_bytes_max": 2 * LIMIT_BYTES}, "flow": {"window_max": 10}})
+    stage.connect_durable("s").subscribe("t", qos=1)
+    clients = [stage.connect(f"p{number}", version=4) for number in range(10)]
+    stage.hold_commits = True
+    for client in clients:
+        client.send_bytes(encode(Publish("t", b"light", 1, packet_id=2), 4))
+        send_chunks(client, large(4, 900 * KIB))
+    waiting = [client for client in clients if not client.is_closed]
+    assert len(waiting) == 2
+    assert stage.node.input_budget.used_bytes > 1_600 * KIB
+    stage.release_commits()
+    assert stage.node.input_budget.used_bytes == 0
+    for client in waiting:
+        assert [packet.packet_id for packet in client.take() if isinstance(packet, Puback)] == [
+            2,
+            1,
+        ]

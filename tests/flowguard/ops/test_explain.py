@@ -2,6 +2,7 @@
 
 from flowguard.flow import Reason
 from flowguard.ops.explain import Explanation, explain
+from flowguard.types import Publish
 from tests.support.stage import Client, Stage
 
 
@@ -62,6 +63,16 @@ def test_a_spent_window_is_the_reason_while_packets_wait() -> None:
     assert connected["window"] == {"used": 2, "limit": 2}
     stage.release_commits()
     assert reasons(stage, "p") == []
+
+
+def test_a_packet_that_does_not_fit_into_its_window_is_the_reason() -> None:
+    stage, publisher = slow_store({"flow": {"window_max": 10, "cost_bytes": 1_000}})
+    publisher.send(*[Publish("t", bytes(2_500), 1, packet_id=n) for n in range(1, 5)])
+    (pause,) = explained(stage, "p")["paused"]
+    assert pause["reason"] == "window"
+    assert pause["text"] == (
+        "its window is spent: 9 of 10 packets are in process, and the next one weighs 3"
+    )
 
 
 def test_a_full_journal_is_the_reason() -> None:

@@ -132,6 +132,13 @@ def let_go(folder: Path) -> None:
         (folder / HOLDER).unlink(missing_ok=True)
 
 
+def holder_pid(folder: Path) -> int | None:
+    """The process that has said it has the directory open; None: none has."""
+    with suppress(OSError, ValueError, IndexError):
+        return int((folder / HOLDER).read_text().split()[1])
+    return None
+
+
 def locked(folder: Path) -> LockedError:
     """Why the directory cannot be opened, naming who has it."""
     try:
