@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.broker.housekeeping import JITTER
 from flowguard.broker.reactor import (
     ANSWERS,
+    EVENTS_MAX,
     ROUND_TURN_S,
     SLICE_CONNECTIONS,
     SLICE_S,
@@ -223,14 +224,18 @@ class Broker:
 
     def _serve(self, slice_s: float) -> None:
         """See `Reactor._serve`."""
-        ready = self.ready
-        for _ in range(min(len(ready), SLICE_CONNECTIONS)):
+        ready, served = self.ready, 0
+        for _ in range(min(len(ready), EVENTS_MAX)):
             connection = ready.popleft()
             if connection is None:
                 self.listener.accept(slice_s)
                 continue
             connection.is_ready = False
             self._read(connection, slice_s)
+            served += 1
+            if served % SLICE_CONNECTIONS == 0:
+                self._settle(slice_s)
+                slice_s = self.loop.clock_s
 
     def _answer(self) -> float:
         """See `Reactor._answer`."""

@@ -101,39 +101,42 @@ class Loop:
             started_s = self.clock_s = self._yielded_s = started_s + self._wake_s
         work = self._work
         if not self._has_replayed:
-            self._yield_if_awaited()  # Of the turn before: what came in it is known only now.
-        turn_s = self.clock_s
-        worked = work.turn(turn_s)
+            self._yield_if_awaited(self.clock_s)  # What came in the turn before is known only now.
+        since_s = self.clock_s
+        worked = work.turn(since_s)
         if self.clock_s - self._yielded_s > SLICE_S:
-            self._yield()
+            since_s = self._yield(since_s)
         worked |= work.run_round()
-        self._yield_if_awaited()
+        since_s = self._yield_if_awaited(since_s)
         replayed = self._has_replayed = work.replay(idle=not worked and self._has_yielded)
         self._has_yielded = False
         ended_s = self.clock_s
         if worked or replayed:
-            self._observer.drift(ended_s - turn_s, ended_s)
+            self._observer.drift(ended_s - since_s, ended_s)
         if not (worked or replayed) or not work.has_more:
             work.run_tasks()
             self._yielded_s = self.clock_s
             self._has_yielded = True
             self._is_idle = not work.has_more
         elif ended_s - self._yielded_s > SLICE_S:
-            self._yield()
+            self._yield(ended_s)
         self.busy_s += self.clock_s - started_s
         # Who woke it meanwhile is served in the next turn, which begins when this one is over.
         self._is_scheduled = not self._is_idle
         if self._is_scheduled:
             self._engine.at(self.clock_s, self._go, None)
 
-    def _yield(self) -> None:
-        """To other tasks, though there is something to do."""
+    def _yield(self, since_s: float) -> float:
+        """See `Reactor._let_others_run`."""
         began_s = self.clock_s
+        if began_s > since_s:
+            self._observer.drift(began_s - since_s, began_s)
         self._work.run_tasks()
         self._yielded_s = self.clock_s
-        # Commits are answered there, and sockets wait for it all the same.
         self._observer.drift(self.clock_s - began_s, self.clock_s)
+        return self.clock_s
 
-    def _yield_if_awaited(self) -> None:
+    def _yield_if_awaited(self, since_s: float) -> float:
         if self._work.is_awaited and self.clock_s - self._yielded_s > AWAITED_S:
-            self._yield()
+            return self._yield(since_s)
+        return since_s

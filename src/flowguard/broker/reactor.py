@@ -27,8 +27,9 @@ from flowguard.session.connection import ServerConnection
 from flowguard.stores import Store
 
 READ_BYTES: Final = 64 * 1024
+EVENTS_MAX: Final = 128
+"""Per turn: more at once only spreads the work over more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
-"""Sockets of a turn, too: more at once only spread the work over more memory than caches hold."""
 SLICE_BYTES: Final = 256 * 1024
 SLICE_S: Final = 0.005
 """So long other tasks may wait for their chance, unless one has something to do."""
@@ -48,12 +49,6 @@ SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-async def _let_others_run() -> None:
-    """All tasks that can: trio runs them in any order, so a single checkpoint may end with ours."""
-    await trio.lowlevel.checkpoint()
-    await trio.lowlevel.checkpoint()
 
 
 @final
@@ -97,13 +92,11 @@ class Reactor:
             started_s = self._clock()
             worked = self._turn(started_s)
             if self._clock() - yielded_s > SLICE_S:
-                await _let_others_run()
-                yielded_s = self._clock()
+                started_s = yielded_s = await self._let_others_run(started_s)
             worked |= self._run_round()
             if self.awaited and self._clock() - yielded_s > AWAITED_S:
                 # With what the sockets had, and before backlogs have their turn.
-                await _let_others_run()
-                yielded_s = self._clock()
+                started_s = yielded_s = await self._let_others_run(started_s)
             # Backlogs come after the other tasks, too: a commit may have to be begun, or answered.
             replayed = self._replay(idle=yielded and not worked)
             ended_s = self._clock()
@@ -116,12 +109,25 @@ class Reactor:
                 yielded = True
                 continue
             yielded = False
-            self._node.protection.observer.drift(ended_s - started_s, ended_s)
             if ended_s - yielded_s > SLICE_S:
-                await _let_others_run()
-                yielded_s = self._clock()
-                # Commits are answered there, and sockets wait for it all the same.
-                self._node.protection.observer.drift(yielded_s - ended_s, yielded_s)
+                yielded_s = await self._let_others_run(started_s)
+            else:
+                self._node.protection.observer.drift(ended_s - started_s, ended_s)
+
+    async def _let_others_run(self, since_s: float) -> float:
+        """All other tasks that can; returns the time.
+
+        Sockets have waited for them, and for what was done `since_s`.
+        """
+        drift = self._node.protection.observer.drift
+        began_s = self._clock()
+        drift(began_s - since_s, began_s)
+        # Tasks run in any order: a single checkpoint may end with ours.
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        ended_s = self._clock()
+        drift(ended_s - began_s, ended_s)
+        return ended_s
 
     def wake(self) -> None:
         """There is work that no socket announces."""
@@ -131,7 +137,7 @@ class Reactor:
         """One pass over what is ready; False when there was nothing to do."""
         started_s = now_s
         self._served_s = 0.0
-        events = self._epoll.poll(0, SLICE_CONNECTIONS)
+        events = self._epoll.poll(0, EVENTS_MAX)
         if events:
             self._serve(events, now_s)
             now_s = self._clock()
@@ -183,7 +189,7 @@ class Reactor:
                 data = b""
             chunks.append((link, data))
             size_bytes += len(data)
-            if size_bytes >= SLICE_BYTES:
+            if size_bytes >= SLICE_BYTES or len(chunks) >= SLICE_CONNECTIONS:
                 self._receive(chunks, now_s)
                 self.settle(now_s)
                 chunks = []
