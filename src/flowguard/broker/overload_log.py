@@ -41,15 +41,11 @@ class OverloadLog:
         }
         pressed = self._worst.pressure.value > CUT_ABOVE
         if changed or (pressed and self._window_min < node.window.limit_max):
-            log.warning(
-                "protected",
-                **changed,
-                window_min=self._window_min,
-                window=node.window.limit,
-                pressure_max=round(self._worst.pressure.value, 2),
-                cause=str(self._worst.pressure.cause),
-                why=self._worst.why,
-            )
+            grant = self._worst
+            pressure = {"pressure_max": round(grant.pressure.value, 2)}
+            cause = {"cause": str(grant.pressure.cause), "why": grant.why} if pressed else {}
+            window = {"window_min": self._window_min, "window": node.window.limit}
+            log.warning("protected", **changed, **window, **pressure, **cause)
             self._logged = counts
             self._due_s = now_s + INTERVAL_S
         self._window_min = node.window.limit
