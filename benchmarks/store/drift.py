@@ -4,6 +4,9 @@ Pairs with durable sessions, as many messages as they can. Whoever asks the loop
 2 ms notes how late that was: work of the loop itself, the interpreter's lock in the hands of the
 commit thread, or the core in the hands of RocksDB's threads. The same load without a disk shows
 how much of it is the load's.
+
+Broker and generator share all cores, as programs do: pinned to a single one, the loop waits for the
+time slices that the kernel gives to RocksDB's threads. A row shows that, too; it has no bound.
 """
 
 import json
@@ -31,6 +34,8 @@ WARMUP_S: Final = 1.5
 LOADS: Final = ((100, 1024), (1_000, 1024), (100, 65_536))
 """Pairs, and bytes of a payload."""
 STORES: Final = ("memory", "rocks")
+ONE_CORE: Final = (1_000, 1024)
+"""The load that runs on a single core as well."""
 WRITE_BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Less than by default: tables are written, and compacted, all the time."""
 BOUND_MS: Final = 20.0
@@ -72,6 +77,7 @@ class Drift:
     store: str
     pairs: int
     payload_bytes: int
+    one_core: bool
     late_ms: tuple[float, ...]
     denied_ms: float
     """Of the latest: how long the kernel gave the loop's core to others."""
@@ -91,7 +97,7 @@ class Drifts:
 
     def report(self) -> Report:
         header = (
-            *("pairs", "payload B", "store", "in + out /s", *EVENTS),
+            *("pairs", "payload B", "store", "cores", "in + out /s", *EVENTS),
             *("away p50 ms", "p99 ms", "max ms", "core denied meanwhile ms"),
         )
         rows = []
@@ -99,14 +105,15 @@ class Drifts:
             late = (f"{run.share_ms(share):.1f}" for share in (0.5, 0.99, 1.0))
             events = (str(run.events[event]) for event in EVENTS)
             load = f"{run.pairs:,}", f"{run.payload_bytes:,}"
-            head = *load, run.store, f"{run.messages_per_s:,.0f}"
+            cores = "one" if run.one_core else "all"
+            head = *load, run.store, cores, f"{run.messages_per_s:,.0f}"
             rows.append((*head, *events, *late, f"{run.denied_ms:.1f}"))
         return Report(
             KEY,
             "Store: how long the event loop is away",
             f"Pairs with durable sessions, QoS 1, {PIPELINED} outstanding, as fast as they can "
-            f"for {self.seconds:g} s; tables of {WRITE_BUFFER_BYTES // 1024**2} MiB, so that "
-            "RocksDB compacts all the time.",
+            f"for {self.seconds:g} s; broker and generator share all cores, or have one each; "
+            f"tables of {WRITE_BUFFER_BYTES // 1024**2} MiB, so that RocksDB compacts all the time.",
             tuple(self._checks()),
             (Grid(header, tuple(rows)),),
         )
@@ -114,7 +121,7 @@ class Drifts:
     def _checks(self) -> list[Check]:
         checks = []
         for run in self.runs:
-            if run.store != "memory":
+            if run.store != "memory" and not run.one_core:
                 what = f"loop away, {run.pairs:,} pairs, {run.payload_bytes:,} bytes, max"
                 checks.append(at_most(what, run.share_ms(1), BOUND_MS, " ms"))
                 idle = sum(not count for count in run.events.values())
@@ -158,11 +165,14 @@ def generate(
 
 
 def measure_one(
-    conditions: Conditions, store: str, pairs: int, payload_bytes: int, seconds: float
+    conditions: Conditions, store: str, load: tuple[int, int], seconds: float, *, one_core: bool
 ) -> Drift:
+    pairs, payload_bytes = load
+    cores = conditions.cores if one_core else None
     broker = Watched(store=store, compiled=(COMPILED / "flowguard").is_dir())
-    with broker.running(conditions.broker_core, KEY) as running:
-        found = generate(running, pairs, payload_bytes, seconds, conditions.generator_core)
+    with broker.running(cores.broker if cores else None, KEY) as running:
+        core = cores.generator if cores else None
+        found = generate(running, pairs, payload_bytes, seconds, core)
         log = running.log.parent / "data" / "LOG"
         text = log.read_text(errors="replace") if store != "memory" else ""
         lines = running.log.read_text(errors="replace").splitlines()
@@ -179,6 +189,7 @@ def measure_one(
         store,
         pairs,
         payload_bytes,
+        one_core,
         tuple(sorted(late_ms for late_ms, _ in looks)),
         max(looks)[1],
         (number(found, "accepted") + number(found, "delivered")) / number(found, "window_s"),
@@ -188,11 +199,13 @@ def measure_one(
 
 def measure(conditions: Conditions) -> Drifts:
     seconds = SECONDS / 4 if conditions.quick else SECONDS
+    cases = [(store, load, False) for load in LOADS for store in STORES]
+    if conditions.cores is not None:
+        cases.append(("rocks", ONE_CORE, True))
     return Drifts(
         seconds,
         tuple(
-            measure_one(conditions, store, pairs, payload_bytes, seconds)
-            for pairs, payload_bytes in LOADS
-            for store in STORES
+            measure_one(conditions, store, load, seconds, one_core=one_core)
+            for store, load, one_core in cases
         ),
     )
