@@ -113,7 +113,8 @@ class Drifts:
             "Store: how long the event loop is away",
             f"Pairs with durable sessions, QoS 1, {PIPELINED} outstanding, as fast as they can "
             f"for {self.seconds:g} s; broker and generator share all cores, or have one each; "
-            f"tables of {WRITE_BUFFER_BYTES // 1024**2} MiB, so that RocksDB compacts all the time.",
+            f"tables of {WRITE_BUFFER_BYTES // 1024**2} MiB, so that RocksDB compacts all the "
+            "time.",
             tuple(self._checks()),
             (Grid(header, tuple(rows)),),
         )
