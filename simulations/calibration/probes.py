@@ -70,7 +70,8 @@ PUBLISHERS: Final = 200
 """So many that the loop never waits for the store."""
 BURSTS: Final = (1, 2, 5, 15)
 """All of them together are less than `flow.unfinished_max`, from which on clients take turns."""
-LONE_BURSTS: Final = (1, 25, 50, 100)
+LONE_BURSTS: Final = (1, 10, 20, 30)
+"""No more than one commit takes: of a longer one the first part is in commit while it is read."""
 PAYLOAD_BYTES: Final = 64
 DECODED: Final = 2_000
 STEP_S: Final = 60.0

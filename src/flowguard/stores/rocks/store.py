@@ -43,8 +43,6 @@ DURABILITIES: Final = {
 }
 LOOK_SLICES: Final = 64
 """Slices of maintenance between two looks at the files: there may be hundreds."""
-LOCK_FREE_S: Final = 0.000_1
-"""Between building a batch and writing it: so long a thread takes to wake up and go on."""
 CLOSE_QUEUES: Final = 1_024
 """Records in one batch while closing."""
 
@@ -136,7 +134,7 @@ class RocksStore:
         with self._batch() as work:
             self._builder.build(work, ops)
             # Neither compiled code nor a write gives up the interpreter's lock: here it is free.
-            time.sleep(LOCK_FREE_S)  # noqa: TID251
+            time.sleep(0)  # noqa: TID251
             self._write(work, sync=work.must_sync)
         self._state = self._engine.state()
 
