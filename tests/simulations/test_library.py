@@ -4,7 +4,6 @@ What is compared is flowguard and one control on the same arrivals. Full size: `
 """
 
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 import pytest
@@ -196,7 +195,7 @@ def test_stability_a_step_of_capacity_leaves_no_queue_standing() -> None:
     assert share(ours, "probes") > 0.95 > share(control, "probes")
     for node in (0, 1):
         queue, long_queue = pressures(ours, node, 30.0, 40.0), pressures(control, node, 30.0, 40.0)
-        assert max(queue) < 0.4 * median(long_queue)
+        assert max(queue) < 0.4 * min(long_queue)
     # And nothing is lost by it.
     assert ours.acknowledged_count > 0.97 * control.acknowledged_count
 

@@ -192,7 +192,7 @@ def _expect_holder(url: str, data: Path) -> None:
     except NoAnswer as error:
         raise StoreError(f"no answer from {error}. {ELSEWHERE}") from error
     pid = status.get("pid") if isinstance(status, dict) else None
-    if pid != holder_pid(data):
+    if pid is None or pid != holder_pid(data):
         raise StoreError(f"the broker at {url} is another one, process {pid}. {ELSEWHERE}")
 
 
