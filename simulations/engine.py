@@ -5,23 +5,28 @@ scheduled; nothing else decides, no hash and no address. So the same calls give 
 action may schedule further events, now or later, never in the past.
 
 A bare event costs about a microsecond. What only has to be cheap to cancel is a `Timer`; what all
-waits equally long needs no heap at all and is a `Lane`.
+waits equally long needs no heap at all and is a `Lane`. The heap itself holds the near future only:
+what is due later lies unordered in sections of time, so that a crowd of retries does not make every
+event search through all of them.
 """
 
 from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from struct import Struct
 from typing import Any, Final, Generic, TypeVar, final
 
 A = TypeVar("A")
 Action = Callable[[A], None]
+Event = tuple[float, int, Action[Any], Any]
 
 _MARK: Final = Struct("<dQ")
 _WATCHES: Final = -(1 << 62)
 """Sequence numbers of watches begin here, those of events at 1."""
+SECTION_S: Final = 0.25
+"""How much of the future becomes the near one at a time; a power of two divides exactly."""
 
 
 @final
@@ -58,7 +63,9 @@ class Engine:
     __slots__ = (
         "_digest",
         "_heap",
+        "_later",
         "_looks_count",
+        "_near_s",
         "_sequence",
         "_until_s",
         "_watch_sequence",
@@ -71,7 +78,11 @@ class Engine:
         self.now_s = 0.0
         self.events_count = 0
         """Events that have happened."""
-        self._heap: list[tuple[float, int, Action[Any], Any]] = []
+        self._heap: list[Event] = []
+        """What is due before `_near_s`."""
+        self._near_s = 0.0
+        self._later: dict[int, list[Event]] = {}
+        """All else, by its section."""
         self._sequence = 0
         self._watch_sequence = _WATCHES
         self._looks_count = 0
@@ -81,13 +92,31 @@ class Engine:
 
     def __len__(self) -> int:
         """Events that are still to happen, cancelled ones included."""
-        return len(self._heap)
+        return len(self._heap) + sum(map(len, self._later.values()))
 
     def at(self, when_s: float, action: Action[A], argument: A) -> None:
         """`action(argument)` at `when_s`, which is not in the past."""
         assert when_s >= self.now_s
         self._sequence += 1
-        heappush(self._heap, (when_s, self._sequence, action, argument))
+        event = (when_s, self._sequence, action, argument)
+        if when_s < self._near_s:
+            heappush(self._heap, event)
+        else:
+            self._put_off(event)
+
+    def _put_off(self, event: Event) -> None:
+        section = self._later.setdefault(int(event[0] / SECTION_S), [])
+        section.append(event)
+
+    def _approach(self) -> bool:
+        """The next section is near now, nothing else being due before; False: there is none."""
+        if not self._later:
+            return False
+        number = min(self._later)
+        self._near_s = (number + 1) * SECTION_S
+        self._heap += self._later.pop(number)
+        heapify(self._heap)
+        return True
 
     def watch(self, when_s: float, action: Action[A], argument: A) -> None:
         """The same for who only looks on: before all else of that instant, and no event.
@@ -96,7 +125,11 @@ class Engine:
         """
         assert when_s >= self.now_s
         self._watch_sequence += 1
-        heappush(self._heap, (when_s, self._watch_sequence, self._look, (action, argument)))
+        event = (when_s, self._watch_sequence, self._look, (action, argument))
+        if when_s < self._near_s:
+            heappush(self._heap, event)
+        else:
+            self._put_off(event)
 
     def _look(self, watch: tuple[Action[Any], Any]) -> None:
         self._looks_count += 1
@@ -119,7 +152,7 @@ class Engine:
             return self._run_traced(until_s, events_max)
         self._until_s = until_s
         count = 0
-        while heap and heap[0][0] <= self._until_s and count < events_max:
+        while (heap or self._approach()) and heap[0][0] <= self._until_s and count < events_max:
             self.now_s, _, action, argument = heappop(heap)
             count += 1
             action(argument)
@@ -130,7 +163,7 @@ class Engine:
         assert digest is not None
         self._until_s = until_s
         count = 0
-        while heap and heap[0][0] <= self._until_s and count < events_max:
+        while (heap or self._approach()) and heap[0][0] <= self._until_s and count < events_max:
             self.now_s, sequence, action, argument = heappop(heap)
             if sequence > 0:
                 digest.update(_MARK.pack(self.now_s, sequence))
@@ -142,7 +175,8 @@ class Engine:
     def _pause(self, until_s: float, count: int) -> bool:
         self.events_count += count - self._looks_count
         self._looks_count = 0
-        done = self._until_s == until_s and not (self._heap and self._heap[0][0] <= until_s)
+        is_due = (self._heap or self._approach()) and self._heap[0][0] <= until_s
+        done = self._until_s == until_s and not is_due
         if done:
             self.now_s = max(self.now_s, until_s)
         return done

@@ -25,10 +25,14 @@ def test_events_happen_in_the_order_of_time_and_at_one_instant_in_that_of_schedu
     assert engine.events_count == len(times)
 
 
-@given(st.lists(st.tuples(INSTANTS, st.lists(INSTANTS, max_size=3)), max_size=20))
-def test_what_an_event_schedules_comes_after_all_that_was_scheduled_for_that_instant(
-    plan: list[tuple[float, list[float]]],
+@given(
+    st.lists(st.tuples(INSTANTS, st.lists(INSTANTS, max_size=3)), max_size=20),
+    st.lists(st.tuples(INSTANTS, INSTANTS), max_size=3),
+)
+def test_what_is_scheduled_on_the_way_comes_after_all_that_was_scheduled_for_that_instant(
+    plan: list[tuple[float, list[float]]], pauses: list[tuple[float, float]]
 ) -> None:
+    """By events, and by others while the run pauses."""
     engine = Engine()
     scheduled: list[float] = []
     happened: list[int] = []
@@ -46,7 +50,10 @@ def test_what_an_event_schedules_comes_after_all_that_was_scheduled_for_that_ins
 
     for when_s, delays in plan:
         schedule(when_s, delays)
-    assert engine.run(10.0)
+    for pause_s, delay_s in pauses:
+        assert engine.run(engine.now_s + pause_s)
+        schedule(engine.now_s + delay_s, [])
+    assert engine.run(20.0)
     assert happened == sorted(range(len(scheduled)), key=lambda number: scheduled[number])
 
 
