@@ -11,6 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("codec", "flow", "routing", "node")
 TIMEOUT_S = 900
+ASK_OF_COLLECTOR = """
+import gc
+from flowguard.records import Append, Delivery
+from flowguard.types import Publish
+
+message = Publish("t", b"", 1)
+delivery = Delivery(message, 1, False, (), 0.0)
+for each in (message, delivery, Append("c", 1, delivery)):
+    print(gc.is_tracked(each))
+"""
 
 
 @pytest.mark.slow
@@ -26,6 +36,8 @@ def test_the_tests_of_the_compiled_rooms_pass_on_the_compiled_rooms(tmp_path: Pa
         environment,
     )
     assert shown.strip().endswith(".so")
+    looked_through = run([sys.executable, "-c", ASK_OF_COLLECTOR], environment)
+    assert looked_through.split() == ["False"] * 3
     tests = [f"tests/flowguard/{room}" for room in ROOMS]
     # Without src on pytest's own path: it would come before the compiled folder.
     options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=."]
