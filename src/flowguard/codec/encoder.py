@@ -45,6 +45,7 @@ from flowguard.types import (
 
 _ACK: Final = Struct(">BBH")
 _HEAD: Final = Struct(">BBH")
+_LONGER_HEAD: Final = Struct(">BBBH")
 _REFUSED_311: Final = 0x80
 
 PINGREQ_FRAME: Final = b"\xc0\x00"
@@ -97,6 +98,8 @@ def publish_frame(
         first += 1
     if size < 0x80:
         return _HEAD.pack(first, size, len(topic)) + topic, tail
+    if size < 0x4000:
+        return _LONGER_HEAD.pack(first, size & 0x7F | 0x80, size >> 7, len(topic)) + topic, tail
     if size > VARIABLE_MAX:
         size = VARIABLE_MAX
     return bytes((first,)) + encode_variable(size) + encode_u16(len(topic)) + topic, tail
