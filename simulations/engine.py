@@ -7,7 +7,7 @@ action may schedule further events, now or later, never in the past.
 A bare event costs about a microsecond. What only has to be cheap to cancel is a `Timer`; what all
 waits equally long needs no heap at all and is a `Lane`. The heap itself holds the near future only:
 what is due later lies unordered in sections of time, so that a crowd of retries does not make every
-event search through all of them.
+push and pop dearer.
 """
 
 from collections import deque

@@ -17,7 +17,11 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 class _Part(BaseModel):
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
 

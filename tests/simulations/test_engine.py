@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from math import nextafter
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulations.engine import Engine, Lane, Timer
 
-INSTANTS = st.sampled_from([0.0, 0.1, 0.5, 0.5, 1.0, 2.0])
+INSTANTS = st.sampled_from([0.0, 0.1, nextafter(0.25, 0.0), 0.25, 0.5, 0.5, 1.0, 2.0])
 """Few, so that many are equal."""
 
 

@@ -96,6 +96,7 @@ def test_a_python_file_takes_parameters_with_their_types_and_keys_besides(tmp_pa
         ("nodes = 0", "nodes: 0 is less than 1"),
         ("node.connect_s = -0.5", "node.connect_s: -0.5 is not more than 0"),
         ("node.accept_s = -1", "node.accept_s: -1 is less than 0"),
+        ("duration_s = inf", "duration_s: inf is no number"),
         ("nodes = 'three'", "nodes: 'three' is no whole number"),
         ("node.connect_s = 'long'", "node.connect_s: 'long' is no number"),
         ("node.noise = -1\nnodes = 0", "nodes: 0 is less than 1 (and 1 more)"),

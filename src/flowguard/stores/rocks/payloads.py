@@ -5,6 +5,7 @@ were looked at once (`flowguard.stores.rocks.sweep`); until then an entry counts
 looked at, or is newer (`Queue.marked_pos`).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, final
 
@@ -18,7 +19,6 @@ from flowguard.stores.rocks.codec import (
     uid,
 )
 from flowguard.stores.rocks.queue import Queue, Work
-from flowguard.types import Publish
 
 SHARED_BYTES_MIN: Final = 513
 """A payload of so much is stored once where it has more than one queue to go to."""
@@ -39,24 +39,19 @@ class Payloads:
         """All entries are counted: who is not referred to by anybody may be deleted."""
 
     def shared(self, ops: Sequence[StoreOp]) -> dict[int, bytes]:
-        """Messages (by `id`) of this batch worth sharing; their place is found with the first.
-
-        Who gets a message gets it in one stretch: only neighbours are compared.
-        """
-        found = NOBODY
-        before: Publish | None = None
-        count = 1
+        """Messages (by `id`) of this batch worth sharing; their place is found with the first."""
+        messages = [id(op.delivery.message) for op in ops if op.__class__ is Append]
+        if len(set(messages)) == len(messages):
+            return NOBODY
+        counts = Counter(messages)
+        found: dict[int, bytes] = {}
         for op in ops:
             if op.__class__ is Append:
                 message = op.delivery.message
-                if message is not before:
-                    before = message
-                    count = 1
-                    continue
-                count += 1
-                if count >= SHARED_QUEUES_MIN or len(message.payload) >= SHARED_BYTES_MIN:
-                    if found is NOBODY:
-                        found = {}
+                count = counts[id(message)]
+                if count >= SHARED_QUEUES_MIN or (
+                    count > 1 and len(message.payload) >= SHARED_BYTES_MIN
+                ):
                     found[id(message)] = b""
         return found
 
