@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Final
 
 from pydantic import ValidationError, validate_call
@@ -143,6 +144,8 @@ def _function(path: Path) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise ConfigError(f"{_label(path)}: line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise ConfigError(_broken(path, error)) from error
     function = getattr(module, "scenario", None)
     if not callable(function):
         raise ConfigError(f"{_label(path)}: has no function scenario(...) -> Scenario")
@@ -153,7 +156,9 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
     try:
         made = validate_call(function)(**given)
     except ValidationError as error:
-        raise ConfigError(f"{_label(path)}: {': '.join(complaint(error, Scenario))}") from error
+        raise ConfigError(_refused(path, error)) from error
+    except Exception as error:
+        raise ConfigError(_broken(path, error)) from error
     if not isinstance(made, Scenario):
         raise ConfigError(f"{_label(path)}: scenario() gives no Scenario")
     return made
@@ -185,10 +190,21 @@ def _validate(path: Path, table: Table) -> Scenario:
     try:
         return Scenario.model_validate(table)
     except ValidationError as error:
-        key, words = complaint(error, Scenario)
-        raise ConfigError(
-            f"{_label(path)}: {key}: {words}" if key else f"{_label(path)}: {words}"
-        ) from error
+        raise ConfigError(_refused(path, error)) from error
+
+
+def _refused(path: Path, error: ValidationError) -> str:
+    key, words = complaint(error, Scenario)
+    return f"{_label(path)}: {key}: {words}" if key else f"{_label(path)}: {words}"
+
+
+def _broken(path: Path, error: Exception) -> str:
+    """What its own code did, and where."""
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    where = f"line {lines[-1]}: " if lines else ""
+    return f"{_label(path)}: {where}{type(error).__name__}: {error}"
 
 
 # --- changes ---------------------------------------------------------------------------------

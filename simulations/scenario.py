@@ -57,7 +57,7 @@ class NodePlan(_Part):
     """Waking up where there was nothing to do, seconds of the loop."""
     ping_s: NotNegative = 0.000_01
     """A PINGREQ, seconds of the loop."""
-    noise: NotNegative = 0.0
+    noise: float = Field(0.0, ge=0, le=1)
     """How much a piece of work varies: it takes U(1 - noise, 1 + noise) times its cost, 0 to 1."""
     listen_backlog: int = Field(4_096, ge=1)
     """Sockets the kernel keeps until they are accepted; beyond it a SYN is lost, sockets."""
@@ -169,7 +169,7 @@ class PublishPlan(_Part):
 class PopulationPlan(_Part):
     """Clients that behave alike."""
 
-    clients: int = Field(1_000, ge=1)
+    clients: int = Field(1_000, ge=1, le=10_000_000)
     """How many."""
     start_s: NotNegative = 0.0
     """When the first of them comes, seconds."""

@@ -55,6 +55,8 @@ def calibrate(
     which exits with 1 if simulator and broker differ by more than 20 %.
     """
     console = Console()
+    if costs is not None and not check:
+        raise _failed("--costs says what to check with: it needs --check", 2)
     kind = _prepared(store, clients, out)
     try:
         chosen = None if costs is None else load_costs(costs)

@@ -5,7 +5,9 @@ from simulations.scenario import (
     Fault,
     NetworkPlan,
     NodePlan,
+    NotNegative,
     PopulationPlan,
+    Positive,
     PublishPlan,
     Scenario,
 )
@@ -20,10 +22,10 @@ DEAD_S = 120.0
 def scenario(
     clients: int = 200_000,
     nodes: int = 3,
-    load: float = 0.6,
-    second_after_s: float = 0.0,
-    connects_per_s: float = 667.0,
-    messages_per_s: float = 200.0,
+    load: NotNegative = 0.6,
+    second_after_s: NotNegative = 0.0,
+    connects_per_s: Positive = 667.0,
+    messages_per_s: Positive = 200.0,
     connection_kib: int = 2,
     memory_max_mib: int = 640,
 ) -> Scenario:

@@ -2,7 +2,15 @@
 
 from typing import Literal
 
-from simulations.scenario import NetworkPlan, NodePlan, PopulationPlan, RetryPlan, Scenario
+from simulations.scenario import (
+    NetworkPlan,
+    NodePlan,
+    NotNegative,
+    PopulationPlan,
+    Positive,
+    RetryPlan,
+    Scenario,
+)
 
 RETRIES = {
     "backoff": RetryPlan(kind="backoff", first_s=1.0, max_s=60.0),
@@ -15,9 +23,9 @@ REFUSE_S = 0.000_03
 def scenario(
     clients: int = 200_000,
     nodes: int = 3,
-    connects_per_s: float = 667.0,
+    connects_per_s: Positive = 667.0,
     retry: Literal["backoff", "fixed", "hints"] = "backoff",
-    refuse_cost: float = 0.07,
+    refuse_cost: NotNegative = 0.07,
     acceptors_first: bool = True,
 ) -> Scenario:
     """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal.

@@ -1,13 +1,20 @@
 """A node that nobody else reaches: experiment E13."""
 
 from flowguard.config import KIB
-from simulations.scenario import Fault, NetworkPlan, PopulationPlan, PublishPlan, Scenario
+from simulations.scenario import (
+    Fault,
+    NetworkPlan,
+    PopulationPlan,
+    Positive,
+    PublishPlan,
+    Scenario,
+)
 
 CUT_AT_S = 20.0
 AFTER_S = 30.0
 
 
-def scenario(cut_s: float = 30.0, nodes: int = 3, replicas: int = 2) -> Scenario:
+def scenario(cut_s: Positive = 30.0, nodes: int = 3, replicas: int = 2) -> Scenario:
     """All links of node 0 to the others are cut for `cut_s`; clients still reach it."""
     until_s = CUT_AT_S + cut_s
     publish = PublishPlan(rate_per_s=10.0, outstanding=100, payload_bytes=16 * KIB, deadline_s=1.0)

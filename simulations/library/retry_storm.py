@@ -2,7 +2,15 @@
 
 from typing import Literal
 
-from simulations.scenario import Fault, NodePlan, PopulationPlan, RetryPlan, Scenario
+from simulations.scenario import (
+    Fault,
+    NodePlan,
+    NotNegative,
+    PopulationPlan,
+    Positive,
+    RetryPlan,
+    Scenario,
+)
 
 SERVICE_S = 0.01
 TIMEOUT_S = 3.0
@@ -17,10 +25,10 @@ RETRIES = {
 
 
 def scenario(
-    load: float = 0.8,
+    load: NotNegative = 0.8,
     trigger: Literal["load", "pause"] = "load",
-    trigger_s: float = 10.0,
-    factor: float = 2.0,
+    trigger_s: Positive = 10.0,
+    factor: Positive = 2.0,
     backoff: Literal["none", "exponential"] = "none",
 ) -> Scenario:
     """`load` is the share of what the server can do, `factor` times that comes in the trigger."""

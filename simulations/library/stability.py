@@ -4,7 +4,9 @@ from simulations.scenario import (
     Fault,
     NetworkPlan,
     NodePlan,
+    NotNegative,
     PopulationPlan,
+    Positive,
     PublishPlan,
     Scenario,
 )
@@ -12,9 +14,9 @@ from simulations.scenario import (
 
 def scenario(
     publishers: int = 60,
-    step: float = 4.0,
-    noise: float = 0.3,
-    gossip_late_s: float = 0.2,
+    step: Positive = 4.0,
+    noise: NotNegative = 0.3,
+    gossip_late_s: NotNegative = 0.2,
     nodes: int = 3,
 ) -> Scenario:
     """Publishers that always have something to send; only windows hold them back."""

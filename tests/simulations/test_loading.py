@@ -96,6 +96,7 @@ def test_a_python_file_takes_parameters_with_their_types_and_keys_besides(tmp_pa
         ("nodes = 0", "nodes: 0 is less than 1"),
         ("node.connect_s = -0.5", "node.connect_s: -0.5 is not more than 0"),
         ("node.accept_s = -1", "node.accept_s: -1 is less than 0"),
+        ("node.noise = 1.5", "node.noise: 1.5 is more than 1"),
         ("duration_s = inf", "duration_s: inf is no number"),
         ("nodes = 'three'", "nodes: 'three' is no whole number"),
         ("node.connect_s = 'long'", "node.connect_s: 'long' is no number"),
@@ -159,6 +160,19 @@ def test_a_change_of_a_file_that_is_wrong_itself_is_one_line_too(
     assert refusal(written(tmp_path, "mine.toml", text), changed).endswith(f"mine.toml: {words}")
 
 
+@pytest.mark.parametrize(
+    ("scenario", "changed", "words"),
+    [
+        ("flash_crowd", "connects_per_s=0", "connects_per_s: 0 is not more than 0"),
+        ("flash_crowd", "refuse_cost=-1", "refuse_cost: -1 is less than 0"),
+        ("cascade", "second_after_s=-5", "second_after_s: -5 is less than 0"),
+        ("partition", "replicas=9", "network.replicas is 9: there are 3 nodes"),
+    ],
+)
+def test_an_impossible_parameter_is_one_line(scenario: str, changed: str, words: str) -> None:
+    assert refusal(scenario, changed).startswith(f"{scenario}.py: {words}")
+
+
 def test_a_change_is_a_key_and_a_value() -> None:
     assert refusal("flash_crowd", "nodes").startswith("--set nodes: expected KEY=VALUE")
 
@@ -179,6 +193,8 @@ def test_a_scenario_that_is_not_there_is_refused_with_the_nearest_names(tmp_path
         ("def scenario(:\n", "line 1: "),
         ("x = 1\n", "has no function scenario(...) -> Scenario"),
         ("def scenario():\n    return 3\n", "scenario() gives no Scenario"),
+        ("def scenario():\n    return 1 / 0\n", "line 2: ZeroDivisionError: division by zero"),
+        ("raise RuntimeError('no crowd')\n", "line 1: RuntimeError: no crowd"),
         (
             "from simulations.scenario import Scenario\n"
             "def scenario():\n    return Scenario(nodes=0)\n",

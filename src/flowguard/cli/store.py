@@ -39,7 +39,7 @@ store = typer.Typer(
 @store.command()
 def info(
     directory: Folder = DEFAULT,
-    top: Annotated[int, typer.Option(min=0, help="So many of the largest queues.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="So many of the largest queues.")] = 10,
 ) -> None:
     """Show what is in a store: format, node, sessions, queued messages, size."""
     from flowguard.cli.store_info import show
