@@ -169,7 +169,7 @@ class PublishPlan(_Part):
 class PopulationPlan(_Part):
     """Clients that behave alike."""
 
-    clients: int = Field(1_000, ge=1, le=10_000_000)
+    clients: int = Field(1_000, ge=1)
     """How many."""
     start_s: NotNegative = 0.0
     """When the first of them comes, seconds."""
