@@ -98,15 +98,14 @@ class Engine:
         """`action(argument)` at `when_s`, which is not in the past."""
         assert when_s >= self.now_s
         self._sequence += 1
-        event = (when_s, self._sequence, action, argument)
+        self._add((when_s, self._sequence, action, argument))
+
+    def _add(self, event: Event) -> None:
+        when_s = event[0]
         if when_s < self._near_s:
             heappush(self._heap, event)
         else:
-            self._put_off(event)
-
-    def _put_off(self, event: Event) -> None:
-        section = self._later.setdefault(int(event[0] / SECTION_S), [])
-        section.append(event)
+            self._later.setdefault(int(when_s / SECTION_S), []).append(event)
 
     def _approach(self) -> bool:
         """The next section is near now, nothing else being due before; False: there is none."""
@@ -125,11 +124,7 @@ class Engine:
         """
         assert when_s >= self.now_s
         self._watch_sequence += 1
-        event = (when_s, self._watch_sequence, self._look, (action, argument))
-        if when_s < self._near_s:
-            heappush(self._heap, event)
-        else:
-            self._put_off(event)
+        self._add((when_s, self._watch_sequence, self._look, (action, argument)))
 
     def _look(self, watch: tuple[Action[Any], Any]) -> None:
         self._looks_count += 1
