@@ -1,12 +1,12 @@
 """The servers: flowguard, its peers, and the sink that shows what the generator can do."""
 
-import importlib.metadata
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from flowguard import __version__
 
 from . import machine
 from .brokers import HOST, Broker
@@ -26,10 +26,8 @@ class Flowguard(Broker):
     )
 
     def prepare(self) -> str:
-        if importlib.util.find_spec("flowguard") is None:
-            raise Unavailable("flowguard is not installed in this environment: make venv")
         commit = machine.commit()
-        return importlib.metadata.version("flowguard") + (f" ({commit})" if commit else "")
+        return __version__ + (f" ({commit})" if commit else "")
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         address, data = f"{HOST}:{port}", str(folder / "data")

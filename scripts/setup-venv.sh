@@ -85,10 +85,20 @@ install() {
         2>&1 | tee .venv/install.log >&2
 }
 
+# The distribution is flowguard-mqtt. What is called flowguard is this program under its earlier name,
+# or somebody else's, which would hide it.
+remove_namesake() {
+    compgen -G '.venv/lib/python*/site-packages/flowguard-[0-9]*.dist-info' >/dev/null || return 0
+    say "removing the distribution flowguard: this one is flowguard-mqtt ..."
+    .venv/bin/python -m pip uninstall --quiet --yes --disable-pip-version-check flowguard >&2 \
+        || uv pip uninstall --quiet --python .venv/bin/python flowguard
+}
+
 unreachable='NewConnectionError|ConnectTimeout|ReadTimeout|ConnectionReset|ProxyError|SSLError'
 unreachable+='|Connection refused|name resolution|No matching distribution'
 
 make_venv
+remove_namesake
 if ! install; then
     if grep -qE "$unreachable" .venv/install.log; then
         say "" "pip does not reach its package registry from here (its own words are above). Look at the" \

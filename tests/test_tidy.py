@@ -156,3 +156,22 @@ def test_no_file_knows_one_machine() -> None:
                 findings.append(f"{name_of(path)}:{number}: a folder of one machine")
             findings += [f"{name_of(path)}:{number}: {host}" for host in registries if host in line]
     report(findings)
+
+
+def test_nobody_is_told_to_install_the_distribution_of_another_project() -> None:
+    """For pip we are `flowguard-mqtt`: whoever installs `flowguard` gets a stranger's program."""
+    pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert pyproject["project"]["name"] == "flowguard-mqtt"
+    stranger = r"flowguard(?![\w-])(?!\.git)"
+    patterns = [
+        rf"\binstall\s+(?:-{{1,2}}[\w-]+[ =]+)*[\"'`]?{stranger}",
+        r"\bflowguard\[\w+(?:,\w+)*\][\"'`]",
+        rf"\b(?:version|requires|distribution|metadata|files)\([\"']{stranger}",
+    ]
+    wrong = re.compile("|".join(patterns))
+    findings = []
+    for path in tracked_files():
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            if wrong.search(line):
+                findings.append(f"{name_of(path)}:{number}: flowguard-mqtt is what pip installs")
+    report(findings)

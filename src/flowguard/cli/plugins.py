@@ -17,6 +17,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 GROUP: Final = "flowguard.commands"
+DISTRIBUTION: Final = "flowguard-mqtt"
+"""What pip installs: `flowguard` alone is another project's name in the package registry."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
 
 
@@ -57,7 +59,7 @@ def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str
     """
     missing = (error.name or "").partition(".")[0]
     extras: dict[str, list[str]] = {}
-    for requirement in requires("flowguard") or ():
+    for requirement in requires(DISTRIBUTION) or ():
         if found := _REQUIREMENT.match(requirement):
             extras.setdefault(found[2], []).append(found[1].lower().replace("-", "_"))
     of_plug = [extra for extra in extras_of_plug if extra in extras]
@@ -69,7 +71,12 @@ def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str
     if not bringing:
         return None
     least = min(bringing, key=lambda extra: len(extras[extra]))
-    return f"needs: {sys.executable} -m pip install 'flowguard[{least}]'"
+    return needs_extra(least)
+
+
+def needs_extra(extra: str) -> str:
+    """The line that says how to install what an extra brings."""
+    return f"needs: {sys.executable} -m pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def _flowing(command: Any) -> Any:

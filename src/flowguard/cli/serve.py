@@ -21,6 +21,7 @@ from rich.console import Console
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
+from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.config import FlowSettings, Settings
@@ -192,7 +193,7 @@ def _open_runs(settings: Settings) -> "Runs | None":
         # Here, because it needs pyarrow, which only who records has to have.
         from flowguard.telemetry.runs import Runs
     except ModuleNotFoundError as error:
-        typer.echo(f"needs: {sys.executable} -m pip install 'flowguard[telemetry]'", err=True)
+        typer.echo(needs_extra("telemetry"), err=True)
         raise typer.Exit(2) from error
     try:
         return Runs(directory, settings.telemetry)

@@ -43,7 +43,7 @@ def test_a_command_whose_extra_is_missing_says_what_to_install(
     plug_in(monkeypatch, tmp_path, name, text)
     result = CliRunner().invoke(app, ["other", "--out", "here"])
     assert result.exit_code == 2
-    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[sim]'\n"
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard-mqtt[sim]'\n"
     assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 
 
@@ -63,7 +63,7 @@ def test_what_is_missing_is_installed_with_the_extra_that_the_command_needs(
 ) -> None:
     plug_in(monkeypatch, tmp_path, name, text, "[spark]")
     result = CliRunner().invoke(app, ["other"])
-    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[spark]'\n"
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard-mqtt[spark]'\n"
 
 
 def test_what_comes_with_a_missing_package_of_its_extra_is_missing_with_it(
@@ -73,7 +73,7 @@ def test_what_comes_with_a_missing_package_of_its_extra_is_missing_with_it(
     text = "import of_pyspark_nothing_of_that_name\n"
     plug_in(monkeypatch, tmp_path, "plugged_in_without_spark", text, "[spark]")
     result = CliRunner().invoke(app, ["other"])
-    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard[spark]'\n"
+    assert result.stderr == f"needs: {sys.executable} -m pip install 'flowguard-mqtt[spark]'\n"
 
 
 def test_a_missing_module_that_no_extra_brings_is_a_bug(
