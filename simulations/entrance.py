@@ -98,7 +98,7 @@ class Entrance:
                 self._claim(connection, since_s)
 
     def _claim(self, connection: Connection, now_s: float) -> None:
-        """See `Node._claim`."""
+        """See `Handshakes._claim`."""
         self._broker.spend(self._plan.connect_s)
         ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.is_durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)

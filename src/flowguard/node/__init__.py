@@ -1,6 +1,7 @@
 """One broker node without a socket: sessions, routing, wills, admission, the journal.
 
-- `node`            the host of all conversations: connect, take-over, end, expiry, drain
+- `node`            the host of all conversations: their begin and end, expiry, drain
+- `connecting`      the path of a CONNECT: capacity, gate, authentication, claim, CONNACK
 - `publishing`      the path of a PUBLISH from route to acknowledgement
 - `subscribing`     SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions
 - `plans`           which sessions a topic reaches, worked out once per topic

@@ -10,16 +10,15 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import final
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import FlowSettings, Settings
-from flowguard.errors import ProtocolViolation
-from flowguard.flow import Arrival, Budget, Cluster, Resumption, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
-from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse
+from flowguard.node.authentication import Hooks
+from flowguard.node.connecting import Handshakes
 from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.intake import Intake
@@ -34,14 +33,13 @@ from flowguard.records import DropInbound, DropRetained, QueueEntry, Release, Se
 from flowguard.session.backlog import Fetch
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
-from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.host import Transport
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
-from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+from flowguard.types import ReasonCode
 
 Answered = tuple[Fetch, list[QueueEntry]]
 """What the store was asked, and its answer."""
@@ -78,7 +76,10 @@ class Node:
         self.protection: Protection[ServerConnection] = Protection(
             flow, memory_limit_bytes, cluster, tell, shadow
         )
-        self.intake: Intake[ServerConnection] = Intake(self.protection, self.journal, self)
+        self.handshakes = Handshakes(self, random_id, draw)
+        self.intake: Intake[ServerConnection] = Intake(
+            self.protection, self.journal, self.handshakes
+        )
         self.window = self.protection.window
         self.gate = self.protection.gate
         self.input_budget = Budget(settings.node.input_bytes_max)
@@ -114,11 +115,7 @@ class Node:
         self.connections_count = 0
         self.connected_count = 0
         self.paused_count = 0
-        self._random_id = random_id
-        self._draw = draw
         self._on_error = on_error
-        self._claims: dict[str, ServerConnection] = {}
-        self._exchanges: dict[ServerConnection, Exchange] = {}
 
     # --- connections -------------------------------------------------------------------------
 
@@ -144,204 +141,21 @@ class Node:
         self.connections_count -= 1
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
-        """Admission: capacity, then the gate; see `Host.connect`."""
-        if self.draining:
-            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-        elif self._clients_count >= self.settings.node.connections_max:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
-        else:
-            self.intake.connect(connection, self._arrival(connection, packet), now_s)
-
-    def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
-        session = self.registry.sessions.get(packet.client_id)
-        resumes = session is not None and session.durable and not packet.clean_start
-        resumption = Resumption.HERE if resumes else Resumption.NEW
-        size_bytes = connect_bytes(packet)
-        return Arrival(packet.client_id, size_bytes, resumption, connection.waited_s)
-
-    @property
-    def _clients_count(self) -> int:
-        """Clients connected or on their way in; sockets that said nothing yet do not count."""
-        on_their_way = self.gate.in_process + self.gate.buffered + len(self._exchanges)
-        return self.connected_count + on_their_way
-
-    def turn_away(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`."""
-        connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
-
-    def drop(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`."""
-        connection.end(None, now_s)
-
-    def _retry_after(self, connection: ServerConnection) -> Properties:
-        """When a 5.0 client had better come back (design/overload.md 6.6)."""
-        if connection.version != MQTT_5:
-            return NO_PROPERTIES
-        after_ms = round(1_000 * self.gate.retry_after_s(self._draw()))
-        if not after_ms:
-            return NO_PROPERTIES  # The policy does not know.
-        return Properties(user_properties=(("retry-after-ms", str(after_ms)),))
-
-    def admit(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`: authenticate, then claim the client id."""
-        packet = connection.connect_packet
-        assert packet is not None
-        if self.hooks.authenticator is not None:
-            reason = self.hooks.authenticator.authenticate(packet)
-            if reason is not ReasonCode.SUCCESS:
-                connection.refuse(reason, now_s)
-                return
-        method = packet.properties.authentication_method
-        if method is None:
-            self._claim(connection, now_s)
-            return
-        exchange = self.hooks.exchange(method, packet)
-        if exchange is None:
-            # [MQTT-4.12.0-1]
-            connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
-            return
-        self._exchanges[connection] = exchange
-        self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
-        self._step(connection, packet.properties.authentication_data, now_s)
-
-    def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
-        exchange = self._exchanges[connection]
-        method = connection.authentication_method
-        step = exchange.step(data)
-        match step:
-            case Proceed():
-                answer = Properties(authentication_method=method, authentication_data=step.data)
-                connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
-                self.gate.settle(connection, now_s)  # Its thinking time is not our work.
-            case Accept() if connection.state is State.CONNECTED:
-                answer = Properties(authentication_method=method, authentication_data=step.data)
-                connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
-                del self._exchanges[connection]
-            case Accept():
-                del self._exchanges[connection]
-                self._claim(connection, now_s, step)
-            case Refuse():
-                del self._exchanges[connection]
-                if connection.state is State.CONNECTED:
-                    connection.end(step.reason_code, now_s)  # [MQTT-4.12.1-2]
-                else:
-                    connection.refuse(step.reason_code, now_s)  # [MQTT-4.12.0-4]
+        self.handshakes.connect(connection, packet, now_s)
 
     def authenticating(self, connection: ServerConnection) -> bool:
-        return connection in self._exchanges
+        return self.handshakes.authenticating(connection)
 
     def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
-        """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
-        method = connection.authentication_method
-        if method is None:
-            raise ProtocolViolation("AUTH without an authentication method in CONNECT")
-        if packet.properties.authentication_method != method:
-            # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
-            raise ProtocolViolation("AUTH with another authentication method")
-        if packet.reason_code == ReasonCode.RE_AUTHENTICATE:
-            if connection.state is not State.CONNECTED or connection in self._exchanges:
-                raise ProtocolViolation("re-authentication is not allowed now")
-            assert connection.session is not None
-            connect = Connect(connection.session.client_id, properties=packet.properties)
-            exchange = self.hooks.exchange(method, connect)
-            assert exchange is not None
-            self._exchanges[connection] = exchange
-        elif connection not in self._exchanges:
-            raise ProtocolViolation("AUTH without an exchange under way")
-        self._step(connection, packet.properties.authentication_data, now_s)
+        self.handshakes.authenticate(connection, packet, now_s)
 
-    def _claim(
-        self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
-    ) -> None:
-        """Take the client id, ending whoever had it; CONNACK follows the commit."""
-        packet = connection.connect_packet
-        assert packet is not None
-        client_id = packet.client_id
-        assigned = None
-        if not client_id:
-            client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
-        if packet.will is not None:
-            reason = self.router.refusal(client_id, packet.will.topic)
-            if reason is not None:
-                connection.refuse(reason, now_s)
-                return
-        self._take_over(client_id, now_s)
-        sessions = self.registry.sessions
-        if len(sessions) >= self.settings.node.sessions_max and client_id not in sessions:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
-            return
-        granted = grant(packet, self.settings.session, self.window.limit)
-        if self.read_only and granted.session_expiry_s:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
-            return
-        claimed = self.registry.claim(
-            client_id,
-            clean_start=packet.clean_start,
-            expiry_s=granted.session_expiry_s,
-            will=will_of(packet),
-            now_s=now_s,
-        )
-        if claimed is None:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
-            return
-        session, present = claimed
-        properties = connack_properties(packet, granted, self.settings.session, assigned)
-        if accepted is not None:
-            properties.authentication_method = packet.properties.authentication_method
-            properties.authentication_data = accepted.data
-        self._claims[client_id] = connection
-        connection.session = session
-        ops = self.registry.claim_ops(session)
-        answer = Answer(granted, properties, present=present)
-        claimed_by = partial(self._claimed, connection, session, answer, now_s)
-        if self.read_only and not ops:
-            claimed_by(now_s)
-        else:
-            self.journal.append(ops, claimed_by, now_s)
-
-    def _claimed(
-        self,
-        connection: ServerConnection,
-        session: Session,
-        answer: Answer,
-        since_s: float,
-        now_s: float,
-    ) -> None:
-        """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
-        if connection.ended:
-            return
-        del self._claims[session.client_id]
-        self.gate.settle(connection, now_s)
-        self.connect_service.observe(now_s - since_s)
+    def connected(self, connection: ServerConnection, now_s: float) -> None:
+        """A CONNECT is about to be answered with success."""
         self.counters.connects_accepted += 1
         self.connected_count += 1
         maximum = self.counters.clients_maximum
         self.counters.clients_maximum = max(maximum, self.connected_count)
         self.attempts.ended(connection, CONNECTED, now_s)
-        connection.accept(session, answer, now_s)
-        if connection.ended:
-            return
-        if connection.keep_alive_s:
-            self.wheel.watch(connection, now_s + connection.keep_alive_s)
-        if answer.present:
-            self.router.queues.connected(session)
-        connection.outbound.resume(now_s)
-
-    def _unused_id(self) -> str:
-        """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""
-        while (client_id := self._random_id()) in self.registry.sessions:
-            pass
-        return client_id
-
-    def _take_over(self, client_id: str, now_s: float) -> None:
-        """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
-        claim = self._claims.get(client_id)
-        if claim is not None:
-            claim.end(None, now_s)
-        session = self.registry.sessions.get(client_id)
-        if session is not None and session.outbound is not None:
-            self.counters.takeovers += 1
-            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
     def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
         """A hook that raises, or a bug: whoever met it is cut off, all others are served on."""
@@ -356,7 +170,7 @@ class Node:
         self.connected_count -= 1
         self.wheel.forget(connection)
         self.intake.left(connection)
-        self._exchanges.pop(connection, None)
+        self.handshakes.disconnected(connection)
         session = connection.session
         assert session is not None
         self.full_queues.left(session)
@@ -368,13 +182,8 @@ class Node:
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
         self.attempts.ended(connection, CLOSED, now_s)
-        self.gate.settle(connection, now_s)
         self.wheel.forget(connection)
-        self._exchanges.pop(connection, None)
-        session = connection.session
-        if session is not None and self._claims.pop(session.client_id, None) is not None:
-            # It never became the client's: no will, but the session it found goes on.
-            self.registry.disconnected(session, with_will=False, now_s=now_s)
+        self.handshakes.left(connection, now_s)
 
     def expire_after(self, session: Session, expiry_interval_s: int) -> None:
         limit_s = self.settings.session.session_expiry_max_s
@@ -477,7 +286,9 @@ class Node:
     def _look_at(self, connection: ServerConnection, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
-        if state is State.OPENED or (state is State.CONNECTING and connection in self._exchanges):
+        if state is State.OPENED or (
+            state is State.CONNECTING and self.handshakes.authenticating(connection)
+        ):
             connection.end(None, now_s)
         elif state is State.CONNECTED and connection.keep_alive_s:
             if connection.blocked or not connection.wants_read:

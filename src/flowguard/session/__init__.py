@@ -4,6 +4,7 @@
 - `handshake`   what CONNECT may say and what CONNACK answers
 - `inbound`     from the client: PUBLISH, PUBREL, SUBSCRIBE, the window, topic aliases
 - `outbound`    to the client: outbox, queue, inflight messages, resend
+- `exchanges`   acknowledgements of the client: PUBACK, PUBREC, PUBCOMP
 - `inflight`    bytes of messages sent and unacknowledged, for the whole node
 - `aliases`     topic aliases that we set
 - `frames`      deliveries to the wire, encoded once for all who get them

@@ -33,6 +33,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
+from flowguard.session.exchanges import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
@@ -98,7 +99,7 @@ class Inbound:
         if packet is None or not (isinstance(packet, int) or self.window.room()):
             return False
         if isinstance(packet, int):
-            self._outbound.on_puback(packet, now_s)
+            on_puback(self._outbound, packet, now_s)
         elif self._publish(packet, now_s):
             self.extra = 0
             if self._host.window.credits is not None:
@@ -161,7 +162,7 @@ class Inbound:
                     room = 0
                     break
             elif packet.__class__ is Puback:
-                self._outbound.on_puback(packet.packet_id, now_s)
+                on_puback(self._outbound, packet.packet_id, now_s)
                 continue
             else:
                 room -= self._other(packet, now_s)
@@ -192,7 +193,7 @@ class Inbound:
         """The batch stops here: what is left of it waits, but for the control lane's."""
         for packet in waiting:
             if packet.__class__ is Puback:
-                self._outbound.on_puback(packet.packet_id, now_s)
+                on_puback(self._outbound, packet.packet_id, now_s)
             elif packet.__class__ in CONTROL:
                 self._other(packet, now_s)
             else:
@@ -204,13 +205,13 @@ class Inbound:
         packet_ids = self._decoder.take_pubacks()
         self._host.counters.messages_received += len(packet_ids)
         for packet_id in packet_ids:
-            self._outbound.on_puback(packet_id, now_s)
+            on_puback(self._outbound, packet_id, now_s)
         if not self._decoder.buffered_bytes:
             return
         while (packet := self._decoder.next_control()) is not None:
             self._host.counters.messages_received += 1
             if packet.__class__ is Puback:
-                self._outbound.on_puback(packet.packet_id, now_s)
+                on_puback(self._outbound, packet.packet_id, now_s)
             else:
                 self._other(packet, now_s)
 
@@ -218,11 +219,11 @@ class Inbound:
         """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window."""
         match packet:
             case Pubrec(packet_id, reason_code):
-                self._outbound.on_pubrec(packet_id, reason_code, now_s)
+                on_pubrec(self._outbound, packet_id, reason_code, now_s)
             case Pubrel(packet_id):
                 self._pubrel(packet_id, now_s)
             case Pubcomp(packet_id):
-                self._outbound.on_pubcomp(packet_id, now_s)
+                on_pubcomp(self._outbound, packet_id, now_s)
             case Pingreq():
                 self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
             case Subscribe():

@@ -6,25 +6,24 @@ Three places, each bounded, that a message passes on its way out:
 
 The queue waits while the inflight window is full or the outbox is above its watermark; QoS 0 skips
 the first two and is dropped when the outbox is full. Only the matching event (an acknowledgement,
-a drained socket) moves things on, through one `pump`.
+a drained socket) moves things on, through one `pump`; `exchanges` has what acknowledgements do.
 """
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import encode, pubrel_frame
-from flowguard.codec.packets import Packet, Pubrel
+from flowguard.codec.packets import Packet
 from flowguard.config import PACKET_SIZE_MAX
-from flowguard.errors import ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.records import QOS_1_IDS, Delivery, Release, Settle, packet_id_of
+from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from flowguard.session.frames import Frame, frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
 from flowguard.session.replay import Replay
 from flowguard.session.resend import Resend
-from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
 if TYPE_CHECKING:
     from flowguard.session.connection import ServerConnection
@@ -37,7 +36,6 @@ SHARED_BYTES: Final = 4 * 1024
 ASKED: Final = -1
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
-_ABSENT: Final = object()
 
 
 @final
@@ -47,30 +45,30 @@ class Outbound:
     __slots__ = (
         "_aliases",
         "_blocked_bytes",
-        "_host",
-        "_inflight_budget",
         "_outbox_max",
         "_packet_size_max",
         "_replay",
         "_resend",
-        "_session",
         "_turn_left",
         "blocked",
         "connection",
         "dirty",
         "ended",
         "has_more",
+        "host",
+        "inflight_budget",
         "inflight_max",
         "outbox",
         "outbox_bytes",
+        "session",
         "version",
     )
     __deletable__ = ("connection",)  # for mypyc
 
     def __init__(self, connection: "ServerConnection", host: "Host", version: int) -> None:
         self.connection = connection
-        self._host = host
-        self._session: Session | None = None
+        self.host = host
+        self.session: Session | None = None
         self.version = version
         self.outbox: list[bytes] = []
         self.outbox_bytes = 0
@@ -84,7 +82,7 @@ class Outbound:
         """So many messages of the backlog may go in this turn."""
         self._blocked_bytes = 0
         self._outbox_max = host.settings.session.outbox_bytes_max
-        self._inflight_budget = host.inflight.budget
+        self.inflight_budget = host.inflight.budget
         self.inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
         self._aliases: TopicAliases | None = None
@@ -98,14 +96,14 @@ class Outbound:
 
     def attach(self, session: "Session", properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""
-        self._session = session
+        self.session = session
         session.outbound = self
         if properties.receive_maximum is not None:
             self.inflight_max = min(self.inflight_max, properties.receive_maximum)
-        limit = self._host.settings.session.topic_alias_maximum
+        limit = self.host.settings.session.topic_alias_maximum
         if properties.topic_alias_maximum and limit:
             aliases_max = min(limit, properties.topic_alias_maximum)
-            self._aliases = TopicAliases(aliases_max, session, self._host)
+            self._aliases = TopicAliases(aliases_max, session, self.host)
 
     # --- bytes -------------------------------------------------------------------------------
 
@@ -113,14 +111,14 @@ class Outbound:
         """Queue an encoded control packet; answers are as many as the packets they answer."""
         self.outbox.append(frame)
         self.outbox_bytes += len(frame)
-        self._host.counters.messages_sent += 1
+        self.host.counters.messages_sent += 1
         if not self.dirty:
             self.dirty = True
-            self._host.dirty.append(self.connection)
+            self.host.dirty.append(self.connection)
 
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
-        counters = self._host.counters
+        counters = self.host.counters
         counters.publish_sent += 1
         counters.publish_bytes_sent += len(delivery.message.payload)
         head, tail = frame
@@ -128,7 +126,7 @@ class Outbound:
         self.outbox_bytes += len(head) + len(tail) + 2
         if not self.dirty:
             self.dirty = True
-            self._host.dirty.append(self.connection)
+            self.host.dirty.append(self.connection)
 
     def write_packet(self, packet: Packet) -> bool:
         """Encode and queue; False when the client's Maximum Packet Size forbids it."""
@@ -139,6 +137,10 @@ class Outbound:
         self.write(frame)
         return True
 
+    def release(self, packet_id: int) -> None:
+        """Send PUBREL: the PUBREC is durable."""
+        self.write(pubrel_frame(packet_id))
+
     def take_outbox(self) -> bytes:
         """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
         outbox = self.outbox
@@ -146,9 +148,9 @@ class Outbound:
         self.outbox = []
         self.outbox_bytes = 0
         self.dirty = False
-        self._host.counters.bytes_sent += len(data)
+        self.host.counters.bytes_sent += len(data)
         if self.blocked:
-            self._host.outbox_budget.give_back(self._blocked_bytes)
+            self.host.outbox_budget.give_back(self._blocked_bytes)
             self._blocked_bytes = 0
             self.blocked = False
         return data
@@ -161,12 +163,12 @@ class Outbound:
         """
         self.outbox.insert(0, rest)
         self.outbox_bytes += len(rest)
-        self._host.counters.bytes_sent -= len(rest)
+        self.host.counters.bytes_sent -= len(rest)
         self.blocked = True
         self.dirty = True
         if self.ended:
             return True
-        if not self._host.outbox_budget.take(self.outbox_bytes):
+        if not self.host.outbox_budget.take(self.outbox_bytes):
             return False
         self._blocked_bytes = self.outbox_bytes
         return True
@@ -188,16 +190,16 @@ class Outbound:
         if self.blocked or size_bytes > self._outbox_max or len(frame) > self._packet_size_max:
             reason = self._refusal(len(frame))
             if reason is not None:
-                self._host.counters.drop(reason)
+                self.host.counters.drop(reason)
                 return False
-        counters = self._host.counters
+        counters = self.host.counters
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
         self.outbox.append(frame)
         self.outbox_bytes = size_bytes
         if not self.dirty:
             self.dirty = True
-            self._host.dirty.append(self.connection)
+            self.host.dirty.append(self.connection)
         return True
 
     def _refusal(self, size_bytes: int) -> Reason | None:
@@ -208,7 +210,7 @@ class Outbound:
             return Reason.OUTBOX_BYTES  # One message is always possible.
         if not self.blocked:
             return None
-        if not self._host.outbox_budget.take(size_bytes):
+        if not self.host.outbox_budget.take(size_bytes):
             return Reason.NODE_OUTBOX_BYTES
         self._blocked_bytes += size_bytes
         return None
@@ -242,7 +244,7 @@ class Outbound:
         The caller made sure that no message waits before it. `charged`: the queues' budget holds
         it, and gets it back in the same stretch if it is sent.
         """
-        session = self._session
+        session = self.session
         assert session is not None
         inflight = session.inflight
         qos = delivery.qos
@@ -260,7 +262,7 @@ class Outbound:
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
-            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self._host)
+            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.host)
             self.forget_alias(delivery)
             return True
         message = delivery.message
@@ -270,16 +272,16 @@ class Outbound:
             and size_bytes - payload_bytes <= PLAIN_HEAD_MAX
             and message.properties is NO_PROPERTIES
         )
-        budget = self._inflight_budget
+        budget = self.inflight_budget
         used_bytes = budget.used_bytes + INFLIGHT_BYTES + payload_bytes + payload_bytes
         if plain and used_bytes <= budget.limit_bytes:
             budget.used_bytes = used_bytes
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not self._host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
+            not self.host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
             self.forget_alias(delivery)
             return False
-        counters = self._host.counters
+        counters = self.host.counters
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
         inflight[packet_id] = delivery
@@ -291,30 +293,30 @@ class Outbound:
         self.outbox_bytes += size_bytes
         if session.durable:
             session.positions[packet_id] = pos
-            self._host.sent[session.client_id] = pos
+            self.host.sent[session.client_id] = pos
         if not self.dirty:
             self.dirty = True
-            self._host.dirty.append(self.connection)
+            self.host.dirty.append(self.connection)
         return True
 
     def pump(self, now_s: float) -> None:
         """A new turn: send what may be sent."""
         if self._replay is not None:
             self._replay.new_turn()
-        self._pump(now_s)
+        self.send_waiting(now_s)
 
-    def _pump(self, now_s: float) -> None:
+    def send_waiting(self, now_s: float) -> None:
         """First resends, then the queue, retained messages, and what waits for its groups."""
-        session = self._session
+        session = self.session
         if session is None:
             return
         if self._resend is not None:
-            self._resend.pump(session, self, self._host, now_s)
+            self._resend.pump(session, self, self.host, now_s)
             if self._resend.is_done:
                 self._resend = None
         self._pump_queue(session, now_s)
         if self._replay is not None and not session.queue.waits:
-            self._replay.pump(session, self, self._host, now_s)
+            self._replay.pump(session, self, self.host, now_s)
             if self._replay.is_done:
                 self._replay = None
         self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
@@ -328,17 +330,17 @@ class Outbound:
             head = queue.peek()
             if head is None:
                 if queue.is_away:
-                    session.fetch(self._host)
+                    session.fetch(self.host)
                 return
             pos, delivery, _ = head
             if pos < session.backlog_end and not self._may_replay(session):
                 return
             if delivery.expires_at_s <= now_s:
                 queue.take()
-                session.expire(pos, delivery, self._host, now_s)
+                session.expire(pos, delivery, self.host, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
-                    self._host.dirty.append(self.connection)
+                    self.host.dirty.append(self.connection)
                     return
             elif self.send(pos, delivery, now_s, charged=True):
                 queue.take()
@@ -350,20 +352,20 @@ class Outbound:
 
         By turns, and no faster than its window lets clients publish (design/overload.md 5.15).
         """
-        if len(session.inflight) >= self._host.window.limit:
+        if len(session.inflight) >= self.host.window.limit:
             return False
         if self._turn_left > 0:
             self._turn_left -= 1
             return True
         if self._turn_left != ASKED:
             self._turn_left = ASKED
-            self._host.replays(self)
+            self.host.replays(self)
         return False
 
     def take_turn(self, now_s: float) -> None:
         """Go on with the backlog, as far as there is room."""
         self._turn_left = PIECE_MAX
-        self._pump(now_s)
+        self.send_waiting(now_s)
         self._turn_left = min(self._turn_left, 0)
 
     def replay(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
@@ -372,102 +374,25 @@ class Outbound:
         if self._replay is None:
             self._replay = Replay()
         self._replay.add(filter, deliveries)
-        self._host.dirty.append(self.connection)
+        self.host.dirty.append(self.connection)
 
     def stop_replay(self, filter: str) -> None:
         """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
         if self._replay is not None:
             self._replay.remove(filter)
 
-    # --- acknowledgements --------------------------------------------------------------------
-
-    def on_puback(self, packet_id: int, now_s: float) -> None:
-        """[MQTT-4.3.2-3] the message is the client's."""
-        session = self._session
-        assert session is not None
-        delivery = session.inflight.get(packet_id)
-        if delivery is None:
-            self._host.counters.unknown_acknowledgements += 1
-            return
-        if delivery.qos != 1:
-            raise ProtocolViolation("PUBACK for a QoS 2 message")
-        self.settle(session, packet_id, delivery)
-        if self.has_more:
-            self._pump(now_s)
-
-    def on_pubrec(self, packet_id: int, reason_code: int, now_s: float) -> None:
-        """[MQTT-4.3.3-4] PUBREL follows a PUBREC below 0x80, once the store knows it."""
-        session = self._session
-        assert session is not None
-        delivery = session.inflight.get(packet_id, _ABSENT)
-        if delivery is _ABSENT:
-            self._host.counters.unknown_acknowledgements += 1
-            if reason_code < ReasonCode.UNSPECIFIED_ERROR:
-                code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-                self.write_packet(Pubrel(packet_id, code))
-            return
-        if delivery is not None:
-            assert isinstance(delivery, Delivery)
-            if delivery.qos != 2:
-                raise ProtocolViolation("PUBREC for a QoS 1 message")
-            if reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-                self.settle(session, packet_id, delivery)
-                self._pump(now_s)
-                return
-            # PUBRELs are repeated in the order of the PUBRECs [v3 MQTT-4.6.0-4].
-            del session.inflight[packet_id]
-            session.inflight[packet_id] = None
-            self._host.inflight.release(session, packet_id, delivery)
-        # A repeated PUBREC, too, waits for what the first one has changed.
-        if session.durable:
-            assert delivery is None or isinstance(delivery, Delivery)
-            pos = session.positions[packet_id]
-            release = Release(session.client_id, pos, packet_id, delivery)
-            self._host.received(session, release, now_s)
-        else:
-            self.release(packet_id)
-
-    def release(self, packet_id: int) -> None:
-        """Send PUBREL: the PUBREC is durable."""
-        self.write(pubrel_frame(packet_id))
-
-    def on_pubcomp(self, packet_id: int, now_s: float) -> None:
-        session = self._session
-        assert session is not None
-        if session.inflight.get(packet_id, _ABSENT) is not None:
-            self._host.counters.unknown_acknowledgements += 1
-            return
-        self.settle(session, packet_id, None)
-        self._pump(now_s)
-
-    def settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
-        """The exchange is over."""
-        del session.inflight[packet_id]
-        if delivery is None or session.shares:
-            self._host.inflight.settle(session, packet_id, delivery)
-        else:
-            payload_bytes = len(delivery.message.payload)
-            self._inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
-        membership = session.membership
-        loan = membership.loans.pop(packet_id, None) if membership is not None else None
-        if loan is not None:
-            loan.lender.settle(loan.pos, loan.delivery, self._host)
-        elif session.durable:
-            pos = session.positions.pop(packet_id)
-            self._host.note(Settle(session.client_id, pos, delivery))
-
     # --- resume ------------------------------------------------------------------------------
 
     def resume(self, now_s: float) -> None:
         """Repeat what was sent and not acknowledged, in its order [MQTT-4.4.0-1], then go on."""
-        session = self._session
+        session = self.session
         assert session is not None
         for packet_id, delivery in session.inflight.items():
             if delivery is None:
                 self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
         self._resend = Resend(session)
         session.backlog_end = session.next_pos
-        self._pump(now_s)
+        self.send_waiting(now_s)
 
     # --- encoding ----------------------------------------------------------------------------
 
@@ -486,15 +411,15 @@ class Outbound:
 
     def detach(self) -> None:
         """The connection is over: free what it held; the session keeps its messages."""
-        session = self._session
+        session = self.session
         self.ended = True
         del self.connection  # A cycle would wait for the garbage collector, outbox and all.
         if session is not None and session.outbound is self:
             session.outbound = None
             session.queue.leave()
-        self._session = self._replay = self._resend = None
+        self.session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        self._host.outbox_budget.give_back(self._blocked_bytes)
+        self.host.outbox_budget.give_back(self._blocked_bytes)
         self._blocked_bytes = 0
         self.has_more = False

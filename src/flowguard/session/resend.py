@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Reason
 from flowguard.records import Delivery
+from flowguard.session.exchanges import settle
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
@@ -52,7 +53,7 @@ def _send_again(
 ) -> None:
     frame = outbound.encode(delivery, now_s)
     if frame is None:
-        outbound.settle(session, packet_id, delivery)
+        settle(outbound, session, packet_id, delivery)
         host.counters.drop(Reason.PACKET_TOO_LARGE)
         return
     head, tail = frame

@@ -6,6 +6,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.flow import Reason
 from flowguard.session import replay
+from flowguard.session.exchanges import on_pubcomp
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 
@@ -72,7 +73,7 @@ def test_acknowledgements_buy_no_extra_turns() -> None:
     client.connection.outbound.pump(stage.now_s)
     dirty = stage.node.dirty.count(client.connection)
     for _ in range(10):
-        client.connection.outbound.on_pubcomp(1, stage.now_s)
+        on_pubcomp(client.connection.outbound, 1, stage.now_s)
     assert stage.node.dirty.count(client.connection) == dirty
 
 

@@ -1,0 +1,261 @@
+"""The path of a CONNECT inside a node, from the packet to CONNACK.
+
+    connect             capacity, then the gate; `Intake` calls back, at once or later:
+    admit               authentication, in one step or in several
+    _claim              the client id is taken from whoever had it; the session goes to the journal
+    _claimed            after the commit: CONNACK, then what the client missed
+
+A conversation that ends on the way calls `left`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from flowguard.codec.packets import Auth, Connect
+from flowguard.errors import ProtocolViolation
+from flowguard.flow import Arrival, Resumption
+from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
+from flowguard.session.connection import ServerConnection, State
+from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
+from flowguard.session.session import Session
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.node.node import Node
+
+
+@final
+class Handshakes:
+    """The CONNECTs of a node that are not answered yet; implements `intake.Reception`."""
+
+    __slots__ = ("_claims", "_draw", "_exchanges", "_node", "_random_id")
+
+    def __init__(
+        self, node: "Node", random_id: Callable[[], str], draw: Callable[[], float]
+    ) -> None:
+        """`draw`: uniform in [0, 1)."""
+        self._node = node
+        self._random_id = random_id
+        self._draw = draw
+        self._claims: dict[str, ServerConnection] = {}
+        self._exchanges: dict[ServerConnection, Exchange] = {}
+
+    def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
+        """Admission: capacity, then the gate; see `Host.connect`."""
+        node = self._node
+        if node.draining:
+            connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+        elif self._clients_count >= node.settings.node.connections_max:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+        else:
+            node.intake.connect(connection, self._arrival(connection, packet), now_s)
+
+    def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
+        session = self._node.registry.sessions.get(packet.client_id)
+        resumes = session is not None and session.durable and not packet.clean_start
+        resumption = Resumption.HERE if resumes else Resumption.NEW
+        size_bytes = connect_bytes(packet)
+        return Arrival(packet.client_id, size_bytes, resumption, connection.waited_s)
+
+    @property
+    def _clients_count(self) -> int:
+        """Clients connected or on their way in; sockets that said nothing yet do not count."""
+        node = self._node
+        on_their_way = node.gate.in_process + node.gate.buffered + len(self._exchanges)
+        return node.connected_count + on_their_way
+
+    def turn_away(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`."""
+        connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
+
+    def drop(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`."""
+        connection.end(None, now_s)
+
+    def _retry_after(self, connection: ServerConnection) -> Properties:
+        """When a 5.0 client had better come back."""
+        if connection.version != MQTT_5:
+            return NO_PROPERTIES
+        after_ms = round(1_000 * self._node.gate.retry_after_s(self._draw()))
+        if not after_ms:
+            return NO_PROPERTIES  # The policy does not know.
+        return Properties(user_properties=(("retry-after-ms", str(after_ms)),))
+
+    def admit(self, connection: ServerConnection, now_s: float) -> None:
+        """See `Reception`: authenticate, then claim the client id."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
+        if node.hooks.authenticator is not None:
+            reason = node.hooks.authenticator.authenticate(packet)
+            if reason is not ReasonCode.SUCCESS:
+                connection.refuse(reason, now_s)
+                return
+        method = packet.properties.authentication_method
+        if method is None:
+            self._claim(connection, now_s)
+            return
+        exchange = node.hooks.exchange(method, packet)
+        if exchange is None:
+            # [MQTT-4.12.0-1]
+            connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
+            return
+        self._exchanges[connection] = exchange
+        node.wheel.watch(connection, now_s + node.settings.flow.connect_timeout_s)
+        self._step(connection, packet.properties.authentication_data, now_s)
+
+    def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
+        exchange = self._exchanges[connection]
+        method = connection.authentication_method
+        step = exchange.step(data)
+        match step:
+            case Proceed():
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
+                self._node.gate.settle(connection, now_s)  # Its thinking time is not our work.
+            case Accept() if connection.state is State.CONNECTED:
+                answer = Properties(authentication_method=method, authentication_data=step.data)
+                connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
+                del self._exchanges[connection]
+            case Accept():
+                del self._exchanges[connection]
+                self._claim(connection, now_s, step)
+            case Refuse():
+                del self._exchanges[connection]
+                if connection.state is State.CONNECTED:
+                    connection.end(step.reason_code, now_s)  # [MQTT-4.12.1-2]
+                else:
+                    connection.refuse(step.reason_code, now_s)  # [MQTT-4.12.0-4]
+
+    def authenticating(self, connection: ServerConnection) -> bool:
+        return connection in self._exchanges
+
+    def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
+        """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
+        method = connection.authentication_method
+        if method is None:
+            raise ProtocolViolation("AUTH without an authentication method in CONNECT")
+        if packet.properties.authentication_method != method:
+            # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
+            raise ProtocolViolation("AUTH with another authentication method")
+        if packet.reason_code == ReasonCode.RE_AUTHENTICATE:
+            if connection.state is not State.CONNECTED or connection in self._exchanges:
+                raise ProtocolViolation("re-authentication is not allowed now")
+            assert connection.session is not None
+            connect = Connect(connection.session.client_id, properties=packet.properties)
+            exchange = self._node.hooks.exchange(method, connect)
+            assert exchange is not None
+            self._exchanges[connection] = exchange
+        elif connection not in self._exchanges:
+            raise ProtocolViolation("AUTH without an exchange under way")
+        self._step(connection, packet.properties.authentication_data, now_s)
+
+    def _claim(
+        self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
+    ) -> None:
+        """Take the client id, ending whoever had it; CONNACK follows the commit."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
+        client_id = packet.client_id
+        assigned = None
+        if not client_id:
+            client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
+        if packet.will is not None:
+            reason = node.router.refusal(client_id, packet.will.topic)
+            if reason is not None:
+                connection.refuse(reason, now_s)
+                return
+        self._take_over(client_id, now_s)
+        sessions = node.registry.sessions
+        if len(sessions) >= node.settings.node.sessions_max and client_id not in sessions:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        granted = grant(packet, node.settings.session, node.window.limit)
+        if node.read_only and granted.session_expiry_s:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        claimed = node.registry.claim(
+            client_id,
+            clean_start=packet.clean_start,
+            expiry_s=granted.session_expiry_s,
+            will=will_of(packet),
+            now_s=now_s,
+        )
+        if claimed is None:
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
+        session, present = claimed
+        properties = connack_properties(packet, granted, node.settings.session, assigned)
+        if accepted is not None:
+            properties.authentication_method = packet.properties.authentication_method
+            properties.authentication_data = accepted.data
+        self._claims[client_id] = connection
+        connection.session = session
+        ops = node.registry.claim_ops(session)
+        answer = Answer(granted, properties, present=present)
+        claimed_by = partial(self._claimed, connection, session, answer, now_s)
+        if node.read_only and not ops:
+            claimed_by(now_s)
+        else:
+            node.journal.append(ops, claimed_by, now_s)
+
+    def _claimed(
+        self,
+        connection: ServerConnection,
+        session: Session,
+        answer: Answer,
+        since_s: float,
+        now_s: float,
+    ) -> None:
+        """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
+        if connection.ended:
+            return
+        del self._claims[session.client_id]
+        node = self._node
+        node.gate.settle(connection, now_s)
+        node.connect_service.observe(now_s - since_s)
+        node.connected(connection, now_s)
+        connection.accept(session, answer, now_s)
+        if connection.ended:
+            return
+        if connection.keep_alive_s:
+            node.wheel.watch(connection, now_s + connection.keep_alive_s)
+        if answer.present:
+            node.router.queues.connected(session)
+        connection.outbound.resume(now_s)
+
+    def _unused_id(self) -> str:
+        """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""
+        while (client_id := self._random_id()) in self._node.registry.sessions:
+            pass
+        return client_id
+
+    def _take_over(self, client_id: str, now_s: float) -> None:
+        """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
+        claim = self._claims.get(client_id)
+        if claim is not None:
+            claim.end(None, now_s)
+        session = self._node.registry.sessions.get(client_id)
+        if session is not None and session.outbound is not None:
+            self._node.counters.takeovers += 1
+            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
+
+    def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
+        """See `Reception`."""
+        self._node.failed(connection, error, now_s)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        """A client is gone, perhaps while it authenticated anew."""
+        self._exchanges.pop(connection, None)
+
+    def left(self, connection: ServerConnection, now_s: float) -> None:
+        """Its conversation ended before CONNACK."""
+        node = self._node
+        node.gate.settle(connection, now_s)
+        self._exchanges.pop(connection, None)
+        session = connection.session
+        if session is not None and self._claims.pop(session.client_id, None) is not None:
+            # It never became the client's: no will, but the session it found goes on.
+            node.registry.disconnected(session, with_will=False, now_s=now_s)
