@@ -149,6 +149,7 @@ class Admissions(SlowStore):
         if hasattr(self, "bank"):
             self.stage.node.protection.observer.replication(0.0)
             self.stage.advance(30.0)
+            self.bank.read()
             self.everything_is_done()
 
 
@@ -156,6 +157,19 @@ def test_invariant_01_nothing_is_admitted_above_the_grant_and_a_shrink_cancels_n
     run_state_machine_as_test(
         Admissions, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
     )
+
+
+def test_invariant_01_holds_for_a_packet_that_is_admitted_once_the_node_is_calm() -> None:
+    admissions = Admissions()
+    admissions.starts(window_max=10, unfinished=3, floor=0.2)
+    admissions.law_moves_the_window(16.0, 5)
+    admissions.ask(1)
+    admissions.law_moves_the_window(0.0, 1)
+    admissions.law_moves_the_window(0.0, 4)
+    admissions.publish(0, "narrow", [(1, 0)])
+    assert not admissions.bank.accounts[0].admitted
+    admissions.teardown()
+    assert admissions.bank.accounts[0].done == 1
 
 
 # --- 02: conservation ----------------------------------------------------------------------------
