@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, final
 
+import structlog
 import trio
 
 from flowguard.broker.reactor import Reactor
@@ -17,6 +18,8 @@ from flowguard.stores import Store
 
 RETRY_S: Final = 0.05
 """Between two tries of a batch that the store did not take: nothing of it was changed."""
+
+log = structlog.get_logger()
 
 
 @final
@@ -97,6 +100,10 @@ class Committer:
             raise  # Nobody knows what is on the disk: that is not about the copy.
         except StoreError as error:
             backup.error = error
+        except Exception as error:
+            # Whatever a request brings to this thread concerns who has asked, and nobody else.
+            backup.error = StoreError(f"{error.__class__.__name__}: {error}")
+            log.error("backup failed", folder=repr(str(backup.folder)), exc_info=error)
         backup.done.set()
 
     async def _work_once(self, reactor: Reactor) -> None:

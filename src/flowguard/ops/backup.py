@@ -68,4 +68,8 @@ async def _folder_of(request: Request) -> Path | None:
     name = asked.get("folder") if isinstance(asked, dict) else None
     if not isinstance(name, str) or "\0" in name or not Path(name).is_absolute():
         return None
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return None  # JSON can spell half a character, which no folder can be called.
     return Path(name)

@@ -73,7 +73,10 @@ class Store(Protocol):
         """One slice of what can wait, some milliseconds at most; False: nothing is left to do."""
 
     def backup(self, folder: Path) -> None:
-        """Write a copy of what is committed into a new `folder`, from which a store opens."""
+        """Write a copy of what is committed into a new `folder`, from which a store opens.
+
+        `folder` may come from outside: whatever it is, raises `StoreError` where there is no copy.
+        """
 
     def load(self) -> StoreLoad:
         """Cheap, never blocks, from any thread."""

@@ -225,6 +225,8 @@ async def test_a_backup_that_cannot_be_made_says_why_and_the_broker_goes_on(
         ({"folder": "relative"}, JSON),
         ({"folder": 5}, JSON),
         ({"folder": "/a\0b"}, JSON),
+        ({"folder": "/\ud800"}, JSON),
+        (b'{"folder": "/\\udc80"}', JSON),
         ([], JSON),
         (b"no json", JSON),
         (b"x" * 20_000, JSON),

@@ -266,6 +266,8 @@ class RocksStore:
                 mark_as_copy(unfinished)
         except OSError as error:
             raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
+        except ValueError as error:
+            raise StoreError(f"{str(folder)!r} names no folder: {error}") from error
 
     def _sync(self) -> None:
         try:
