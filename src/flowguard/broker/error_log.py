@@ -1,44 +1,57 @@
-"""Errors that cost one connection, for whoever reads the log: a few tracebacks per interval."""
+"""What went wrong with single connections, for whoever reads the log: a few lines per interval.
+
+A hook that fails for every client of a crowd, or a crowd that is refused, must not fill a disk.
+"""
 
 from collections import Counter
-from typing import Final, final
+from collections.abc import Mapping
+from typing import Any, Final, Literal, final
 
 import structlog
 import trio
 
+from flowguard.broker.link import Link
 from flowguard.broker.overload_log import INTERVAL_S
+from flowguard.session.connection import ServerConnection
+from flowguard.types import ReasonCode
 
 SHOWN_MAX: Final = 3
-"""Tracebacks per interval: a hook that fails for every client of a crowd must not fill a disk."""
+"""Of each kind, per interval."""
+CLIENT_ID_MAX: Final = 64
+"""Characters of a client id that are shown."""
 
 log = structlog.get_logger()
 
 
-@final
-class ErrorLog:
-    """Call it with an error; `run` it, so that what was not shown is at least counted."""
+class BoundedLog:
+    """Shows the first few of a kind in an interval; `run` it, so that the others are counted."""
 
-    def __init__(self, event: str) -> None:
+    def __init__(self, event: str, level: Literal["warning", "error"]) -> None:
         self._event = event
-        self._shown = 0
+        self._level = level
+        self._shown: Counter[str] = Counter()
         self._suppressed: Counter[str] = Counter()
 
-    def __call__(self, error: BaseException) -> None:
-        if self._shown < SHOWN_MAX:
-            self._shown += 1
-            log.error(self._event, exc_info=error)
-        else:
-            self._suppressed[type(error).__name__] += 1
+    def may_show(self, kind: str) -> bool:
+        """Whether one more is shown; if not, it is counted under its kind."""
+        if self._shown[kind] < SHOWN_MAX:
+            self._shown[kind] += 1
+            return True
+        self._suppressed[kind] += 1
+        return False
+
+    def show(self, **fields: Any) -> None:
+        self._say(self._event, fields)
+
+    def _say(self, event: str, fields: Mapping[str, Any]) -> None:
+        getattr(log, self._level)(event, **fields)
 
     def flush(self) -> None:
         """The interval is over: say what was not shown, and show again."""
         if self._suppressed:
-            log.error(
-                f"{self._event}, not shown",
-                count=self._suppressed.total(),
-                **{f"kind_{kind}": count for kind, count in self._suppressed.items()},
-            )
-        self._shown = 0
+            kinds = {f"kind_{kind}": count for kind, count in self._suppressed.items()}
+            self._say(f"{self._event}, not shown", {"count": self._suppressed.total(), **kinds})
+        self._shown.clear()
         self._suppressed.clear()
 
     async def run(self) -> None:
@@ -49,3 +62,44 @@ class ErrorLog:
                 self.flush()
         finally:
             self.flush()
+
+
+@final
+class ErrorLog(BoundedLog):
+    """Errors that are ours, with their tracebacks: a hook that raises, or a bug."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(event, "error")
+
+    def __call__(self, error: BaseException) -> None:
+        if self.may_show(type(error).__name__):
+            self.show(exc_info=error)
+
+
+@final
+class PeerLog(BoundedLog):
+    """Peers that were turned away: who, from where, and why."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(event, "warning")
+
+    def __call__(self, connection: ServerConnection, reason: ReasonCode, why: str) -> None:
+        """`why`: more than the reason code says, or empty."""
+        if not self.may_show(reason.name.lower()):
+            return
+        link = connection.transport
+        detail = {"why": why} if why else {}
+        self.show(
+            address=link.peer() if isinstance(link, Link) else "unknown",
+            client_id=_printable(connection.client_id),
+            reason=f"0x{reason:02X} {reason.name.lower()}",
+            **detail,
+        )
+
+
+def _printable(client_id: str | None) -> str:
+    """What a peer calls itself, without what a terminal would obey."""
+    if client_id is None:
+        return "unknown"
+    shown = "".join(char if char.isprintable() else "?" for char in client_id[:CLIENT_ID_MAX])
+    return shown if len(client_id) <= CLIENT_ID_MAX else f"{shown}..."

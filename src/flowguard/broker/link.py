@@ -25,6 +25,14 @@ class Link:
         self.peer_closed = False
         self.connection: ServerConnection
 
+    def peer(self) -> str:
+        """The address of the other end, for people."""
+        try:
+            host, port, *_ = self.sock.getpeername()
+        except OSError:
+            return "unknown"  # It is gone already.
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def has_input(self) -> bool:
         """Whether the kernel has bytes of its peer; the end of its stream is none."""
         if self.fd < 0:

@@ -11,7 +11,7 @@ import structlog
 import trio
 
 from flowguard.broker.committer import Committer
-from flowguard.broker.error_log import ErrorLog
+from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
@@ -83,6 +83,7 @@ async def serve(
     """
     clock = unix_clock()
     errors = ErrorLog("connection failed")
+    turned_away = PeerLog("peer turned away")
     node = Node(
         settings,
         clock(),
@@ -91,6 +92,7 @@ async def serve(
         memory_limit_bytes=settings.flow.memory_max_bytes or memory_limit_bytes(),
         hooks=hooks,
         on_error=errors,
+        on_turned_away=turned_away,
         shadow=shadow,
     )
     committer = Committer(node, store, clock)
@@ -105,8 +107,14 @@ async def serve(
             sessions=sessions,
             retained=len(node.router.retained),
         )
-        reactor.listen(listener)
         host, port = listener.getsockname()[:2]
+        if not node.hooks.asks:
+            log.warning(
+                "whoever reaches this port may connect: nobody is asked who they are; "
+                "keep it on 127.0.0.1, or behind a proxy that asks",
+                listens_on=host,
+            )
+        reactor.listen(listener)
         running = Running(node, (host, port), trio.Event(), committer.backup, [])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
@@ -114,7 +122,8 @@ async def serve(
                 keep_house, node, store, committer, reactor, clock, running.onlookers
             )
             nursery.start_soon(reactor.run)
-            nursery.start_soon(errors.run)
+            for bounded in (errors, turned_away):
+                nursery.start_soon(bounded.run)
             task_status.started(running)
             await running.stop.wait()
             await _drain(node, reactor, clock)

@@ -270,7 +270,7 @@ class _Start:
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        await nursery.start(on_signals, running.stop.set)
+        await nursery.start(on_signals, running.stop.set, _on_hang_up)
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
@@ -284,6 +284,11 @@ async def _main(start: _Start) -> None:
 
             seen = (running.node, unix_clock(), start.http_listener, running.backup, progress)
             _announce("http", await nursery.start(partial(serve_http, *seen)))
+
+
+def _on_hang_up() -> None:
+    """Daemons are told like this to read their settings again; this one cannot, and goes on."""
+    log.warning("SIGHUP changes nothing: settings are read at the start; SIGTERM ends the broker")
 
 
 def _announce(what: str, address: tuple[str, int]) -> None:

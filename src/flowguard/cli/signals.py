@@ -2,23 +2,43 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import trio
 
 
 async def on_signals(
-    stop: Callable[[], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    stop: Callable[[], None],
+    on_hang_up: Callable[[], None] | None = None,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """The first signal calls `stop`, the second one ends the process; runs until cancelled."""
+    """The first signal calls `stop`, the second one ends the process; runs until cancelled.
+
+    SIGHUP calls `on_hang_up` instead, where there is one, and no terminal has been closed.
+    """
     wanted = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means what it says
         wanted.append(signal.SIGHUP)
+    had_terminal = _has_terminal()
     with trio.open_signal_receiver(*wanted) as signals:
         task_status.started()
         stopping = False
         async for number in signals:
+            closed = had_terminal and not _has_terminal()
+            if number == signal.SIGHUP and on_hang_up is not None and not closed:
+                on_hang_up()
+                continue
             if stopping:
                 os._exit(128 + number)  # At once: an exception would wait for every task's end.
             stopping = True
             stop()
+
+
+def _has_terminal() -> bool:
+    """Whether somebody looks at a terminal that this process writes to, or reads from.
+
+    One that was closed is none any more, though its descriptor is still open.
+    """
+    return any(os.isatty(stream.fileno()) for stream in (sys.__stdin__, sys.__stderr__) if stream)

@@ -70,6 +70,11 @@ class Hooks:
     authorizer: Authorizer | None = None
     methods: dict[str, Callable[[Connect], Exchange]] | None = None
 
+    @property
+    def asks(self) -> bool:
+        """Whether anybody may be refused for who it is."""
+        return self.authenticator is not None
+
     def exchange(self, method: str, connect: Connect) -> Exchange | None:
         """A new exchange of `method`; None: no such method here."""
         factory = (self.methods or {}).get(method)

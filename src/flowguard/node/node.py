@@ -14,6 +14,7 @@ from typing import final
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import FlowSettings, Settings
+from flowguard.errors import PeerError
 from flowguard.flow import Budget, Cluster, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
@@ -41,6 +42,9 @@ from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import ReasonCode
 
+TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
+"""Is told of each CONNACK with an error, and of each connection that ends for breaking MQTT: whose,
+the reason code, and more in words, or nothing."""
 Answered = tuple[Fetch, list[QueueEntry]]
 """What the store was asked, and its answer."""
 
@@ -59,6 +63,7 @@ class Node:
         memory_limit_bytes: int,
         hooks: Hooks | None = None,
         on_error: Callable[[Exception], None] | None = None,
+        on_turned_away: TurnedAway | None = None,
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
@@ -116,6 +121,7 @@ class Node:
         self.connected_count = 0
         self.paused_count = 0
         self._on_error = on_error
+        self._on_turned_away = on_turned_away
 
     # --- connections -------------------------------------------------------------------------
 
@@ -176,9 +182,17 @@ class Node:
         self.full_queues.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 
-    def refused(self, connection: ServerConnection, now_s: float) -> None:
+    def refused(
+        self, connection: ServerConnection, reason: ReasonCode, why: str, now_s: float
+    ) -> None:
         self.counters.connects_refused += 1
+        if self._on_turned_away is not None:
+            self._on_turned_away(connection, reason, why)
         self.attempts.ended(connection, REFUSED, now_s)
+
+    def broken(self, connection: ServerConnection, error: PeerError) -> None:
+        if self._on_turned_away is not None:
+            self._on_turned_away(connection, error.reason_code, error.why)
 
     def handshake_ended(self, connection: ServerConnection, now_s: float) -> None:
         self.attempts.ended(connection, CLOSED, now_s)

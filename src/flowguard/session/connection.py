@@ -123,6 +123,13 @@ class ServerConnection:
         return self._decoder.version
 
     @property
+    def client_id(self) -> str | None:
+        """What its client calls itself, or is called; None: it has not said, or it is over."""
+        if self.session is not None:
+            return self.session.client_id
+        return None if self.connect_packet is None else self.connect_packet.client_id
+
+    @property
     def wants_read(self) -> bool:
         """Whether more bytes are welcome; False is back-pressure."""
         if self.outbound.outbox_bytes > self._outbox_limit:
@@ -329,10 +336,17 @@ class ServerConnection:
             self.schedule()
 
     def refuse(
-        self, reason: ReasonCode, now_s: float, properties: Properties = NO_PROPERTIES
+        self,
+        reason: ReasonCode,
+        now_s: float,
+        properties: Properties = NO_PROPERTIES,
+        why: str = "",
     ) -> None:
-        """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
-        self._host.refused(self, now_s)
+        """Answer CONNACK with an error and end [MQTT-3.1.4-2] [MQTT-3.2.2-7].
+
+        `why` is for the log: whom we do not know we tell no more than the reason code.
+        """
+        self._host.refused(self, reason, why, now_s)
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
         if not self.outbound.write_packet(Connack(False, reason, properties)):
             self.outbound.write_packet(Connack(False, reason))  # [MQTT-3.2.2-20]
@@ -353,10 +367,12 @@ class ServerConnection:
                 or self.version == MQTT_5
             ):
                 self.outbound.version = self.version or MQTT_5
-                self.refuse(error.reason_code, now_s)
-            else:
-                self.end(None, now_s)
+                self.refuse(error.reason_code, now_s, why=error.why)
+                return
+            self._host.broken(self, error)
+            self.end(None, now_s)
         else:
+            self._host.broken(self, error)
             self.end(error.reason_code, now_s, error.why)
 
     # --- end ---------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
+from flowguard.errors import PeerError
 from flowguard.flow import Budget, NodeWindow
 from flowguard.records import Release, Settle, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inflight import Inflight
-from flowguard.types import Publish
+from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.backlog import Fetch
@@ -118,8 +119,16 @@ class Host(Protocol):
     ) -> None:
         """A connected client is gone; called exactly once per accepted CONNECT."""
 
-    def refused(self, connection: "ServerConnection", now_s: float) -> None:
-        """A CONNECT is answered with an error; `handshake_ended` follows."""
+    def refused(
+        self, connection: "ServerConnection", reason: ReasonCode, why: str, now_s: float
+    ) -> None:
+        """A CONNECT is answered with an error; `handshake_ended` follows.
+
+        `why`: more than the reason code says, or empty.
+        """
+
+    def broken(self, connection: "ServerConnection", error: PeerError) -> None:
+        """The peer broke the protocol: its connection ends, and no CONNACK says why."""
 
     def handshake_ended(self, connection: "ServerConnection", now_s: float) -> None:
         """A connection ended before its CONNACK."""

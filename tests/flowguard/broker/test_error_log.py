@@ -1,21 +1,27 @@
-"""A storm of errors is a few tracebacks and a count."""
+"""A storm of errors, or of refused peers, is a few lines and a count."""
 
+import pytest
 from structlog.testing import capture_logs
 
 from flowguard.broker.error_log import SHOWN_MAX, ErrorLog
+from flowguard.codec.packets import Connack, Disconnect
+from flowguard.node.authentication import Hooks
+from flowguard.types import MQTT_5, MQTT_311, ReasonCode
+from tests.support.authentication import SameVerdict
+from tests.support.real import broker, connect, connect_packet, open_wire
 
 
-def test_few_are_shown_and_all_are_counted() -> None:
+def test_few_of_a_kind_are_shown_and_all_are_counted() -> None:
     errors = ErrorLog("connection failed")
     with capture_logs() as lines:
         for number in range(1_000):
             errors(KeyError("hook") if number % 4 else RuntimeError("bug"))
         errors.flush()
     *shown, counted = lines
-    assert [line["event"] for line in shown] == ["connection failed"] * SHOWN_MAX
+    assert [line["event"] for line in shown] == ["connection failed"] * (2 * SHOWN_MAX)
     assert all("exc_info" in line for line in shown)
     assert counted["event"] == "connection failed, not shown"
-    assert counted["count"] == 1_000 - SHOWN_MAX
+    assert counted["count"] == 1_000 - len(shown)
     assert counted["kind_KeyError"] + counted["kind_RuntimeError"] == counted["count"]
 
 
@@ -34,3 +40,102 @@ def test_an_interval_without_errors_says_nothing() -> None:
     with capture_logs() as lines:
         errors.flush()
     assert lines == []
+
+
+# --- peers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
+async def test_a_refused_peer_is_named_with_address_id_and_reason(version: int) -> None:
+    hooks = Hooks(authenticator=SameVerdict(ReasonCode.NOT_AUTHORIZED))
+    with capture_logs() as lines:
+        async with broker(hooks=hooks) as running:
+            wire = await open_wire(running, version)
+            host, port = wire.stream.socket.getsockname()
+            await wire.send(connect_packet("intruder", version))
+            await wire.expect(Connack)
+            await wire.close()
+    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    assert line["address"] == f"{host}:{port}"
+    assert line["client_id"] == "intruder"
+    assert line["reason"] == "0x87 not_authorized"
+
+
+async def test_a_peer_that_breaks_the_protocol_is_named_with_what_it_did() -> None:
+    with capture_logs() as lines:
+        async with broker() as running:
+            wire = await connect(running, "broken")
+            host, port = wire.stream.socket.getsockname()
+            await wire.stream.send_all(b"\xc0\x01\x00")  # PINGREQ with a body.
+            await wire.expect(Disconnect)
+            await wire.close()
+    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    assert line["address"] == f"{host}:{port}"
+    assert line["client_id"] == "broken"
+    assert line["reason"] == "0x81 malformed_packet"
+    assert line["why"]
+
+
+async def test_what_is_no_mqtt_at_all_is_named_by_its_address() -> None:
+    with capture_logs() as lines:
+        async with broker() as running:
+            wire = await open_wire(running)
+            host, port = wire.stream.socket.getsockname()
+            await wire.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            assert await wire.receive() is None
+            await wire.close()
+    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    assert line["address"] == f"{host}:{port}"
+    assert line["client_id"] == "unknown"
+
+
+async def test_a_crowd_of_refused_peers_is_a_few_lines_and_a_count() -> None:
+    hooks = Hooks(authenticator=SameVerdict(ReasonCode.NOT_AUTHORIZED))
+    with capture_logs() as lines:
+        async with broker(hooks=hooks) as running:
+            for number in range(20):
+                wire = await open_wire(running)
+                await wire.send(connect_packet(f"c{number}"))
+                await wire.expect(Connack)
+                await wire.close()
+    assert len([line for line in lines if line["event"] == "peer turned away"]) <= 2 * SHOWN_MAX
+    shown = sum(line["event"] == "peer turned away" for line in lines)
+    counted = [line for line in lines if line["event"] == "peer turned away, not shown"]
+    assert shown + sum(line["count"] for line in counted) == 20
+    assert all(line["kind_not_authorized"] == line["count"] for line in counted)
+
+
+@pytest.mark.parametrize(
+    ("client_id", "shown"),
+    [("\x1b[2J\u202ex", "?[2J?x"), ("a" * 65, "a" * 64 + "..."), ("", "")],
+)
+async def test_a_client_id_cannot_write_to_the_terminal_of_whoever_reads(
+    client_id: str, shown: str
+) -> None:
+    hooks = Hooks(authenticator=SameVerdict(ReasonCode.BANNED))
+    with capture_logs() as lines:
+        async with broker(hooks=hooks) as running:
+            wire = await open_wire(running)
+            await wire.send(connect_packet(client_id))
+            await wire.expect(Connack)
+            await wire.close()
+    (line,) = [line for line in lines if line["event"] == "peer turned away"]
+    assert line["client_id"] == shown
+
+
+# --- everybody -------------------------------------------------------------------------------
+
+
+async def test_who_asks_nobody_is_warned_at_the_start() -> None:
+    with capture_logs() as lines:
+        async with broker():
+            pass
+    (line,) = [line for line in lines if "may connect" in line["event"]]
+    assert line["log_level"] == "warning"
+
+
+async def test_who_asks_everybody_is_not_warned() -> None:
+    with capture_logs() as lines:
+        async with broker(hooks=Hooks(authenticator=SameVerdict(ReasonCode.SUCCESS))):
+            pass
+    assert not [line for line in lines if "may connect" in line["event"]]

@@ -1,8 +1,15 @@
 """`flowguard serve` as a process, spoken to with bytes where no other program is needed."""
 
+import fcntl
+import os
+import pty
 import signal
 import socket
+import subprocess
+import sys
+import termios
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +23,8 @@ from flowguard.codec.packets import (
     Connect,
     Disconnect,
     Packet,
+    Pingreq,
+    Pingresp,
     Puback,
     Suback,
     Subscribe,
@@ -188,6 +197,43 @@ def test_a_signal_says_goodbye_and_ends_with_0(tmp_path: Path, number: signal.Si
         assert broker.process.wait(PATIENCE_S) == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((broker.host, broker.port), PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_a_hang_up_that_no_terminal_is_behind_ends_nothing(tmp_path: Path) -> None:
+    """Daemons are told by SIGHUP to read their settings again; here it is logged, and no more."""
+    with running_broker(tmp_path) as broker, Caller(broker) as caller:
+        assert isinstance(caller.read(), Connack)
+        for _ in range(2):
+            broker.process.send_signal(signal.SIGHUP)
+            caller.send(Pingreq())
+            assert isinstance(caller.read(), Pingresp)
+        while "SIGHUP changes nothing" not in broker.log.read_text():
+            caller.send(Pingreq())
+            assert isinstance(caller.read(), Pingresp)
+        assert broker.terminate() == 0
+
+
+@pytest.mark.slow
+def test_the_end_of_its_terminal_is_its_end(tmp_path: Path) -> None:
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--data", str(tmp_path / "data")],
+        stdin=child,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),
+    ) as process:
+        try:
+            os.close(child)
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"listening on ")
+            os.close(parent)  # The kernel hangs up on everybody who has this terminal.
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow
