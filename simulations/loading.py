@@ -56,7 +56,7 @@ def change(text: str) -> tuple[str, Any]:
         return key, None
     try:
         return key, tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
+    except (tomllib.TOMLDecodeError, KeyError, RecursionError):
         return key, value
 
 
@@ -131,7 +131,7 @@ def read_toml(path: Path) -> Table:
     """What is in a file; raises ConfigError naming the file and what is wrong."""
     try:
         return tomllib.loads(_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{_label(path)}: is not valid TOML: {error}") from error
 
 

@@ -213,7 +213,7 @@ def load_objective(name: str) -> Objective:
         raise ObjectiveFailed(f"There is no objective {name}: neither a file nor {known}") from None
     except OSError as error:
         raise ObjectiveFailed(f"cannot read {name}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ObjectiveFailed(f"{name} is not valid TOML: {error}") from error
     try:
         return Objective.model_validate(values)

@@ -252,6 +252,29 @@ class TelemetrySettings(_Settings):
     """The same, bytes."""
 
 
+class HttpSettings(_Settings):
+    """The port for metrics, status and health (docs/operations.md)."""
+
+    names: tuple[str, ...] = ()
+    """Names by which it may be asked, besides addresses and localhost, names."""
+    backup_interval_s: float = Field(10.0, ge=0)
+    """Between two copies of the store, for which all commits wait, seconds."""
+
+    @field_validator("names", mode="before")
+    @classmethod
+    def _listed(cls, names: object) -> object:
+        """A variable lists them in one text: `a.example,b.example`."""
+        return names.replace(",", " ").split() if isinstance(names, str) else names
+
+    @field_validator("names")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not name or set(name) & set(":/*[] "):
+                raise ValueError(f"{name!r}: a name without scheme, port and wildcard is expected")
+        return tuple(name.lower().removesuffix(".") for name in names)
+
+
 class Settings(_Settings):
     """All of a node's settings."""
 
@@ -260,6 +283,7 @@ class Settings(_Settings):
     node: NodeSettings = NodeSettings()
     store: StoreSettings = StoreSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    http: HttpSettings = HttpSettings()
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

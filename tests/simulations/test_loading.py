@@ -109,6 +109,7 @@ def test_a_python_file_takes_parameters_with_their_types_and_keys_besides(tmp_pa
         ("network.replicas = 2", "network.replicas is 2: there are 1 nodes"),
         ("[[faults]]\nkind = 'fire'\nat_s = 1", "faults.0.kind: 'fire' is none of 'node_down', "),
         ("nodes =", "is not valid TOML: "),
+        ("nodes = " + "[" * 9_999, "is not valid TOML: "),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(

@@ -11,6 +11,10 @@ from rich.console import Console
 
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
+CHANGES: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
+"""Headers of what changes something: no form of a web page can send the second."""
+NOT_NOW: Final = (421, 503)
+"""The broker was reached, and will not answer: by this name, or at this moment."""
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
@@ -28,7 +32,7 @@ def ask(
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
-    headers = {} if data is None else {"Content-Type": "application/json"}
+    headers = {} if data is None else CHANGES
     # The broker is asked directly: a proxy of the environment would look for it elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -37,7 +41,10 @@ def ask(
             return answer.status, json.loads(answer.read(ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, _json_or_nothing(error.read(ANSWER_BYTES_MAX))
+            said = _json_or_nothing(error.read(ANSWER_BYTES_MAX))
+        if error.code in NOT_NOW and isinstance(said, dict):
+            raise NoAnswer(f"{url}: {said.get('error')}") from error
+        return error.code, said
     except urllib.error.URLError as error:
         reason = error.reason
         text = reason.strerror if isinstance(reason, OSError) and reason.strerror else reason
@@ -46,14 +53,14 @@ def ask(
         raise answer from error
     except (OSError, HTTPException) as error:
         raise NoAnswer(f"{url}: {error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NoAnswer(f"{url}: this is no HTTP port of flowguard ({error})") from error
 
 
 def _json_or_nothing(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -1,75 +1,92 @@
 """`POST /backup`: a copy of the store of a running broker.
 
 It writes on this machine's disk, so it is for this machine only: not for others, not for a proxy on
-this one that asks for others, and not for a web page that somebody here has open.
+this one that asks for others, and not for a web page that somebody here has open. All commits wait
+while a copy is made, so there is one at a time, and a pause after each.
 """
 
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from ipaddress import IPv6Address, ip_address
+from math import ceil
 from pathlib import Path
-from typing import Final
-
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from typing import Final, final
 
 from flowguard.errors import StoreError
+from flowguard.ops.exchange import Answer, Exchange, Request, json_answer
 
-BODY_BYTES_MAX: Final = 16 * 1024
-JSON_TYPE: Final = "application/json"
-"""Which no web page can send to another site without being asked whether it may."""
+CHANGES: Final = "x-flowguard"
+"""A header that no form can send, and a script only to the site that it is from."""
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 Backup = Callable[[Path], Awaitable[None]]
 """Makes a copy in a new folder; raises `StoreError`."""
 
 
-async def back_up(request: Request, backup: Backup) -> Response:
-    """200 with the folder; 400: it names none; 403: who asks is elsewhere; 409: why there is none.
+@final
+class Backups:
+    """Answers requests for copies, of which `backup` makes one at a time."""
 
-    A peer that does not wait gets its copy all the same.
-    """
-    if not is_from_here(request):
-        return JSONResponse({"error": "only for who asks from this machine"}, 403)
-    folder = await _folder_of(request)
-    if folder is None:
-        body = {"error": f'{JSON_TYPE}: {{"folder": "an absolute path"}}'}
-        return JSONResponse(body, 400)
-    try:
-        await backup(folder)
-    except StoreError as error:
-        return JSONResponse({"error": str(error)}, 409)
-    return JSONResponse({"folder": str(folder)})
+    def __init__(self, backup: Backup, clock: Callable[[], float], interval_s: float) -> None:
+        self._backup = backup
+        self._clock = clock
+        self._interval_s = interval_s
+        self._is_under_way = False
+        self._free_at_s = clock()
+
+    async def answer(self, request: Request, exchange: Exchange) -> Answer:
+        """200 with the folder; 400: it names none; 403: who asks may not; 409: why there is none;
+        429: too soon.
+
+        A peer that does not wait gets its copy all the same. Raises BadRequest.
+        """
+        if not is_from_here(request):
+            return json_answer({"error": "only for who asks from this machine"}, 403)
+        if request.headers.get(CHANGES) != "1":
+            return json_answer(
+                {"error": "a request that changes something has X-Flowguard: 1"}, 403
+            )
+        folder = folder_of(await exchange.body())
+        if folder is None:
+            return json_answer({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
+        wait_s = self._free_at_s - self._clock()
+        if self._is_under_way or wait_s > 0:
+            return self._too_soon(max(1, ceil(wait_s)))
+        self._is_under_way = exchange.is_served = True
+        try:
+            await self._backup(folder)
+        except StoreError as error:
+            return json_answer({"error": str(error)}, 409)
+        finally:
+            self._is_under_way = exchange.is_served = False
+            self._free_at_s = self._clock() + self._interval_s
+        return json_answer({"folder": str(folder)})
+
+    def _too_soon(self, wait_s: int) -> Answer:
+        why = (
+            "a copy is being made, and there is one at a time"
+            if self._is_under_way
+            else f"between two copies are {self._interval_s:g} s (http.backup_interval_s): "
+            f"ask again in {wait_s} s"
+        )
+        return json_answer({"error": why}, 429, retry_after=str(wait_s))
 
 
 def is_from_here(request: Request) -> bool:
     """From this machine, and not through a proxy that says for whom it asks."""
-    if request.client is None or any(name in request.headers for name in FORWARDED):
+    if any(name in request.headers for name in FORWARDED):
         return False
-    address = ip_address(request.client.host)
+    address = ip_address(request.peer)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
 
 
-async def _folder_of(request: Request) -> Path | None:
-    """What the body names; None: nothing that a folder could be made as."""
-    if request.headers.get("content-type") != JSON_TYPE:
-        return None
-    body = b""
-    async with aclosing(request.stream()) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > BODY_BYTES_MAX:
-                return None
+def folder_of(body: bytes) -> Path | None:
+    """What `body` names; None: nothing that a folder could be made as."""
     try:
         asked = json.loads(body)
-    except ValueError:
+        name = asked["folder"]
+        path = Path(name)
+        name.encode()  # Half a surrogate pair is text in JSON, and no name on a disk.
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    name = asked.get("folder") if isinstance(asked, dict) else None
-    if not isinstance(name, str) or "\0" in name or not Path(name).is_absolute():
-        return None
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return None  # JSON can spell half a character, which no folder can be called.
-    return Path(name)
+    return path if path.is_absolute() and "\0" not in name else None

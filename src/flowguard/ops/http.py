@@ -6,50 +6,40 @@
     GET /health                200 while the node serves, 503 while it drains
     POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
 
-A Starlette application on hypercorn's trio worker. The worker is used connection by connection
-instead of through `hypercorn.trio.serve`, which accepts without a bound, lets an error in one
-connection end the server, and shields its writes: a peer that reads nothing would keep the broker
-from ending. Here connections are few, each serves one request, and none outlives CONNECTION_S.
-Nobody is asked who they are: keep the port on 127.0.0.1, or behind a proxy.
+Nobody is asked who they are: keep the port on 127.0.0.1, or behind a proxy. Nobody waits at the
+door, either: of too many connections, the oldest that waits for its peer is closed. What costs time
+of the event loop is answered in turns; /health costs none, and waits for no turn.
 """
 
 from collections.abc import Callable
 from socket import socket
-from typing import Any, Final, cast
+from typing import Final, final
 
 import trio
-from hypercorn.config import Config
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
-from hypercorn.utils import wrap_app
-from prometheus_client.exposition import choose_encoder
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
 from flowguard.broker.server import listen as listen_broker
+from flowguard.config import HttpSettings
 from flowguard.node.node import Node
-from flowguard.ops.backup import Backup, back_up
-from flowguard.ops.explain import explain
-from flowguard.ops.metrics import registry_of
+from flowguard.ops.backup import Backup, Backups
+from flowguard.ops.endpoints import BACKUP, HEALTH, READS, Endpoints
+from flowguard.ops.exchange import Answer, BadRequest, Exchange, Request, json_answer
+from flowguard.ops.hosts import is_ours
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.telemetry.progress import Progress
 
-CONNECTIONS_MAX: Final = 8
-"""At once; who comes then waits in the backlog."""
-BACKLOG: Final = 16
-CONNECTION_S: Final = 10.0
-"""From accept to close, whatever the peer does."""
-REQUEST_S: Final = 3.0
-"""From accept to a complete header."""
+CONNECTIONS_MAX: Final = 32
+"""At once. Who comes then takes the place of the oldest that waits for its peer."""
+ACCEPTS_MAX: Final = CONNECTIONS_MAX // 2
+"""In a row: whoever comes is read before a newcomer can take the place."""
+BACKLOG: Final = 256
 ACCEPT_REST_S: Final = 1.0
 """After an accept that failed: there are no descriptors, and clients of MQTT go first."""
-HEADER_BYTES_MAX: Final = 16 * 1024
+TURNS_WAITING_MAX: Final = CONNECTIONS_MAX // 2
+"""Requests that wait for their turn; the others are told to come back."""
+LOOP_SHARE: Final = 0.25
+"""Of the event loop's time, what answers take at most, however many ask."""
 
 
 def listen(host: str, port: int) -> socket:
@@ -57,55 +47,6 @@ def listen(host: str, port: int) -> socket:
     sock = listen_broker(host, port)
     sock.listen(BACKLOG)
     return sock
-
-
-def application(view: View, backup: Backup, on_error: Callable[[Exception], None]) -> Starlette:
-    """The endpoints. They run on the event loop: the node is read between two of its turns."""
-    registry = registry_of(view)
-
-    async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse(view.status())
-
-    async def explain_client(request: Request) -> Response:
-        client_id = request.path_params["client_id"]
-        explanation = explain(view.node, client_id, view.clock())
-        if explanation is None:
-            return JSONResponse({"error": "no session of this client here"}, 404)
-        return JSONResponse(explanation)
-
-    async def health(_: Request) -> Response:
-        if view.node.draining:
-            return PlainTextResponse("draining\n", 503)
-        return PlainTextResponse("serving\n")
-
-    async def backup_store(request: Request) -> Response:
-        return await back_up(request, backup)
-
-    async def failed(_: Request, error: Exception) -> Response:
-        on_error(error)
-        return JSONResponse({"error": "the broker's log says more"}, 500)
-
-    return Starlette(
-        routes=[
-            Route("/metrics", metrics),
-            Route("/status", status),
-            Route("/explain/{client_id:path}", explain_client),  # A client id may hold a slash.
-            Route("/health", health),
-            Route("/backup", backup_store, methods=["POST"]),
-        ],
-        exception_handlers={HTTPException: _refused, Exception: failed},
-    )
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    """Another path, another method."""
-    assert isinstance(error, HTTPException)
-    body = {"error": "GET /metrics, /status, /explain/CLIENT_ID or /health; POST /backup"}
-    return JSONResponse(body, error.status_code, error.headers)
 
 
 async def serve_http(
@@ -130,62 +71,120 @@ async def serve_http(
             recording,
         )
         errors = ErrorLog("http request failed")
-        door = _Door(application(view, backup, errors), errors)
+        door = _Door(Endpoints(view), node.settings.http, backup, errors)
         listener.setblocking(False)
-        accepting = trio.socket.from_stdlib_socket(listener)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             task_status.started(listener.getsockname()[:2])
             while True:
-                await door.places.acquire()
-                nursery.start_soon(door.serve, await _accept(accepting))
+                await trio.lowlevel.wait_readable(listener)
+                for exchange in await _accept(listener):
+                    door.let_in(exchange)
+                    nursery.start_soon(door.serve, exchange)
 
 
-async def _accept(listener: trio.socket.SocketType) -> trio.SocketStream:
-    while True:
+async def _accept(listener: socket) -> list[Exchange]:
+    """Those who stand at the door."""
+    exchanges: list[Exchange] = []
+    while len(exchanges) < ACCEPTS_MAX:
         try:
-            sock, _ = await listener.accept()
-            return trio.SocketStream(sock)
+            sock, address = listener.accept()
+        except BlockingIOError:
+            break
         except OSError:
             await trio.sleep(ACCEPT_REST_S)
+            break
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
+        exchanges.append(Exchange(stream, address[0]))
+    return exchanges
 
 
+@final
+class Turns:
+    """One answer at a time, and between two of them the loop has its time for the broker."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+        self._free_at_s = 0.0
+
+    async def take(self, make: Callable[[], Answer]) -> Answer:
+        """What `make` returns when it is its turn; 503: too many wait for theirs."""
+        if self._lock.statistics().tasks_waiting >= TURNS_WAITING_MAX:
+            return json_answer({"error": "too many ask at once"}, 503, retry_after="1")
+        async with self._lock:
+            await trio.sleep_until(self._free_at_s)
+            began_s = trio.current_time()
+            try:
+                return make()
+            finally:
+                took_s = trio.current_time() - began_s
+                self._free_at_s = began_s + took_s / LOOP_SHARE
+
+
+@final
 class _Door:
-    """Lets connections in to the application, few at a time and none for long."""
+    """Lets connections in, bounded in number, and answers each of them once."""
 
-    def __init__(self, app: Starlette, on_error: Callable[[Exception], None]) -> None:
-        config = Config()
-        config.accesslog = config.errorlog = None
-        config.include_server_header = False
-        config.h11_max_incomplete_size = HEADER_BYTES_MAX
-        config.h2_max_concurrent_streams = 1
-        config.keep_alive_timeout = REQUEST_S
-        config.keep_alive_max_requests = 1
-        self._config = config
-        self._app = wrap_app(cast(ASGIFramework, app), config.wsgi_max_body_size, "asgi")
-        self._context = WorkerContext(None)
-        self.places = trio.Semaphore(CONNECTIONS_MAX)
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        settings: HttpSettings,
+        backup: Backup,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._endpoints = endpoints
+        self._names = settings.names
+        self._backups = Backups(backup, trio.current_time, settings.backup_interval_s)
+        self._turns = Turns()
         self._on_error = on_error
+        self._open: dict[Exchange, None] = {}
+        """In the order in which they came."""
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection, from its first byte to its last; frees its place."""
+    def let_in(self, exchange: Exchange) -> None:
+        """There is always a place: more wait for their peers than may wait for us."""
+        if len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(other for other in self._open if not other.is_served)
+            oldest.close()
+            del self._open[oldest]
+        self._open[exchange] = None
+
+    async def serve(self, exchange: Exchange) -> None:
+        """One connection, from its first byte to its last."""
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_close_at_the_end, stream)
-                server = TCPServer(
-                    self._app, self._config, self._context, ConnectionState({}), cast(Any, stream)
-                )
-                await server.run()
-                nursery.cancel_scope.cancel()
-        except* Exception as group:
-            self._on_error(group)
+            answer = await self._answer(exchange)
+            if answer is not None:
+                await exchange.answer(answer)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # The peer has gone, or gave way.
+        except Exception as error:
+            self._on_error(error)
         finally:
-            self.places.release()
+            exchange.close()
+            self._open.pop(exchange, None)
 
+    async def _answer(self, exchange: Exchange) -> Answer | None:
+        """None: nothing was asked. Raises trio's errors of a lost peer."""
+        try:
+            request = await exchange.request()
+            return None if request is None else await self._answer_to(request, exchange)
+        except BadRequest as refusal:
+            return json_answer({"error": str(refusal)}, refusal.code)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            raise
+        except Exception as error:
+            self._on_error(error)
+            return json_answer({"error": "the broker's log says more"}, 500)
 
-async def _close_at_the_end(stream: trio.SocketStream) -> None:
-    """Close when the time is up or the connection is over: that wakes even a shielded write."""
-    try:
-        await trio.sleep(CONNECTION_S)
-    finally:
-        stream.socket.close()
+    async def _answer_to(self, request: Request, exchange: Exchange) -> Answer:
+        host = request.headers.get("host")
+        if not is_ours(host, self._names):
+            why = f"{host} is no name of this port: ask it by its address, or set http.names"
+            return json_answer({"error": why}, 421)
+        if request.path == HEALTH and request.method in READS:
+            return self._endpoints.health(request)
+        if request.path == BACKUP and request.method == "POST":
+            return await self._backups.answer(request, exchange)
+        exchange.is_served = True
+        answer = await self._turns.take(lambda: self._endpoints.answer(request))
+        exchange.is_served = False
+        return answer

@@ -148,11 +148,21 @@ def test_a_file_that_is_not_there(file: Path) -> None:
         load_settings(file, {})
 
 
-@pytest.mark.parametrize("content", [b"[flow\n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"[flow\n", b"\xff\xfe", b"a = " + b"[" * 9_999])
 def test_a_file_that_is_no_toml(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=r"flowguard\.toml is not valid TOML"):
         load_settings(file, {})
+
+
+def test_names_of_the_http_port_are_a_list_or_a_variable(file: Path) -> None:
+    file.write_text('[http]\nnames = ["Broker.example."]\n')
+    assert load_settings(file, {}).http.names == ("broker.example",)
+    variables = {"FLOWGUARD_HTTP__NAMES": "a.example, b.example"}
+    assert load_settings(None, variables).http.names == ("a.example", "b.example")
+    for wrong in ("a.example:9883", "http://a", "*.example"):
+        with pytest.raises(ConfigError, match=r"http\.names.*without scheme, port and wildcard"):
+            load_settings(None, {"FLOWGUARD_HTTP__NAMES": wrong})
 
 
 def test_a_variable_for_a_section_that_is_no_table(file: Path) -> None:

@@ -9,7 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
-    sections = ("flow", "session", "node", "store", "telemetry")
+    sections = ("flow", "session", "node", "store", "telemetry", "http")
     assert tomllib.loads(settings_toml()) == {section: {} for section in sections}
 
 

@@ -223,6 +223,16 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.slow
+def test_a_name_that_the_broker_does_not_know_as_its_own(address: str) -> None:
+    """`127.1` leads there, and is no address as it stands."""
+    url = f"http://127.1:{address.rpartition(':')[2]}"
+    code, _, stderr = run("top", url, "--once")
+    assert code == 1
+    assert f"no answer from {url}: 127.1:" in stderr
+    assert "http.names" in stderr
+
+
+@pytest.mark.slow
 def test_the_mqtt_port_is_no_http_port(broker: Broker) -> None:
     code, _, stderr = run("top", f"{broker.host}:{broker.port}")
     assert code == 1

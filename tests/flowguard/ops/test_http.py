@@ -1,26 +1,28 @@
 """The HTTP port beside a real broker: what it answers, and what it never does to the broker."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse
-from starlette.requests import Request
 from structlog.testing import capture_logs
 
-from flowguard.broker.server import Running, unix_clock
-from flowguard.codec.packets import Puback
-from flowguard.config import StoreSettings
-from flowguard.ops import http
-from flowguard.ops.backup import is_from_here
-from flowguard.ops.http import CONNECTIONS_MAX, listen, serve_http
-from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.reader import StoreReader
+from flowguard.broker.server import unix_clock
+from flowguard.ops import endpoints, exchange
+from flowguard.ops.exchange import Answer, text_answer
+from flowguard.ops.hosts import is_ours
+from flowguard.ops.http import (
+    CONNECTIONS_MAX,
+    LOOP_SHARE,
+    TURNS_WAITING_MAX,
+    Turns,
+    listen,
+    serve_http,
+)
+from tests.support.http import CHANGES, Address, head, parts, read_all, request, send, watched
 from tests.support.real import (
     SlowStore,
     broker,
@@ -29,46 +31,6 @@ from tests.support.real import (
     publishes,
     until,
 )
-
-Address = tuple[str, int]
-
-
-@asynccontextmanager
-async def watched(
-    settings: dict[str, dict[str, Any]] | None = None, **options: Any
-) -> AsyncIterator[tuple[Running, Address]]:
-    """A broker and its HTTP port."""
-    async with broker(settings, **options) as running, trio.open_nursery() as nursery:
-        address: Address = await nursery.start(
-            serve_http, running.node, unix_clock(), listen("127.0.0.1", 0), running.backup
-        )
-        yield running, address
-        nursery.cancel_scope.cancel()
-
-
-async def send(address: Address, data: bytes) -> trio.SocketStream:
-    stream = await trio.open_tcp_stream(*address)
-    await stream.send_all(data)
-    return stream
-
-
-async def read_all(stream: trio.SocketStream) -> bytes:
-    """Until the other side closes; a reset after that is no matter here."""
-    data = b""
-    try:
-        while chunk := await stream.receive_some(65_536):
-            data += chunk
-    except trio.BrokenResourceError:
-        pass
-    await stream.aclose()
-    return data
-
-
-async def request(address: Address, text: str) -> tuple[int, str]:
-    """Status code and body."""
-    lines = f"{text} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
-    head, _, body = (await read_all(await send(address, lines))).partition(b"\r\n\r\n")
-    return int(head.split()[1]), body.decode()
 
 
 async def test_metrics_are_what_prometheus_parses() -> None:
@@ -143,195 +105,286 @@ async def test_a_pause_is_explained() -> None:
     assert pause["reason"] == "window"
 
 
-# --- backup ------------------------------------------------------------------------------------
-
-JSON = "Content-Type: application/json"
+# --- for whom ----------------------------------------------------------------------------------
 
 
-async def post_backup(address: Address, body: object, *headers: str) -> tuple[int, dict[str, str]]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = ["POST /backup HTTP/1.1", "Host: test", f"Content-Length: {len(data)}", *headers]
-    answer = await read_all(await send(address, "\r\n".join([*lines, "", ""]).encode() + data))
-    head, _, content = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(content)
-
-
-def open_store(folder: Path) -> RocksStore:
-    settings = StoreSettings(durability="os", disk_reserve_bytes=0)
-    return RocksStore(folder, settings, wall_s=lambda: 1.7e9, random_node=lambda: 7)
-
-
-async def test_a_backup_of_a_running_broker_has_all_that_it_acknowledged(tmp_path: Path) -> None:
-    async with watched(store=open_store(tmp_path / "store")) as (running, address):
-        await offline_subscriber(running, "t")
-        publisher = await connect(running, "p")
-        await publisher.send(*publishes("t", 3))
-        for _ in range(3):
-            await publisher.expect(Puback)
-        asked = {"folder": str(tmp_path / "copy")}
-        assert await post_backup(address, asked, JSON) == (200, asked)
-        await publisher.send(*publishes("t", 1))
-        await publisher.expect(Puback)
-        await publisher.close()
-    with StoreReader(tmp_path / "copy") as reader:
-        assert reader.identity.is_copy
-        assert [session.queue.count for session in reader.sessions()] == [3]
-
-
-async def test_backups_go_on_while_publishers_do(tmp_path: Path) -> None:
-    async with watched(store=open_store(tmp_path / "store")) as (running, address):
-        await offline_subscriber(running, "t")
-        publisher = await connect(running, "p")
-        made: list[int] = []
-
-        async def back_up() -> None:
-            for number in range(3):
-                code, _ = await post_backup(address, {"folder": f"{tmp_path}/{number}"}, JSON)
-                made.append(code)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(back_up)
-            while len(made) < 3:
-                await publisher.send(*publishes("t", 1))
-                await publisher.expect(Puback)
-        await publisher.close()
-    assert made == [200] * 3
-    counts = []
-    for number in range(3):
-        with StoreReader(tmp_path / str(number)) as reader:
-            counts += [session.queue.count for session in reader.sessions()]
-    assert counts == sorted(counts)
-
-
-async def test_a_backup_that_cannot_be_made_says_why_and_the_broker_goes_on(
-    tmp_path: Path,
-) -> None:
-    async with watched(store=open_store(tmp_path / "store")) as (running, address):
-        for folder, why in ((tmp_path, "exists"), (tmp_path / "no" / "folder", "No such file")):
-            code, answer = await post_backup(address, {"folder": str(folder)}, JSON)
-            assert code == 409
-            assert why in answer["error"]
-        client = await connect(running, "c", durable=True)
+@pytest.mark.parametrize("path", ["/metrics", "/status", "/explain/c", "/health", "/other"])
+async def test_a_name_that_is_not_ours_is_told_nothing(path: str) -> None:
+    """A web page can have a name that leads to 127.0.0.1: to the browser it is of our origin."""
+    settings = {"http": {"names": ["Broker.example."]}}
+    async with watched(settings) as (running, address):
+        client = await connect(running, "c")
+        stream = await send(address, head(f"GET {path}", host=f"evil.example:{address[1]}"))
+        code, _, said = parts(await read_all(stream))
+        assert code == 421
+        assert list(json.loads(said)) == ["error"]
+        assert "evil.example" in said
+        assert "http.names" in said
+        stream = await send(address, head("GET /health", host="broker.example"))
+        assert parts(await read_all(stream))[0] == 200
         await client.close()
-    async with watched() as (_, address):
-        code, answer = await post_backup(address, {"folder": str(tmp_path / "copy")}, JSON)
-    assert code == 409
-    assert "memory" in answer["error"]
 
 
 @pytest.mark.parametrize(
-    ("body", "header"),
-    [
-        ({"folder": "relative"}, JSON),
-        ({"folder": 5}, JSON),
-        ({"folder": "/a\0b"}, JSON),
-        ({"folder": "/\ud800"}, JSON),
-        (b'{"folder": "/\\udc80"}', JSON),
-        ([], JSON),
-        (b"no json", JSON),
-        (b"x" * 20_000, JSON),
-        ({"folder": "/somewhere"}, "Content-Type: text/plain"),
-    ],
-)
-async def test_what_names_no_folder_is_400(body: object, header: str) -> None:
-    async with watched() as (_, address):
-        code, answer = await post_backup(address, body, header)
-    assert code == 400
-    assert "absolute" in answer["error"]
-
-
-@pytest.mark.parametrize("header", ["X-Forwarded-For: 192.0.2.1", "Forwarded: for=192.0.2.1"])
-async def test_a_backup_is_not_for_other_machines(header: str, tmp_path: Path) -> None:
-    """Not through a proxy on this one, either."""
-    async with watched(store=open_store(tmp_path / "store")) as (_, address):
-        asked = {"folder": str(tmp_path / "copy")}
-        assert (await post_backup(address, asked, JSON, header))[0] == 403
-    assert not (tmp_path / "copy").exists()
-
-
-@pytest.mark.parametrize(
-    ("host", "here"),
+    ("host", "expected"),
     [
         ("127.0.0.1", True),
-        ("127.8.8.8", True),
-        ("::1", True),
-        ("::ffff:127.0.0.1", True),
-        ("192.0.2.1", False),
-        ("2001:db8::1", False),
-        ("::ffff:192.0.2.1", False),
+        ("127.0.0.1:9883", True),
+        ("192.0.2.7:9883", True),
+        ("[::1]", True),
+        ("[::1]:9883", True),
+        ("[fe80::1%25eth0]:9883", True),
+        ("localhost", True),
+        ("LOCALHOST.:9883", True),
+        ("broker.example:1", True),
+        (None, True),
+        ("", False),
+        (":9883", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("evil.example:127.0.0.1", False),
+        ("[evil.example]", False),
+        ("[localhost]", False),
+        ("127.0.0.1, evil.example", False),
+        ("evil@127.0.0.1", False),
+        ("127.0.0.1:99:99", False),
+        ("broker.example.evil.example", False),
     ],
 )
-def test_who_is_on_this_machine(host: str, here: bool) -> None:
-    scope = {"type": "http", "client": (host, 1), "headers": []}
-    assert is_from_here(Request(scope)) is here
+def test_by_which_names_the_port_may_be_asked(host: str | None, expected: bool) -> None:
+    assert is_ours(host, {"broker.example"}) is expected
+
+
+@given(
+    name=st.text(alphabet=st.characters(codec="ascii", exclude_characters=":[]")),
+    port=st.text("0123456789"),
+)
+def test_what_is_no_address_and_not_listed_is_not_ours(name: str, port: str) -> None:
+    """Whatever a resolver could be asked for: a dotted name ends in letters."""
+    for host in (f"{name}x.example", f"{name}x.example:{port}", f"[{name}x.example]"):
+        assert not is_ours(host, {"broker.example"})
 
 
 # --- bounds ------------------------------------------------------------------------------------
 
 
 async def test_bodies_are_not_read() -> None:
-    header = b"GET /health HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000000000\r\n\r\n"
     async with watched() as (_, address):
-        stream = await send(address, header + bytes(10_000))
-        assert b"200" in await read_all(stream)
+        top = head("GET /health", "Content-Length: 1000000000000")
+        assert parts(await read_all(await send(address, top + bytes(10_000))))[0] == 200
 
 
 async def test_a_header_without_end_is_refused() -> None:
     async with watched() as (_, address):
         stream = await send(address, b"GET /health HTTP/1.1\r\nX: " + b"x" * 100_000)
-        answer = await read_all(stream)
-        assert b" 4" in answer.split(b"\r\n")[0] or not answer
+        assert parts(await read_all(stream))[0] == 431
         assert (await request(address, "GET /health"))[0] == 200
 
 
-async def test_nonsense_ends_its_own_connection_only() -> None:
+async def test_nothing_is_upgraded_and_nothing_follows() -> None:
     async with watched() as (running, address):
-        for nonsense in (
-            b"\x00\xff\x10MQTT",
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(100),
-            b"GET /health HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n\r\ntrailing",
-            b"GET /health HTTP/1.1\r\nHost: t\r\nUpgrade: h2c\r\n"
-            b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: !!\r\n\r\n" + bytes(50),
+        for asked in (
+            head("GET /health") + head("GET /status"),
+            head("GET /health", "Connection: keep-alive"),
+            head("GET /health", "Upgrade: websocket", "Connection: Upgrade"),
+            head("GET /health", "Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings"),
         ):
-            await read_all(await send(address, nonsense))
-        assert (await request(address, "GET /health"))[0] == 200
+            answer = await read_all(await send(address, asked))
+            assert answer.endswith(b"serving\n")
+            assert answer.count(b"HTTP/1.1") == 1
+        for nonsense in (b"\x00\xff\x10MQTT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(100)):
+            assert parts(await read_all(await send(address, nonsense)))[0] in (400, 404)
         client = await connect(running, "c")
         await client.ping()
         await client.close()
 
 
-async def test_silent_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They wait in the backlog for a place, and places become free by themselves."""
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 2)
-    monkeypatch.setattr(http, "REQUEST_S", 0.02)
+async def test_a_head_has_no_body_and_a_peer_that_waits_is_told_to_go_on() -> None:
     async with watched() as (_, address):
-        silent = [await trio.open_tcp_stream(*address) for _ in range(5)]
-        assert (await request(address, "GET /health"))[0] == 200
-        for stream in silent:
-            assert await read_all(stream) == b""
+        code, headers, said = parts(await read_all(await send(address, head("HEAD /health"))))
+        assert (code, headers["content-length"], said) == (200, "8", "")
+        top = head("POST /backup", CHANGES, "Content-Length: 2", "Expect: 100-continue")
+        stream = await send(address, top)
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 100")
+        await stream.send_all(b"{}")
+        assert parts(await read_all(stream))[0] == 400
 
 
-async def test_a_peer_that_reads_nothing_does_not_keep_the_broker_from_ending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """hypercorn shields its writes: only a closed socket ends them."""
+async def test_a_body_without_end_is_refused() -> None:
+    async with watched() as (_, address):
+        top = head("POST /backup", CHANGES, "Content-Length: 1000000")
+        code, _, said = parts(await read_all(await send(address, top + bytes(20_000))))
+        assert code == 413
+        assert "bytes" in said
+
+
+METHODS = st.sampled_from(["GET", "HEAD", "POST", "PUT", "OPTIONS", "CONNECT", "", "get", "\x00"])
+TARGETS = st.sampled_from(
+    ["/health", "/status", "/metrics", "/explain/%ff", "/explain/", "/backup", "*", "//", "/%00"]
+) | st.text(max_size=20)
+HEADERS = st.sampled_from(
+    [
+        "Host: localhost",
+        "Host: localhost",
+        "Host: evil.example",
+        "host:\xff",
+        CHANGES,
+        CHANGES,
+        "Content-Length: 5",
+        "Content-Length: -1",
+        "Content-Length: 99999999999999999999",
+        "Transfer-Encoding: chunked",
+        "Transfer-Encoding: gzip",
+        "Expect: 100-continue",
+        "Connection: close, x",
+        "Upgrade: h2c",
+        "Accept: application/openmetrics-text; version=1.0.0",
+        "Accept: \xff;;;=",
+        "X-Forwarded-For: x",
+        " folded",
+        ":",
+    ]
+) | st.text(max_size=20)
+BODIES = st.sampled_from(
+    [b"", b"{}", b"[" * 9_000, b"5\r\n[[[[[\r\n0\r\n\r\n", b"zz\r\n"]
+) | st.binary(max_size=20)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    """Something like HTTP: each part of it may be wrong, and it may end anywhere."""
+    version = draw(st.sampled_from(["HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", ""]))
+    lines = [f"{draw(METHODS)} {draw(TARGETS)} {version}", *draw(st.lists(HEADERS, max_size=6))]
+    data = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") + draw(BODIES)
+    return data[: draw(st.integers(0, len(data)) | st.just(len(data)))]
+
+
+@given(inputs=st.lists(st.binary(max_size=100) | requests(), min_size=1, max_size=20))
+async def test_whatever_is_asked_the_answer_is_a_line_and_no_traceback(inputs: list[bytes]) -> None:
+    with capture_logs() as lines:
+        async with watched() as (_, address):
+            for data in inputs:
+                stream = await send(address, data)
+                await stream.send_eof()
+                answer = await read_all(stream)
+                if not answer:
+                    assert not data
+                    continue
+                code, _, said = parts(answer.removeprefix(b"HTTP/1.1 100 \r\n\r\n"))
+                assert code in (200, 501) or 400 <= code < 500
+                if code >= 400 and said:
+                    assert "\n" not in said
+                    assert list(json.loads(said)) == ["error"]
+    assert [line for line in lines if line["event"] == "http request failed"] == []
+
+
+# --- slow peers --------------------------------------------------------------------------------
+
+
+SLOW = {
+    "silent": b"",
+    "half a header": b"GET /health HTTP/1.1\r\nHost: loc",
+    "half a body": head("POST /backup", CHANGES, "Content-Length: 100") + b"{",
+    "reads nothing": head("GET /metrics"),
+}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait for a peer ends by itself, and an answer is more than the sockets hold."""
 
     def encode(_: object) -> bytes:
-        return bytes(64 * 2**20)  # More than the sockets on both sides hold.
+        return bytes(16 * 2**20)
 
-    monkeypatch.setattr(http, "choose_encoder", lambda _: (encode, "text/plain"))
+    monkeypatch.setattr(endpoints, "choose_encoder", lambda _: (encode, "text/plain"))
+    monkeypatch.setattr(exchange, "REQUEST_S", 1e6)
+    monkeypatch.setattr(exchange, "ANSWER_S", 1e6)
+
+
+@pytest.mark.parametrize("kind", SLOW)
+@pytest.mark.usefixtures("patient")
+async def test_health_is_answered_however_many_slow_peers_there_are(kind: str) -> None:
+    """No place becomes free by waiting here: the oldest gives way."""
     async with watched() as (_, address):
-        stream = await send(address, b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        slow = [await send(address, SLOW[kind]) for _ in range(2 * CONNECTIONS_MAX)]
+        for _ in range(CONNECTIONS_MAX):
+            assert await request(address, "GET /health") == (200, "serving\n")
+        for stream in slow:
+            await stream.aclose()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_places_are_bounded_and_it_is_the_oldest_that_gives_way() -> None:
+    async with watched() as (_, address):
+        silent = [await trio.open_tcp_stream(*address) for _ in range(CONNECTIONS_MAX)]
+        assert (await request(address, "GET /health"))[0] == 200
+        assert await read_all(silent[0]) == b""
+        for stream in silent[1:]:
+            await stream.send_all(head("GET /health"))
+            assert parts(await read_all(stream))[0] == 200
+
+
+async def test_who_is_too_slow_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "REQUEST_S", 0.02)
+    async with watched() as (_, address):
+        for kind, code in (("half a header", 408), ("half a body", 408)):
+            assert parts(await read_all(await send(address, SLOW[kind])))[0] == code
+        assert await read_all(await send(address, b"")) == b""
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_peer_that_reads_nothing_does_not_keep_the_broker_from_ending() -> None:
+    async with watched() as (_, address):
+        stream = await send(address, head("GET /metrics"))
         assert await stream.receive_some(1)
     await stream.aclose()
+
+
+async def test_many_at_once_are_answered_or_told_to_come_back() -> None:
+    """All of them stand at the door before it opens."""
+    listener = listen("127.0.0.1", 0)
+    address: Address = listener.getsockname()[:2]
+    async with broker() as running, trio.open_nursery() as nursery:
+        streams = [await send(address, head("GET /status")) for _ in range(CONNECTIONS_MAX)]
+        nursery.start_soon(serve_http, running.node, unix_clock(), listener, running.backup)
+        answers = [parts(await read_all(stream)) for stream in streams]
+        nursery.cancel_scope.cancel()
+    served = [code for code, _, _ in answers if code == 200]
+    refused = [headers["retry-after"] for code, headers, _ in answers if code == 503]
+    assert len(served) > TURNS_WAITING_MAX
+    assert refused == ["1"] * (CONNECTIONS_MAX - len(served))
+
+
+async def test_answers_take_no_more_than_their_share_of_the_loop(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    turns = Turns()
+    ended_s: list[float] = []
+
+    def make() -> Answer:
+        mock_clock.jump(0.1)  # So long the loop stands still.
+        ended_s.append(trio.current_time())
+        return text_answer("made")
+
+    codes: list[int] = []
+
+    async def take() -> None:
+        codes.append((await turns.take(make)).code)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(TURNS_WAITING_MAX + 5):
+            nursery.start_soon(take)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.autojump_threshold = 0
+    assert sorted(codes) == [200] * (TURNS_WAITING_MAX + 1) + [503] * 4
+    assert ended_s[-1] - ended_s[0] >= 0.1 / LOOP_SHARE * TURNS_WAITING_MAX * 0.999
 
 
 async def test_an_error_of_ours_is_500_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(http, "explain", broken)
+    monkeypatch.setattr(endpoints, "explain", broken)
     with capture_logs() as lines:
         async with watched() as (_, address):
             code, body = await request(address, "GET /explain/c")
@@ -340,15 +393,3 @@ async def test_an_error_of_ours_is_500_and_logged(monkeypatch: pytest.MonkeyPatc
     assert "on purpose" not in body
     (line,) = [line for line in lines if line["event"] == "http request failed"]
     assert "on purpose" in str(line["exc_info"])
-
-
-async def test_more_requests_than_connections_are_all_answered() -> None:
-    codes: list[int] = []
-
-    async def ask(address: Address) -> None:
-        codes.append((await request(address, "GET /status"))[0])
-
-    async with watched() as (_, address), trio.open_nursery() as nursery:
-        for _ in range(3 * CONNECTIONS_MAX):
-            nursery.start_soon(ask, address)
-    assert codes == [200] * (3 * CONNECTIONS_MAX)

@@ -68,6 +68,7 @@ def test_every_unit_says_what_is_next_to_nothing() -> None:
         ("qqq = 1\n" + GOOD, "qqq: unknown key; see docs/tuning.md"),
         ('title = "t"\nobjektives = 1', "objektives: unknown key; did you mean objectives?"),
         ("title = ", "is not valid TOML"),
+        ("title = " + "[" * 9_999, "is not valid TOML"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(

@@ -17,13 +17,18 @@ LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY)
 
 
 @contextmanager
-def published(folder: Path) -> Iterator[Path]:
+def published(folder: Path, *sources: Path) -> Iterator[Path]:
     """What to write a new `folder` as; it gets its name at the end, or is removed.
 
-    Nobody but its owner may read it. Raises `StoreError` where `folder` is there already.
+    Nobody but its owner may read it. Raises `StoreError` where `folder` is there already, or lies
+    in one of `sources`: what is in the folder of a store belongs to the store.
     """
     if folder.exists():
         raise StoreError(f"{folder} exists; it must be a new folder")
+    for above in Path(os.path.realpath(folder)).parents:
+        for source in sources:
+            if above.exists() and above.samefile(source):
+                raise StoreError(f"{folder} lies in {source}, the store's own; name one beside it")
     room = folder.with_name(f"{folder.name}.unfinished")
     unfinished = room / folder.name
     try:
@@ -64,7 +69,7 @@ def copy_files(source: Path, target: Path) -> None:
 def back_up_files(source: Path, folder: Path) -> None:
     """A backup of a store that nobody has open. Raises `StoreError`."""
     try:
-        with published(folder) as unfinished:
+        with published(folder, source) as unfinished:
             copy_files(source, unfinished)
             mark_as_copy(unfinished)
     except OSError as error:

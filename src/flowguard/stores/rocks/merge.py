@@ -80,7 +80,7 @@ def merge(
         _check(one, other)
         b, a = sorted((one, other), key=lambda each: (each.identity.hlc, each.identity.node))
         try:
-            with published(out) as unfinished:
+            with published(out, first, second) as unfinished:
                 copy_files(a.folder, unfinished)
                 engine = Engine(unfinished, SETTINGS, bulk=True)
                 try:

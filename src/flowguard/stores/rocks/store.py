@@ -258,10 +258,10 @@ class RocksStore:
                     f"{folder} is not on the file system of {self._folder}; "
                     "make the backup there, and copy it then"
                 )
-            for _ in range(TURNS):
-                self._step(sweep=False)
-            self._sync()
-            with published(folder) as unfinished:
+            with published(folder, self._folder) as unfinished:
+                for _ in range(TURNS):
+                    self._step(sweep=False)
+                self._sync()
                 self._engine.checkpoint(unfinished)
                 mark_as_copy(unfinished)
         except OSError as error:

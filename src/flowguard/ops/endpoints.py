@@ -1,0 +1,60 @@
+"""What the HTTP port answers to those who only read, each in one synchronous stretch."""
+
+from typing import Final, final
+
+from prometheus_client.exposition import choose_encoder
+
+from flowguard.ops.exchange import Answer, Request, json_answer, text_answer
+from flowguard.ops.explain import explain
+from flowguard.ops.metrics import registry_of
+from flowguard.ops.status import View
+
+HEALTH: Final = "/health"
+BACKUP: Final = "/backup"
+EXPLAIN: Final = "/explain/"
+READS: Final = ("GET", "HEAD")
+WHAT_THERE_IS: Final = {
+    "error": f"GET /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; POST {BACKUP}"
+}
+
+
+@final
+class Endpoints:
+    """Reads the node between two turns of its event loop."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._registry = registry_of(view)
+        self._answers = {"/metrics": self._metrics, "/status": self._status, HEALTH: self.health}
+
+    def answer(self, request: Request) -> Answer:
+        """Also where there is nothing at this path, or not with this method."""
+        answer = self._answers.get(request.path)
+        if request.path.startswith(EXPLAIN):
+            answer = self._explain
+        if answer is None and request.path != BACKUP:
+            return json_answer(WHAT_THERE_IS, 404)
+        if answer is None or request.method not in READS:
+            allowed = "POST" if answer is None else ", ".join(READS)
+            return json_answer(WHAT_THERE_IS, 405, allow=allowed)
+        return answer(request)
+
+    def health(self, _: Request) -> Answer:
+        """Costs nothing."""
+        if self._view.node.draining:
+            return text_answer("draining", 503)
+        return text_answer("serving")
+
+    def _metrics(self, request: Request) -> Answer:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Answer(200, encode(self._registry), content_type)
+
+    def _status(self, _: Request) -> Answer:
+        return json_answer(self._view.status())
+
+    def _explain(self, request: Request) -> Answer:
+        client_id = request.path.removeprefix(EXPLAIN)  # It may hold a slash.
+        explanation = explain(self._view.node, client_id, self._view.clock())
+        if explanation is None:
+            return json_answer({"error": "no session of this client here"}, 404)
+        return json_answer(explanation)

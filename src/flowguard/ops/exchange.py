@@ -1,0 +1,161 @@
+"""One request and its answer on one connection of HTTP/1: h11, and every wait for the peer ends.
+
+    exchange = Exchange(stream, peer="127.0.0.1")
+    request = await exchange.request()
+    await exchange.answer(json_answer({"path": request.path}))
+
+What a peer may make us keep is bounded: HEADER_BYTES_MAX of a header, BODY_BYTES_MAX of a body, one
+answer. A connection serves one request: there is nothing to keep between two.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast, final
+from urllib.parse import unquote
+
+import h11
+import trio
+
+HEADER_BYTES_MAX: Final = 16 * 1024
+BODY_BYTES_MAX: Final = 16 * 1024
+RECEIVE_BYTES: Final = 4 * 1024
+REQUEST_S: Final = 3.0
+"""From accept to a complete request."""
+ANSWER_S: Final = 10.0
+"""Until the peer has taken the answer."""
+LINGER_S: Final = 1.0
+"""After the answer, for a peer that still sends: closing at once would take the answer from it."""
+JSON_TYPE: Final = "application/json"
+
+
+class BadRequest(Exception):
+    """What cannot be answered as asked; `code` is the status, the text a line that says why."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What stands before the body."""
+
+    method: str
+    path: str
+    """Decoded, without the query."""
+    headers: Mapping[str, str]
+    """By lower-case name; the values of a name that comes twice are joined by commas."""
+    peer: str
+    """The address that asks."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete one."""
+
+    code: int
+    body: bytes
+    content_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def json_answer(body: object, code: int = 200, **headers: str) -> Answer:
+    """An answer in JSON; `retry_after="1"` becomes the header `retry-after`."""
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Answer(code, json.dumps(body, allow_nan=False).encode(), JSON_TYPE, named)
+
+
+def text_answer(text: str, code: int = 200) -> Answer:
+    """An answer of one line."""
+    return Answer(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
+
+
+@final
+class Exchange:
+    """Reads one request from `stream`, writes one answer to it."""
+
+    def __init__(self, stream: trio.SocketStream, peer: str) -> None:
+        self._stream = stream
+        self._peer = peer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+        self._until_s = trio.current_time() + REQUEST_S
+        self._is_silent = True
+        """Nothing has come yet: nobody waits for an answer."""
+        self._has_body = True
+        """An answer has one, unless only its header is wanted."""
+        self.is_served = False
+        """It waits for us, not for its peer."""
+
+    async def request(self) -> Request | None:
+        """What is asked; None: nothing. Raises BadRequest, and trio's errors of a lost peer."""
+        event = await self._next()
+        if not isinstance(event, h11.Request):
+            return None
+        self._has_body = event.method != b"HEAD"
+        headers: dict[str, str] = {}
+        for name, value in event.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        path = unquote(event.target.decode("ascii").partition("?")[0])
+        return Request(event.method.decode("ascii"), path, headers, self._peer)
+
+    async def body(self) -> bytes:
+        """What follows; raises BadRequest, and trio's errors of a lost peer."""
+        if self._http.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        body = b""
+        while isinstance(event := await self._next(), h11.Data):
+            body += event.data
+            if len(body) > BODY_BYTES_MAX:
+                raise BadRequest(413, f"a body has at most {BODY_BYTES_MAX} bytes here")
+        return body
+
+    async def _next(self) -> h11.Event | type[h11.PAUSED]:
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise BadRequest(error.error_status_hint, str(error)) from error
+            if event is not h11.NEED_DATA:
+                return cast(h11.Event, event)
+            await self._receive()
+
+    async def _receive(self) -> None:
+        with trio.move_on_at(self._until_s) as waited:
+            data = await self._stream.receive_some(RECEIVE_BYTES)
+        if not waited.cancelled_caught:
+            self._is_silent = self._is_silent and not data
+            self._http.receive_data(data)
+        elif self._is_silent:
+            self._http.receive_data(b"")
+        else:
+            raise BadRequest(408, f"a request has to be complete after {REQUEST_S:g} seconds")
+
+    async def answer(self, answer: Answer) -> None:
+        """Write it, and say that there is no more; whoever does not take it in time is left."""
+        head = h11.Response(
+            status_code=answer.code,
+            headers=[
+                ("content-type", answer.content_type),
+                ("content-length", str(len(answer.body))),
+                ("connection", "close"),
+                *answer.headers,
+            ],
+        )
+        content = [h11.Data(data=answer.body)] if self._has_body else []
+        with trio.move_on_after(ANSWER_S):
+            await self._send(head, *content, h11.EndOfMessage())
+            await self._stream.send_eof()
+            with trio.move_on_after(LINGER_S):
+                while await self._stream.receive_some(RECEIVE_BYTES):
+                    pass
+
+    async def _send(self, *events: h11.Event) -> None:
+        await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
+
+    def close(self) -> None:
+        """At once, whatever is under way: who waits for the peer sees a closed stream."""
+        self._stream.socket.close()
