@@ -13,7 +13,7 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test torture check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
+.PHONY: help venv serve demo simulate test soak torture check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -37,6 +37,9 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, und
 test: $(DEV)  ## the tests, one process per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
 	@$(PY) -m pytest -n auto --dist loadgroup $(ARGS)
+
+soak: $(DEV)  ## fresh examples for the property tests, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
+	@$(PY) -m tests.soak $(ARGS)
 
 simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flash_crowd"; without: which there are)
 	@$(PY) -m flowguard simulate $(if $(ARGS),$(ARGS),--list)

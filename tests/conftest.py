@@ -1,9 +1,10 @@
 """What holds for all tests: how hard the property tests try, and in which order they run.
 
-dev is the default, ci (the same examples each time, so that a red run can be repeated) where the
-variable CI is set, brief where the same was tried before, deep for a night. HYPOTHESIS_PROFILE
-chooses another one by name. No profile has a deadline: the time of one example says more about the
-machine than about the code.
+test is the default, ci (more examples) where the variable CI is set, brief where the same was tried
+before: all three repeat the same examples each time, so that what is red once can be repeated. soak
+draws others each time (`make soak`), and so does every profile with --hypothesis-seed=N.
+HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the time of one example
+says more about the machine than about the code.
 """
 
 import os
@@ -12,19 +13,30 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.reaper import reap_at_the_end
+
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-settings.register_profile("dev", COMMON, max_examples=50)
+settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=200, derandomize=True)
-settings.register_profile("deep", COMMON, max_examples=20_000, print_blob=True)
+settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
 settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background: what is ignored here is ignored by every program under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing that tests start survives them; a seed that is asked for counts in any profile."""
+    if not hasattr(config, "workerinput"):  # not a process of pytest-xdist, but the one above
+        reap_at_the_end()
+    if config.getoption("--hypothesis-seed") is not None:
+        settings.register_profile("seeded", settings(derandomize=False, database=None))
+        settings.load_profile("seeded")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tests.support.reaper import reap_at_the_end
 from tests.torture.restart import BACKLOGS, RESTART_OBJECTIVE_S, measure
 from tests.torture.run import Torture
 from tests.torture.stores import STORES
@@ -38,6 +39,7 @@ def main(
     restarts: Annotated[bool, typer.Option(help="Time restarts with 100,000 messages.")] = True,
 ) -> None:
     """Exit code 1: something was found, and the directory of that round is kept."""
+    reap_at_the_end()
     if store not in STORES:
         raise typer.BadParameter(f"no store {store!r}; one of {', '.join(STORES)}")
     seed = SystemRandom().randrange(10_000) if seed is None else seed

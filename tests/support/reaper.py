@@ -1,0 +1,77 @@
+"""Whatever the tests start ends with them, however they end: Ctrl-C, SIGTERM, SIGKILL.
+
+The process that runs the tests puts a mark into its environment. Every program started below it
+inherits the mark, in whatever session and under whatever parent. A reaper beside it waits until it
+is gone, and kills every process that still bears the mark.
+
+    reap_at_the_end()                              # once, in the process that runs the tests
+    python tests/support/reaper.py PID MARK        # the reaper
+"""
+
+import os
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+VARIABLE = "STARTED_BY_TESTS"
+"""Not FLOWGUARD_...: brokers under test are started without such variables."""
+LOOK_S = 0.2
+ROUNDS_MAX = 100
+"""Whoever survives so many signals, one a `LOOK_S`, cannot be killed."""
+
+
+def reap_at_the_end() -> None:
+    """Mark this process's descendants to come, and start the reaper."""
+    outer = os.environ.get(VARIABLE, "")
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+    os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark],
+        os.environ,  # as yet without the mark: the reaper does not kill itself
+        file_actions=null,
+        setsid=True,  # what ends the tests' process group does not end the reaper
+    )
+    # Tests within tests: both reapers know whom the inner ones have started.
+    os.environ[VARIABLE] = f"{outer} {mark}".strip()
+
+
+def bearers(mark: str) -> list[int]:
+    """Processes with the mark in the environment that they were started in."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdecimal():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        if mark.encode() in environment:
+            found.append(int(folder.name))
+    return found
+
+
+def reap(mark: str) -> None:
+    """Kill until none is left: they may fork meanwhile."""
+    for _ in range(ROUNDS_MAX):
+        alive = bearers(mark)
+        if not alive:
+            return
+        for pid in alive:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(LOOK_S)
+
+
+def main(parent: int, mark: str) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    reap(mark)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
