@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flowguard.storm import ConnectTally, Crowd, Latencies, Traffic, TrafficTally
+from flowguard.storm.tally import SHARES
 from flowguard.types import ReasonCode
 
 FRAME_S = 0.25
@@ -140,6 +141,8 @@ def _connects(tally: ConnectTally) -> Table:
     )
     mean = tally.attempts / max(1, tally.clients)
     table.add_row("attempts per client", f"{mean:.2f}", f"at most {tally.attempts_max}")
+    shares = ", ".join(_share(tally, percent) for percent in SHARES[1:])
+    table.add_row("from the start", _share(tally, SHARES[0]), shares)
     table.add_row("time to connected", _ms(tally.to_connected, 50), _p99(tally.to_connected))
     table.add_row("answer to one attempt", _ms(tally.answer, 50), _p99(tally.answer))
     return table
@@ -204,6 +207,12 @@ def _codes(codes: dict[int, int]) -> str:
 
 def _name(code: int) -> str:
     return ReasonCode(code).name.replace("_", " ").lower()
+
+
+def _share(tally: ConnectTally, percent: int) -> str:
+    """When this share of all clients was in."""
+    after_s = tally.share_in_s(percent)
+    return f"{percent} % in " + ("never" if after_s is None else f"after {after_s:,.3g} s")
 
 
 def _ms(latencies: Latencies, percent: float) -> str:

@@ -147,6 +147,7 @@ class Client:
             tally.trying -= 1
             tally.came_back += self._was_busy
             tally.to_connected.record(now_s - self._first_s)
+            tally.after_start.record(now_s - tally.started_s)
             self.properties = packet.properties
             self.stage = Stage.IN
             if packet.properties.server_keep_alive:

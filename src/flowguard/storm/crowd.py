@@ -50,7 +50,7 @@ class Crowd:
 
     async def connect(self) -> bool:
         """Until nobody tries any more, at most `plan.seconds`; False: stopped."""
-        started_s = self.loop.clock()
+        started_s = self.tally.started_s = self.loop.clock()
         self.tally.trying = len(self.clients)
         for client in self.clients:
             self.loop.call_at(started_s, client.attempt)

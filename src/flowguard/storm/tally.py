@@ -7,6 +7,8 @@ from typing import final
 RESOLUTION = 1.02
 """Latencies are kept to 2 %, so that a million of them cost as much as a hundred."""
 LATENCY_MIN_S = 1e-6
+SHARES = (50, 99, 100)
+"""Percent of the clients of which a storm says when they were in."""
 _LOG = math.log(RESOLUTION)
 
 Result = dict[str, int | float | dict[str, int] | dict[str, float | None]]
@@ -32,7 +34,12 @@ class Latencies:
 
     def percentile_s(self, percent: float) -> float | None:
         """The nearest-rank percentile, at most 2 % too high; None without values."""
-        rank = max(1, math.ceil(self.count * percent / 100))
+        return self.rank_s(max(1, math.ceil(self.count * percent / 100)))
+
+    def rank_s(self, rank: int) -> float | None:
+        """The value of this rank, 1 for the least, at most 2 % too high; None: there are fewer."""
+        if rank == self.count:
+            return self.max_s
         seen = 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
@@ -74,6 +81,8 @@ class ConnectTally:
         "ended",
         "attempts_max",
         "seconds",
+        "started_s",
+        "after_start",
         "to_connected",
         "answer",
     )
@@ -111,6 +120,10 @@ class ConnectTally:
         self.attempts_max = 0
         self.seconds = 0.0
         """From the first attempt until nobody tried any more."""
+        self.started_s = 0.0
+        """When the first attempt was due, by the clock of the storm."""
+        self.after_start = Latencies()
+        """From then to each client's CONNACK 0."""
         self.to_connected = Latencies()
         """From a client's first attempt to CONNACK 0."""
         self.answer = Latencies()
@@ -120,6 +133,10 @@ class ConnectTally:
     def settled(self) -> bool:
         """Nobody tries any more."""
         return self.trying == 0
+
+    def share_in_s(self, percent: float) -> float | None:
+        """How long after the start this share of all clients was in; None: it never was."""
+        return self.after_start.rank_s(max(1, math.ceil(self.clients * percent / 100)))
 
     def result(self) -> Result:
         return {
@@ -143,6 +160,11 @@ class ConnectTally:
             "timeouts": self.timeouts,
             "broken": self.broken,
             "local": self.local,
+            "connected_after_s": {
+                f"p{percent}": None if after_s is None else round(after_s, 6)
+                for percent in SHARES
+                for after_s in (self.share_in_s(percent),)
+            },
             "time_to_connected_ms": self.to_connected.result_ms(),
             "answer_ms": self.answer.result_ms(),
         }

@@ -41,6 +41,10 @@ def test_json_is_all_that_stdout_has(address: str) -> None:
     assert (result["scenario"], result["version"], result["target"]) == ("connect", "5.0", address)
     assert result["connected"] == result["clients"] == 50
     assert "50" in done.stderr
+    after_s = result["connected_after_s"]
+    assert 0 < after_s["p50"] <= after_s["p99"] * 1.02 <= after_s["p100"] * 1.05
+    for percent in (50, 99, 100):
+        assert f"{percent} % in after " in done.stderr
 
 
 @pytest.mark.parametrize("scenario", ["pairs", "fanout", "fanin"])

@@ -26,6 +26,12 @@ async def test_everybody_gets_in_where_there_is_room(version: int) -> None:
     assert tally.settled
     assert tally.to_connected.count == tally.answer.count == 200
     assert running.node.counters.connects_accepted == 200
+    half, nearly, last = (tally.share_in_s(percent) for percent in (50, 99, 100))
+    assert half is not None
+    assert nearly is not None
+    assert last is not None
+    assert 0 < half <= nearly <= last * 1.02
+    assert tally.to_connected.max_s <= last <= tally.seconds
 
 
 @pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
@@ -50,6 +56,7 @@ async def test_without_retries_a_refusal_is_the_end() -> None:
     tally = crowd.tally
     assert tally.gave_up == tally.busy > 0
     assert tally.connected + tally.gave_up == tally.attempts == 40
+    assert tally.share_in_s(100) is None
 
 
 async def test_durable_sessions_are_gone_when_a_5_0_storm_is_over() -> None:

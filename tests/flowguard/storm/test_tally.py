@@ -55,3 +55,25 @@ def test_a_storm_that_sent_nothing_has_rates_of_zero() -> None:
     result = TrafficTally().result()
     assert result["sent_per_s"] == 0
     assert json.loads(json.dumps(result)) == result
+
+
+@given(
+    after_s=st.lists(st.floats(1e-6, 1e3), max_size=120),
+    clients=st.integers(1, 120),
+    percent=st.sampled_from([50, 99, 100]),
+)
+def test_a_share_of_all_clients_is_in_when_the_last_of_it_is(
+    after_s: list[float], clients: int, percent: int
+) -> None:
+    """Also where many are not in: a share is one of all clients, not of those that got in."""
+    tally = ConnectTally(clients)
+    for each_s in after_s[:clients]:
+        tally.after_start.record(each_s)
+    needed = math.ceil(clients * percent / 100)
+    found = tally.share_in_s(percent)
+    if needed > len(after_s[:clients]):
+        assert found is None
+    else:
+        assert found is not None
+        exact = sorted(after_s[:clients])[needed - 1]
+        assert exact * (1 - 1e-9) <= found <= exact * 1.02 * (1 + 1e-9)
