@@ -42,6 +42,8 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, Subscrip
 
 P = TypeVar("P")
 TICK_S = 0.1
+PASSES_MAX = 100_000
+"""Of one `settle`: far more than any test needs."""
 
 
 class StoreOnDisk(MemoryStore):
@@ -85,6 +87,8 @@ class Stage:
         """True: the store is asked for no page."""
         self.hold_replays = False
         """True: it is never the turn of a backlog, as while live work has no end."""
+        self.passes = 0
+        """How often something moved, as a loop would count its turns."""
         self._ids = 0
 
     def _next_id(self) -> str:
@@ -153,9 +157,13 @@ class Stage:
             self.settle()
 
     def settle(self) -> None:
-        """Until nothing moves: run, admit, commit, carry bytes to clients that read."""
+        """Until nothing moves: run, admit, commit, carry bytes to clients that read.
+
+        Then nothing may say that it would: a loop would turn for ever, and do nothing.
+        """
         node = self.node
-        while True:
+        for _ in range(PASSES_MAX):
+            self.passes += 1
             node.turn(self.now_s)
             runnable, node.runnable = node.runnable, []
             for connection in runnable:
@@ -169,7 +177,9 @@ class Stage:
                 assert isinstance(client, Client)
                 client.carry()
             if not (runnable or committed or pages or dirty or node.runnable or node.dirty):
+                assert not node.has_work
                 return
+        raise AssertionError("it does not end")
 
     def _replay(self) -> bool:
         """Pages were read in the pass before: commits may come between a page and its turn."""

@@ -15,7 +15,7 @@ A bad packet stays where it is: every further call raises again.
 """
 
 from collections.abc import Callable
-from typing import Final, Literal, final
+from typing import Final, Literal, NoReturn, final
 
 from flowguard.codec import bodies
 from flowguard.codec import tables as t
@@ -105,6 +105,7 @@ class PacketDecoder:
         self._data = _NOTHING
         self._pos = 0
         self._deferred = self._tail = None
+        self.has_failed = False
 
     @property
     def has_deferred(self) -> bool:
@@ -190,11 +191,13 @@ class PacketDecoder:
                     size += (high << 7) - 0x80
                     start += 1
                 else:
+                    self._check_first_byte(first)
                     size, start = self._measure(data, pos)
         except IndexError:
             return self._next_of_more()
         end = start + size
         if end - pos > self._max_packet_size:
+            self._check_first_byte(first)  # As if it had come alone: splits decide nothing.
             raise _too_large()
         if end > len(data):
             return self._next_of_more()
@@ -216,7 +219,8 @@ class PacketDecoder:
     def next_batch(self, room: int) -> list[Packet]:
         """Complete packets in order, until `room` of them count against a window; [] at the end.
 
-        PUBLISH, SUBSCRIBE and UNSUBSCRIBE count. Raises as `next()` does, but only when no good
+        PUBLISH, SUBSCRIBE and UNSUBSCRIBE count. Where room is left over, no complete packet is,
+        unless the next one is bad (`has_failed`). Raises as `next()` does, but only when no good
         packet is left before the bad one.
         """
         packets: list[Packet] = []
@@ -241,10 +245,17 @@ class PacketDecoder:
             self._pos = 0
         return packets
 
+    def fail(self) -> NoReturn:
+        """Raise what `has_failed` says: all good packets before it have had their turn."""
+        assert self.has_failed
+        self.next()
+        raise AssertionError("a bad packet has become a good one")
+
     def _take_plain(self, packets: list[Packet], room: int) -> int:  # noqa: C901, PLR0915
         """Append what `next()` would return, as long as it is PUBLISH or PUBACK; the room left.
 
         The hottest loop: it knows the plain forms of both by itself, and all its names are local.
+        Only what was appended has taken room: a header may turn out to be no packet.
         """
         version = self.version
         if version == 0:
@@ -272,7 +283,6 @@ class PacketDecoder:
                 if end > unread or end - pos > size_max:
                     break
                 if 0x30 <= first < 0x40:
-                    room -= 1
                     after = start + 2 + (data[start] << 8 | data[start + 1])
                     topic = topics.get(data[start + 2 : after])
                     marks = flags[first - 0x30]
@@ -291,12 +301,14 @@ class PacketDecoder:
                         if after <= end and not properties_length and (packet_id or not qos):
                             body = data[after:end]
                             append(Publish(topic, body, qos, retain, dup, packet_id, NO_PROPERTIES))
+                            room -= 1
                             pos = end
                             continue
                     self._pos = pos
                     append(
                         decode_carefully(data, start, end, first & 15, version, self._from_client)
                     )
+                    room -= 1
                 elif first == 0x40 and size == 2:
                     packet_id = data[start] << 8 | data[start + 1]
                     if packet_id == 0:

@@ -114,6 +114,7 @@ class Handshakes:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
                 self._node.gate.settle(connection, now_s)  # Its thinking time is not our work.
+                connection.schedule()  # What it says next may be here already.
             case Accept() if connection.state is State.CONNECTED:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))

@@ -119,33 +119,41 @@ class Inbound:
         self._connection.schedule()
 
     def run(self, now_s: float) -> bool:
-        """Handle buffered packets; True: nothing complete is left, False: the window is spent."""
-        window = self.window
+        """Handle buffered packets; True: nothing complete is left, False: the window is spent.
+
+        No loop, so there is nothing to spin: what waits decoded, and a batch from the decoder. That
+        one leaves room over only where no good packet is left.
+        """
         decoder = self._decoder
         room = min(self.room(), RUN_MAX)
-        while room > 0:
-            packets = self._held
-            held = packets is not None
-            if packets is None:
-                packets = decoder.next_batch(room)
-                self._host.counters.messages_received += len(packets)
-            else:
-                self._held = None
-            room = self._handle(packets, room, now_s)
-            if self._host.window.credits is not None:
-                window.spend(_publishes(packets) - _publishes(self._held or []))
-            if room > 0 and not (held or decoder.has_failed):
-                window.rest(waits=False)
+        held = self._held
+        if held is not None and room > 0:
+            self._held = None
+            room = self._serve(held, room, now_s)
+        if room > 0:
+            packets = decoder.next_batch(room)
+            self._host.counters.messages_received += len(packets)
+            if self._serve(packets, room, now_s) > 0:
+                if decoder.has_failed:
+                    decoder.fail()
+                self.window.rest(waits=False)
                 return True
-            if self._connection.ended:
-                return True
+        if self._connection.ended:
+            return True
         if self.room():
             waits = self.waiting_bytes > 0
         else:
             self._control_lane(now_s)
             waits = self._held is not None or decoder.has_deferred
-        window.rest(waits)
+        self.window.rest(waits)
         return not waits
+
+    def _serve(self, packets: list[Packet], room: int, now_s: float) -> int:
+        """`_handle`, counted where a policy limits a rate."""
+        room = self._handle(packets, room, now_s)
+        if self._host.window.credits is not None:
+            self.window.spend(_publishes(packets) - _publishes(self._held or []))
+        return room
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
         """Handle a batch that found so much room; the room that is left for another one."""

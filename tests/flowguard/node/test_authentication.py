@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Auth,
     Connack,
@@ -13,7 +14,14 @@ from flowguard.codec.packets import (
     Subscribe,
 )
 from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse, Step
-from flowguard.types import MQTT_311, NO_PROPERTIES, Properties, ReasonCode, SubscriptionOptions
+from flowguard.types import (
+    MQTT_5,
+    MQTT_311,
+    NO_PROPERTIES,
+    Properties,
+    ReasonCode,
+    SubscriptionOptions,
+)
 from tests.support.stage import Client, Stage
 
 METHOD = "reverse"
@@ -75,6 +83,26 @@ def authenticated(stage: Stage) -> Client:
 
 
 # --- with CONNECT ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_answers_that_come_together_are_taken_one_after_the_other(pieces: int) -> None:
+    """Nobody has to send more before what has arrived is looked at."""
+    client = make_stage().open()
+    hello = encode(Connect("c", properties=properties(None)), MQTT_5)
+    said = [hello, encode(answer(b"tsrif"), MQTT_5), encode(answer(b"dnoces"), MQTT_5)]
+    said[-pieces:] = [b"".join(said[-pieces:])]
+    for data in said:
+        client.send_bytes(data)
+    assert client.take()[:2] == [answer(b"first"), answer(b"second")]
+    client.send(Pingreq())
+    assert client.take() == [Pingresp()]
+
+
+def test_nonsense_behind_the_connect_is_found_without_more_of_it() -> None:
+    client = make_stage().open()
+    client.send_bytes(encode(Connect("c", properties=properties(None)), MQTT_5) + b"\x00\x00")
+    assert client.is_closed
 
 
 @pytest.mark.spec("MQTT-4.12.0-2", "MQTT-4.12.0-5", "MQTT-3.15.2-1", "MQTT-3.1.4-6")
