@@ -24,6 +24,7 @@ from spark_analysis.terminal import (
     quiet_console,
     refused,
     say,
+    step,
 )
 
 
@@ -51,9 +52,10 @@ def analyze(
     on where it was after a restart.
     """
     console = quiet_console()
-    from spark_analysis.following import FollowingFailed
-    from spark_analysis.java import JavaMissing, find_java
-    from spark_analysis.job import JobFailed, follow_job, run_job
+    with step(console, "loading Spark"):
+        from spark_analysis.following import FollowingFailed
+        from spark_analysis.java import JavaMissing, find_java
+        from spark_analysis.job import JobFailed, follow_job, run_job
 
     check_directories(console, runs)
     if follow and len(runs) != 1:

@@ -1,13 +1,21 @@
 """Terminal: what all commands on Spark take and say in the same way; imports no Spark."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 Runs = Annotated[
     list[Path],
@@ -55,8 +63,12 @@ def say(console: Console, lines: Sequence[str], *, style: str | None = None) -> 
 
 
 def progress(console: Console, *columns: ProgressColumn) -> Progress:
-    """What is being done, `columns`, since when; for a person who waits, and gone at the end."""
-    return Progress(
+    """What is being done, `columns`, since when; for a person who waits, and gone at the end.
+
+    Where there is no terminal it is a line per step instead, and one per tenth of a long step.
+    """
+    shown: type[Progress] = Progress if console.is_terminal else _Lines
+    return shown(
         TextColumn("{task.description}"),
         *columns,
         TimeElapsedColumn(),
@@ -64,3 +76,50 @@ def progress(console: Console, *columns: ProgressColumn) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def step(console: Console, words: str) -> Iterator[None]:
+    """Show that this is being done, until it is; only on a terminal, so that what is refused right
+    after it stays one line."""
+    with Progress(
+        TextColumn("{task.description}"),
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as shown:
+        shown.add_task(words, total=None)
+        yield
+
+
+class _Lines(Progress):
+    """Says what begins, with the seconds since the first step began."""
+
+    _said: str | None = None
+    _tenths: int = 0
+
+    def add_task(self, description: str, *options: Any, **fields: Any) -> TaskID:
+        task_id = super().add_task(description, *options, **fields)
+        self._say(task_id)
+        return task_id
+
+    def update(self, task_id: TaskID, **changes: Any) -> None:
+        super().update(task_id, **changes)
+        self._say(task_id)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        super().advance(task_id, advance)
+        self._say(task_id)
+
+    def _say(self, task_id: TaskID) -> None:
+        """A new description; of the same one, each tenth of it."""
+        task = self._tasks[task_id]
+        tenths = int(10 * task.completed / task.total) if task.total else 0
+        is_new = task.description != self._said
+        if not is_new and (tenths <= self._tenths or tenths == 10):
+            return
+        self._said, self._tenths = task.description, tenths
+        words = task.description if is_new else f"{task.completed:,.0f} of {task.total:,.0f}"
+        say(self.console, [f"{task.elapsed or 0:5.0f} s  {words}"], style="dim")

@@ -24,6 +24,7 @@ from spark_analysis.terminal import (
     quiet_console,
     refused,
     say,
+    step,
 )
 
 if TYPE_CHECKING:
@@ -52,11 +53,12 @@ def sweep(
     command goes on where it was; one that fails is reported, and the others go on.
     """
     console = quiet_console()
-    from spark_analysis.java import JavaMissing
-    from spark_sweep.folder import SweepFolder
-    from spark_sweep.grid import load_grid
-    from spark_sweep.job import SweepFailed, run_job
-    from spark_sweep.plan import make_plan
+    with step(console, "loading Spark"):
+        from spark_analysis.java import JavaMissing
+        from spark_sweep.folder import SweepFolder
+        from spark_sweep.grid import load_grid
+        from spark_sweep.job import SweepFailed, run_job
+        from spark_sweep.plan import make_plan
 
     started_s = time.perf_counter()
     try:

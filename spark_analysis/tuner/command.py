@@ -20,6 +20,7 @@ from spark_analysis.terminal import (
     quiet_console,
     refused,
     say,
+    step,
 )
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def tune(
     code is 3.
     """
     console = quiet_console()
-    from spark_analysis.java import JavaMissing, find_java
-    from spark_analysis.job import JobFailed
-    from spark_analysis.tuner.job import run_tuning
+    with step(console, "loading Spark"):
+        from spark_analysis.java import JavaMissing, find_java
+        from spark_analysis.job import JobFailed
+        from spark_analysis.tuner.job import run_tuning
 
     check_directories(console, runs)
     wanted = _wanted(objective, console)

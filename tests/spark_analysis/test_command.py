@@ -9,6 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from spark_analysis import java
+from spark_analysis.analysis import QUESTIONS
 from spark_analysis.command import analyze
 from spark_analysis.following_screen import SHOWN, following_screen
 from tests.spark_analysis.crowd import Drawn, draw
@@ -35,6 +36,8 @@ def test_runs_become_a_report_and_tables_and_what_is_left_out_is_named(
     result = run(tmp_path / "runs", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
     assert "1 runs analysed, 1 left out." in result.output
+    for step in ("examining runs", "starting Spark", *(one.title for one in QUESTIONS), "writing"):
+        assert f" s  {step}" in result.stderr
     assert "it has no end record: not finished, or still recorded" in result.output
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
     assert (tmp_path / "out" / "tables" / "summary.csv").read_text().startswith('"question",')

@@ -71,6 +71,8 @@ def test_runs_go_through_spark_can_be_analysed_and_are_not_repeated(
     first = swept(tmp_path)
     assert first.exit_code == 0, first.output
     assert "4 finished, 0 reused, 0 failed" in first.stderr
+    assert " s  starting Spark" in first.stderr
+    assert " s  simulating" in first.stderr
     runs, left_out = examine(find_runs([tmp_path / "out"]))
     assert not left_out
     sets = parameter_sets(read_runs(spark, runs)).collect()

@@ -71,6 +71,8 @@ def test_runs_of_the_simulator_become_limits_that_the_broker_takes(
     result = run(runs, "--objective", tmp_path / "mine.toml", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "Take connect_patience_s = 9.5" in result.output
+    assert " s  starting Spark" in result.stderr
+    assert " s  looking for violations" in result.stderr
     found = tomllib.loads((tmp_path / "limits.toml").read_text())
     assert FlowSettings.model_validate(found["flow"]).connect_patience_s == 9.5
     evidence = found["evidence"]["connect_patience_s"]
