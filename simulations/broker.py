@@ -75,7 +75,9 @@ class Broker:
             settings, plan.memory_max_bytes, cluster, self._tell
         )
         self.journal = Journal(
-            ops_max=settings.journal_ops_max, bytes_max=settings.journal_bytes_max
+            ops_max=settings.journal_ops_max,
+            bytes_max=settings.journal_bytes_max,
+            window=self.protection.window,
         )
         self.gate = self.protection.gate
         self.counters: Counters = machine.counters

@@ -10,7 +10,9 @@ A large batch is half of what is in process, not all of it: were it all, nobody 
 to do while it syncs, and the disk nothing while its answers are worked off. With a thousand
 publishers and a window of one, that is the difference between taking turns and working together.
 
-Bounded in operations and bytes: `is_full` tells the node to stop admitting.
+Bounded in operations and bytes: as soon as it is full the node's windows are closed, in the middle
+of whatever slice of work, and the node's next turn that finds room opens them. So what somebody
+waits for exceeds the bounds by one packet's work at most.
 """
 
 from collections import deque
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
+from flowguard.flow import NodeWindow
 from flowguard.flow.histogram import Histogram
 from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
 
@@ -60,6 +63,7 @@ class Journal:
         "_sealed",
         "_under_way",
         "_waiting_count",
+        "_window",
         "is_answering",
         "last_sojourn_s",
         "sent",
@@ -67,7 +71,11 @@ class Journal:
         "sojourn",
     )
 
-    def __init__(self, *, ops_max: int, bytes_max: int, batch_min: int = BATCH_MIN) -> None:
+    def __init__(
+        self, *, ops_max: int, bytes_max: int, window: NodeWindow, batch_min: int = BATCH_MIN
+    ) -> None:
+        """`window` is closed when the journal is full."""
+        self._window = window
         self._batch_min = batch_min
         self._ops_max = ops_max
         self._bytes_max = bytes_max
@@ -145,6 +153,8 @@ class Journal:
         self._waiting_count += 1
         for op in ops:
             self.note(op)
+        if self.is_full:
+            self._window.closed = True
 
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""

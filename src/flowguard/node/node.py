@@ -76,11 +76,15 @@ class Node:
         self.hooks = hooks or Hooks()
         self.started_s = now_s
         flow = settings.flow
-        self.journal = Journal(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max)
-        self.sent = self.journal.sent
         self.protection: Protection[ServerConnection] = Protection(
             flow, memory_limit_bytes, cluster, tell, shadow
         )
+        self.journal = Journal(
+            ops_max=flow.journal_ops_max,
+            bytes_max=flow.journal_bytes_max,
+            window=self.protection.window,
+        )
+        self.sent = self.journal.sent
         self.handshakes = Handshakes(self, random_id, draw)
         self.intake: Intake[ServerConnection] = Intake(
             self.protection, self.journal, self.handshakes

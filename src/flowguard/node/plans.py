@@ -41,21 +41,26 @@ class Plan:
     """Where messages of one topic go; `refused`: nowhere, and this is the answer.
 
     A group in `own` is for messages published by one of its sessions, and for that session only.
-    `extra` is what a packet with so many `deliveries` weighs above one.
+    A message makes so many `deliveries` (an identifier that goes with it is as much work as one
+    more) and with QoS 1 or 2 so many `ops` of the store at most. `extra` is what the deliveries
+    weigh above one, `is_heavy` whether either of the two weighs anything.
     """
 
     groups: list[Group]
     shared: list[Shared]
-    durable: bool
     refused: ReasonCode | None = None
     own: list[Group] = field(default_factory=list)
     deliveries: int = 0
+    ops: int = 0
     extra: int = 0
+    is_heavy: bool = False
+    durable: bool = field(init=False)
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
 
     def __post_init__(self) -> None:
+        self.durable = self.ops > 0
         self.is_empty = not self.groups and not self.shared
         self.solo = self._solo()
 
@@ -94,9 +99,7 @@ class Plans:
 
     def _remember(self, topic: str) -> Plan:
         plan = self._make(topic)
-        weight = len(topic) + len(plan.shared)
-        for group in plan.groups:
-            weight += len(group.sessions)
+        weight = len(topic) + plan.deliveries
         if (
             self.version != self._table.version
             or len(self.by_topic) >= PLANS_MAX
@@ -110,9 +113,9 @@ class Plans:
 
     def _make(self, topic: str) -> Plan:
         if topic.startswith("$SYS/") or topic == "$SYS":
-            return Plan([], [], durable=False, refused=ReasonCode.NOT_AUTHORIZED)
+            return Plan([], [], refused=ReasonCode.NOT_AUTHORIZED)
         if levels_count(topic) > self._levels_max:
-            return Plan([], [], durable=False, refused=ReasonCode.TOPIC_NAME_INVALID)
+            return Plan([], [], refused=ReasonCode.TOPIC_NAME_INVALID)
         return self.make(topic)
 
     def make(self, topic: str) -> Plan:
@@ -123,27 +126,42 @@ class Plans:
         if mixed:
             heard = [pair for pair in routes.plain if pair[0] in mixed and not pair[1].no_local]
             own, _ = _grouped(heard)
-        durable = bool(routes.groups) or any(
-            group.qos and any(session.durable for session in group.sessions) for group in groups
+        deliveries = ops = len(routes.groups)
+        for group in groups:
+            deliveries += len(group.sessions) + len(group.identifiers)
+            if group.qos:
+                ops += sum([session.durable for session in group.sessions])
+        return Plan(
+            groups,
+            routes.groups,
+            own=own,
+            deliveries=deliveries,
+            ops=ops,
+            extra=self._cost.of(deliveries, 0) - 1,
+            is_heavy=self._cost.of(deliveries, 0, ops) > 1,
         )
-        deliveries = len(routes.groups) + sum(len(group.sessions) for group in groups)
-        extra = self._cost.of(deliveries, 0) - 1
-        return Plan(groups, routes.groups, durable, own=own, deliveries=deliveries, extra=extra)
 
 
 def _grouped(
     matches: list[tuple[Session, SubscriptionOptions]],
 ) -> tuple[list[Group], set[Session]]:
-    """Groups, and the sessions with No Local on some of their subscriptions but not on all."""
+    """Groups, and the sessions with No Local on some of their subscriptions but not on all.
+
+    O(matches), however many of them are one session's.
+    """
     merged: dict[Session, SubscriptionOptions] = {}
-    extra: dict[Session, tuple[int, ...]] = {}
+    extra: dict[Session, list[int]] = {}
     mixed: set[Session] = set()
     for session, options in matches:
         first = merged.get(session)
         if first is None:
             merged[session] = options
             continue
-        extra[session] = (*extra.get(session, _identifiers(first)), *_identifiers(options))
+        identifiers = extra.get(session)
+        if identifiers is None:
+            identifiers = extra[session] = [first.identifier] if first.identifier else []
+        if options.identifier:
+            identifiers.append(options.identifier)
         if first.no_local != options.no_local:
             mixed.add(session)
         merged[session] = SubscriptionOptions(
@@ -153,14 +171,12 @@ def _grouped(
         )
     groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
     for session, options in merged.items():
-        identifiers = extra.get(session, _identifiers(options))
+        several = extra.get(session)
+        one = (options.identifier,) if options.identifier else ()
+        identifiers = one if several is None else tuple(several)
         key = (options.qos, options.retain_as_published, options.no_local, identifiers)
         group = groups.get(key)
         if group is None:
             group = groups[key] = Group(*key, sessions=[])
         group.sessions.append(session)
     return list(groups.values()), mixed
-
-
-def _identifiers(options: SubscriptionOptions) -> tuple[int, ...]:
-    return (options.identifier,) if options.identifier else ()

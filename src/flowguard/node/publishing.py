@@ -93,8 +93,8 @@ class Router:
         size_bytes = len(message.payload)
         if (
             message.qos
-            and (plan.extra or size_bytes >= self.cost.unit_bytes)
-            and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes))
+            and (plan.is_heavy or size_bytes >= self.cost.unit_bytes)
+            and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes, plan.ops))
         ):
             return WAITS
         counters = self._host.counters
@@ -132,7 +132,7 @@ class Router:
             self.deliver_to(targets, now_s)
             return code
         size_bytes = len(message.payload)
-        cost = self.cost.of(plan.deliveries, size_bytes)
+        cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(self, inbound, message, targets, code, cost)
         self._journal.append(ops, pending.committed, now_s)

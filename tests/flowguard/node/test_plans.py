@@ -71,3 +71,19 @@ def test_a_shared_or_a_durable_subscriber_is_no_solo() -> None:
     stage.connect("one").subscribe("t", qos=1)
     stage.connect("two").subscribe("$share/g/t", qos=1)
     assert plans.find("t").solo is None
+
+
+def test_identifiers_of_overlapping_filters_come_in_their_order_and_weigh() -> None:
+    stage = Stage()
+    client = stage.connect("c")
+    levels = ["a"] * 10
+    identifiers = list(range(1, 300))
+    for identifier in identifiers:
+        choice = [level if identifier >> bit & 1 else "+" for bit, level in enumerate(levels)]
+        client.subscribe("/".join(choice), identifier=identifier)
+    client.subscribe("#")
+    plan = stage.node.router.plans.find("/".join(levels))
+    (group,) = plan.groups
+    assert sorted(group.identifiers) == identifiers
+    assert group.sessions == [client.connection.session]
+    assert plan.deliveries == 1 + len(identifiers)
