@@ -74,11 +74,7 @@ class Broker:
         self.protection: Protection[Connection] = Protection(
             settings, plan.memory_max_bytes, cluster, self._tell
         )
-        self.journal = Journal(
-            ops_max=settings.journal_ops_max,
-            bytes_max=settings.journal_bytes_max,
-            window=self.protection.window,
-        )
+        self.journal = Journal.create(settings, self.protection.window)
         self.gate = self.protection.gate
         self.counters: Counters = machine.counters
         self.loop: Loop = Loop(self.engine, self, self.protection.observer, wake_s=plan.wake_s)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
+from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow
 from flowguard.flow.histogram import Histogram
 from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
@@ -97,6 +98,11 @@ class Journal:
         """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
         self.last_sojourn_s = 0.0
         """What was counted there last: for whoever is called from `answer`, what it waited."""
+
+    @classmethod
+    def create(cls, flow: FlowSettings, window: NodeWindow) -> "Journal":
+        """With the bounds of a node's settings."""
+        return cls(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max, window=window)
 
     @property
     def is_idle(self) -> bool:

@@ -79,11 +79,7 @@ class Node:
         self.protection: Protection[ServerConnection] = Protection(
             flow, memory_limit_bytes, cluster, tell, shadow
         )
-        self.journal = Journal(
-            ops_max=flow.journal_ops_max,
-            bytes_max=flow.journal_bytes_max,
-            window=self.protection.window,
-        )
+        self.journal = Journal.create(flow, self.protection.window)
         self.sent = self.journal.sent
         self.handshakes = Handshakes(self, random_id, draw)
         self.intake: Intake[ServerConnection] = Intake(

@@ -3,17 +3,23 @@
 Matching a topic costs microseconds, looking a plan up costs a tenth of one. A plan merges a
 session's overlapping subscriptions into one delivery of the highest QoS with all identifiers
 ([MQTT-3.3.4-2], [MQTT-3.3.4-4]) and gathers sessions that get the very same packet in one group,
-so that it is encoded once for all of them. Plans are forgotten when subscriptions change.
+so that it is encoded once for all of them.
+
+Plans are forgotten by topic: a filter that changes concerns the plans of those topics that it
+matches, and no others. The plan of the one topic of a filter without wildcard is forgotten at once;
+whether any other is still right is asked when its topic is published to next
+(`flowguard.routing.changes`). Plans that do not fit any more go one by one, the oldest first.
 
 A session may have No Local on some of its overlapping subscriptions only. Then its own messages
 reach it by the others alone, at their QoS and with their identifiers: that is what `own` is for.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.flow import Cost
-from flowguard.routing import SharedGroup, SubscriptionTable, levels_count
+from flowguard.routing import Changes, SharedGroup, SubscriptionTable, has_wildcard, levels_count
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
@@ -54,6 +60,8 @@ class Plan:
     ops: int = 0
     extra: int = 0
     is_heavy: bool = False
+    version: int = 0
+    """Of the subscriptions, when it was last found to be right."""
     durable: bool = field(init=False)
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
@@ -77,39 +85,65 @@ class Plan:
 class Plans:
     """A bounded cache of plans over the node's subscription table."""
 
-    __slots__ = ("_cost", "_levels_max", "_table", "_weight", "by_topic", "version")
+    __slots__ = (
+        "_changes",
+        "_cost",
+        "_levels_max",
+        "_order",
+        "_table",
+        "_weight",
+        "by_topic",
+        "version",
+    )
 
     def __init__(self, table: Table, cost: Cost, *, levels_max: int) -> None:
         self._table = table
         self._cost = cost
         self._levels_max = levels_max
         self.by_topic: dict[str, Plan] = {}
-        self.version = -1
+        """Those whose `version` is behind may not be right any more: ask `find`."""
+        self.version = 0
+        """Of all filters with wildcards."""
+        self._changes = Changes()
+        self._order: deque[str] = deque()
+        """Topics as they were remembered; one that was forgotten since may be here twice."""
         self._weight = 0
 
-    def forget(self) -> None:
-        """Start again; also when a session's durability changed, which plans remember."""
-        self.by_topic.clear()
-        self._weight = 0
+    def changed(self, filter: str) -> None:
+        """Somebody has subscribed to `filter`, or no longer; `$share/` and name left out."""
+        if has_wildcard(filter):
+            self._changes.note(filter)
+            self.version = self._changes.version
+        else:
+            self._forget(filter)
 
     def find(self, topic: str) -> Plan:
-        """The plan of `topic`; O(1) while subscriptions stand still."""
-        plan = self.by_topic.get(topic) if self.version == self._table.version else None
-        return plan or self._remember(topic)
+        """The plan of `topic`; made anew only if a subscription that matches it has changed."""
+        plan = self.by_topic.get(topic)
+        if plan is not None:
+            if plan.version == self.version:
+                return plan
+            if not self._changes.concern(topic, plan.version):
+                plan.version = self.version
+                return plan
+            self._forget(topic)
+        return self._remember(topic)
 
     def _remember(self, topic: str) -> Plan:
         plan = self._make(topic)
-        weight = len(topic) + plan.deliveries
-        if (
-            self.version != self._table.version
-            or len(self.by_topic) >= PLANS_MAX
-            or self._weight + weight > PLANS_WEIGHT_MAX
-        ):
-            self.forget()
-            self.version = self._table.version
+        plan.version = self.version
+        order = self._order
+        self._weight += _weight(topic, plan)
+        while order and (len(order) >= PLANS_MAX or self._weight > PLANS_WEIGHT_MAX):
+            self._forget(order.popleft())
         self.by_topic[topic] = plan
-        self._weight += weight
+        order.append(topic)
         return plan
+
+    def _forget(self, topic: str) -> None:
+        plan = self.by_topic.pop(topic, None)
+        if plan is not None:
+            self._weight -= _weight(topic, plan)
 
     def _make(self, topic: str) -> Plan:
         if topic.startswith("$SYS/") or topic == "$SYS":
@@ -142,6 +176,10 @@ class Plans:
         )
 
 
+def _weight(topic: str, plan: Plan) -> int:
+    return len(topic) + plan.deliveries
+
+
 def _grouped(
     matches: list[tuple[Session, SubscriptionOptions]],
 ) -> tuple[list[Group], set[Session]]:
@@ -157,11 +195,11 @@ def _grouped(
         if first is None:
             merged[session] = options
             continue
-        identifiers = extra.get(session)
-        if identifiers is None:
-            identifiers = extra[session] = [first.identifier] if first.identifier else []
+        several = extra.get(session)
+        if several is None:
+            several = extra[session] = [first.identifier] if first.identifier else []
         if options.identifier:
-            identifiers.append(options.identifier)
+            several.append(options.identifier)
         if first.no_local != options.no_local:
             mixed.add(session)
         merged[session] = SubscriptionOptions(

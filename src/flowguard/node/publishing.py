@@ -76,9 +76,9 @@ class Router:
         self._journal = journal
         self._hooks = hooks
         self.table: Table = Table()
-        self.queues = SharedQueues(host, self.table, journal, queue_budget)
         self.cost = Cost(limits.flow)
         self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
+        self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
             bytes_max=limits.node.retained_bytes_max,
@@ -88,7 +88,7 @@ class Router:
         """A client's PUBLISH; see `Host.publish`."""
         plans = self.plans
         plan = plans.by_topic.get(message.topic)
-        if plan is None or plans.version != self.table.version:
+        if plan is None or plan.version != plans.version:
             plan = plans.find(message.topic)
         size_bytes = len(message.payload)
         if (

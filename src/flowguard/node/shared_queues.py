@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Budget
 from flowguard.node.journal import Journal
-from flowguard.node.plans import Shared, Table
+from flowguard.node.plans import Plans, Shared, Table
 from flowguard.node.shared_queue import SharedQueue
 from flowguard.records import (
     GROUP_PREFIX,
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 class SharedQueues:
     """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
 
-    __slots__ = ("_budget", "_host", "_journal", "_queues", "_stored", "_table")
+    __slots__ = ("_budget", "_host", "_journal", "_plans", "_queues", "_stored", "_table")
 
-    def __init__(self, host: "Host", table: Table, journal: Journal, budget: Budget) -> None:
+    def __init__(
+        self, host: "Host", table: Table, plans: Plans, journal: Journal, budget: Budget
+    ) -> None:
         self._host = host
         self._table = table
+        self._plans = plans
         self._journal = journal
         self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
@@ -50,8 +53,11 @@ class SharedQueues:
         self, filter: str, session: Session, options: SubscriptionOptions
     ) -> tuple[bool, list[StoreOp]]:
         """Into the table: is it new? And what must be durable besides the subscription itself."""
+        version = self._table.version
         is_new = self._table.subscribe(filter, session, options)
         group = self._group(filter)
+        if self._table.version != version:
+            self._plans.changed(filter if group is None else group.filter)
         if group is None:
             return is_new, []
         ops: list[StoreOp] = []
@@ -73,7 +79,10 @@ class SharedQueues:
     def unsubscribe(self, filter: str, session: Session) -> list[StoreOp]:
         """Out of the table; what must be durable besides."""
         group = self._group(filter)
+        version = self._table.version
         self._table.unsubscribe(filter, session)
+        if self._table.version != version:
+            self._plans.changed(filter if group is None else group.filter)
         if group is None or len(group):
             return []
         queue = self._queues.pop(group, None)

@@ -4,13 +4,13 @@ A node keeps one table. `match(topic)` gives the plain subscribers, each with th
 subscription, and beside them the shared groups that match; for each group the node then calls
 `group.pick(ready)` *per message*, and gets one member with its options:
 
-    routes = table.match(topic)             # may be kept per topic while table.version stands
+    routes = table.match(topic)             # may be kept per topic until that `changes`
     for session, options in routes.plain:
         ...
     for group in routes.groups:
         chosen = group.pick(session_rank)   # never kept: the turn moves on
 
-Members that join or leave a group which stays do not change `version`, because routes hold the
+Members that join or leave a group which stays do not change `match`, because routes hold the
 group itself. Groups live in an index of their own: plain fan-out pays nothing for them.
 """
 

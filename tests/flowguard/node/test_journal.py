@@ -48,7 +48,9 @@ class GroupCommit(RuleBasedStateMachine):
     def journal_is_made(self, ops_max: int, batch_min: int) -> None:
         self.ops_max = ops_max
         self.batch_min = batch_min
-        self.journal = Journal(ops_max=ops_max, bytes_max=LARGE, batch_min=batch_min, window=NodeWindow())
+        self.journal = Journal(
+            ops_max=ops_max, bytes_max=LARGE, batch_min=batch_min, window=NodeWindow()
+        )
         self.now_s = 0.0
         self.number = 0
         self.appended: list[StoreOp] = []
