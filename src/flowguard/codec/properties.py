@@ -35,6 +35,10 @@ STRING: Final = 4
 BINARY: Final = 5
 PAIR: Final = 6
 
+USER_PROPERTIES_MAX: Final = 2_000
+"""Of one packet, ours to choose: each is five bytes on the wire at least and many times the work of
+as many bytes of payload. 0x97 is the answer to more."""
+
 WILL: Final = 1 << 0
 """The will properties inside CONNECT, in the place of packet type 0, which does not exist."""
 
@@ -119,9 +123,18 @@ _NEVER_ZERO: Final = {
 
 
 def decode_properties(
-    data: bytes, pos: int, end: int, packet_type: int, in_will: bool = False
+    data: bytes,
+    pos: int,
+    end: int,
+    packet_type: int,
+    in_will: bool = False,
+    from_client: bool = False,
 ) -> tuple[Properties, int]:
-    """The property length at `pos` and the properties behind it."""
+    """The property length at `pos` and the properties behind it.
+
+    O(bytes), and no more than some milliseconds: what may be repeated without end is counted.
+    `from_client`: a PUBLISH has no subscription identifiers.
+    """
     length, pos = decode_variable(data, pos, end)
     if length == 0:
         return NO_PROPERTIES, pos
@@ -138,14 +151,16 @@ def decode_properties(
         pos += 1
         seen |= 1 << row.number
         if row.wire == PAIR:
-            name, pos = decode_string(data, pos, stop)  # [MQTT-1.5.7-1]
-            text, pos = decode_string(data, pos, stop)
-            users.append((name, text))
+            user, pos = _decode_user(data, pos, stop, len(users))
+            users.append(user)
         elif row.wire == VARIABLE:
             number, pos = decode_variable(data, pos, stop)
             if number == 0 or (identifiers and packet_type == t.SUBSCRIBE):
                 raise ProtocolViolation("a subscription identifier is zero or comes twice")
             identifiers.append(number)
+            if from_client and packet_type == t.PUBLISH:
+                # [MQTT-3.3.4-6]
+                raise ProtocolViolation("a client may not send subscription identifiers in PUBLISH")
         else:
             value, pos = _decode_value(row, data, pos, stop)
             setattr(properties, row.field, value)
@@ -154,6 +169,17 @@ def decode_properties(
     if users:
         properties.user_properties = tuple(users)
     return properties, pos
+
+
+def _decode_user(data: bytes, pos: int, stop: int, count: int) -> tuple[tuple[str, str], int]:
+    """A user property behind `count` others."""
+    if count == USER_PROPERTIES_MAX:
+        raise ProtocolViolation(
+            f"more than {USER_PROPERTIES_MAX} user properties", ReasonCode.QUOTA_EXCEEDED
+        )
+    name, pos = decode_string(data, pos, stop)  # [MQTT-1.5.7-1]
+    text, pos = decode_string(data, pos, stop)
+    return (name, text), pos
 
 
 def _row(number: int, carrier: int, seen: int) -> Property:

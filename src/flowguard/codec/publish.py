@@ -84,10 +84,7 @@ def decode_carefully(
             raise ProtocolViolation("packet identifier 0")
     properties = NO_PROPERTIES
     if version == MQTT_5:
-        properties, pos = _decode_properties(data, pos, end)
-        if from_client and properties.subscription_identifiers:
-            # [MQTT-3.3.4-6]
-            raise ProtocolViolation("a client may not send subscription identifiers in PUBLISH")
+        properties, pos = _decode_properties(data, pos, end, from_client)
     if not topic:
         if version != MQTT_5:
             # [v3 MQTT-4.7.3-1]
@@ -114,15 +111,17 @@ def _decode_topic(raw: bytes) -> str:
     return topic
 
 
-def _decode_properties(data: bytes, pos: int, end: int) -> tuple[Properties, int]:
+def _decode_properties(
+    data: bytes, pos: int, end: int, from_client: bool
+) -> tuple[Properties, int]:
     if pos >= end or data[pos] > BLOCK_BYTES_MAX or pos + 1 + data[pos] > end:
-        return decode_properties(data, pos, end, t.PUBLISH)
+        return decode_properties(data, pos, end, t.PUBLISH, from_client=from_client)
     after = pos + 1 + data[pos]
     block = data[pos:after]
     known = _blocks.get(block)
-    if known is not None:
+    if known is not None and not (from_client and known.subscription_identifiers):
         return known, after
-    properties, _ = decode_properties(data, pos, end, t.PUBLISH)
+    properties, _ = decode_properties(data, pos, end, t.PUBLISH, from_client=from_client)
     if len(_blocks) >= BLOCKS_MAX:
         _blocks.clear()
     _blocks[block] = properties

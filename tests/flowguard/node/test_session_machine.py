@@ -281,12 +281,14 @@ class Sessions(RuleBasedStateMachine):
         check_budgets(node, [p.wire.connection for p in self.peers if p.wire is not None])
         limit = max(self.limit_before, node.window.limit)
         self.limit_before = node.window.limit
+        # One packet is always possible: one that writes to the queues of all and of two groups.
+        heaviest = node.router.cost.of(0, 0, len(self.peers) + 2)
         before, self.in_process = self.in_process, {}
         for session in node.registry.sessions.values():
             inbound = session.outbound and session.outbound.connection.inbound
             if inbound is not None:
                 now = inbound.window.in_process
-                assert now <= max(before.get(inbound, 0), limit)
+                assert now <= max(before.get(inbound, 0), limit, heaviest)
                 self.in_process[inbound] = now
 
     def teardown(self) -> None:
