@@ -5,10 +5,12 @@
     |   |-- MalformedPacket         0x81 (and 0x95, 0x99 where the bytes themselves say so)
     |   `-- ProtocolViolation       0x82 and its special cases
     |-- StoreError                  the store cannot do what it promised
-    |   |-- NoSpaceError            the disk is full; nothing was changed, try again later
-    |   |-- StallError              the engine takes no write now; nothing was changed, try again
+    |   |-- NotNowError             nothing was changed, the same may be tried again
+    |   |   |-- NoSpaceError        the disk is full
+    |   |   |-- StallError          the engine takes no write now
+    |   |   `-- DescriptorsError    the process may open no more files
     |   |-- SyncError               the disk failed to sync: what was written may be lost
-    |   |-- CorruptionError         what is stored contradicts itself
+    |   |-- CorruptionError         what is stored contradicts itself, or cannot be read
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
     `-- ConfigError                 raised while settings are built, never later
@@ -50,12 +52,20 @@ class StoreError(FlowguardError):
     """The store could not keep a promise; nothing of the batch may be acknowledged."""
 
 
-class NoSpaceError(StoreError):
-    """The disk is full. The batch changed nothing and may be tried again."""
+class NotNowError(StoreError):
+    """Not now. What was asked changed nothing and may be tried again."""
 
 
-class StallError(StoreError):
-    """The engine would have to wait. The batch changed nothing and may be tried again."""
+class NoSpaceError(NotNowError):
+    """The disk is full."""
+
+
+class StallError(NotNowError):
+    """The engine would have to wait."""
+
+
+class DescriptorsError(NotNowError):
+    """A file could not be opened: the process, or the machine, has too many of them open."""
 
 
 class SyncError(StoreError):
@@ -63,7 +73,7 @@ class SyncError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """Stored bytes that contradict themselves or each other."""
+    """Stored bytes that contradict themselves or each other, or cannot be read."""
 
 
 class FormatError(StoreError):

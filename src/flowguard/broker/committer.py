@@ -9,10 +9,10 @@ import structlog
 import trio
 
 from flowguard.broker.reactor import Reactor
-from flowguard.errors import NoSpaceError, StallError, StoreError, SyncError
+from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
-from flowguard.records import QueueEntry
+from flowguard.records import QueueEntry, owner_name
 from flowguard.session.backlog import Fetch
 from flowguard.stores import Store
 
@@ -48,6 +48,8 @@ class Committer:
         self._is_asking = False
         self._ticked = False
         self._backups: deque[_Backup] = deque()
+        self._postponed: list[Fetch] = []
+        """Pages that could not be asked for yet."""
 
     def notify(self) -> bool:
         """Somebody waits for a commit, or for a page of a backlog; whether the store is free."""
@@ -57,6 +59,9 @@ class Committer:
     def tick(self) -> None:
         """Time has passed: also for what nobody waits for."""
         self._ticked = True
+        if self._postponed:
+            self._node.pages.wanted.extendleft(reversed(self._postponed))
+            self._postponed.clear()
         self._work.set()
 
     async def backup(self, folder: Path) -> None:
@@ -122,21 +127,37 @@ class Committer:
             if error is None:
                 node.durable(batch, now_s, now_s - started_s)
         if fetches:
-            node.pages.came(list(zip(fetches, pages, strict=True)))
+            answers = list(zip(fetches, pages, strict=True))
+            self._postponed += [fetch for fetch, page in answers if page is None]
+            node.pages.came([(fetch, page) for fetch, page in answers if page is not None])
         reactor.settle(now_s)
         reactor.wake()
 
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch]
-    ) -> tuple[NoSpaceError | StallError | None, list[list[QueueEntry]]]:
+    ) -> tuple[NotNowError | None, list[list[QueueEntry] | None]]:
         """In the thread: commit, then read; why the batch has to be tried again."""
-        error: NoSpaceError | StallError | None = None
+        error: NotNowError | None = None
         if batch is not None:
             try:
                 self._store.commit(batch.ops)
-            except (NoSpaceError, StallError) as refusal:
+            except NotNowError as refusal:
                 error = refusal
-        pages = [fetch.entries(self._store) for fetch in fetches]
+        pages = [self._read(fetch) for fetch in fetches]
         self._is_asking = False
         reactor.awaited = True
         return error, pages
+
+    def _read(self, fetch: Fetch) -> list[QueueEntry] | None:
+        """A page; None: with the next tick. What is wrong with one queue concerns no other one."""
+        known = fetch.owner.queue.damage
+        page: list[QueueEntry] = []
+        try:
+            page = fetch.entries(self._store)
+        except NotNowError:
+            return None
+        except Exception as error:
+            fetch.damage = f"{error.__class__.__name__}: {error}"
+        if fetch.damage and fetch.damage != known:
+            log.error("queue cannot be read", owner=owner_name(fetch.client_id), why=fetch.damage)
+        return page

@@ -56,4 +56,5 @@ class OverloadLog:
         counts = {f"refused_{reason}": count for reason, count in node.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
         counts["protocol_errors"] = node.counters.malformed
+        counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts

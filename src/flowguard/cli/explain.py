@@ -71,6 +71,11 @@ def sentences(explanation: Explanation) -> list[str]:
         found = [f"{client_id} is not connected; its session is kept{until}."]
     else:
         found = [f"{client_id} is connected (MQTT {connected['protocol']})."]
+    if explanation["damage"]:
+        found.append(
+            f"What waits for it cannot be read and is held back: {explanation['damage']}. "
+            "When it comes to that, it is disconnected."
+        )
     found += [f"It is paused: {pause['text']}." for pause in explanation["paused"]]
     if connected is not None and not explanation["paused"]:
         found.append("It is not paused: nothing that it sent has to wait.")

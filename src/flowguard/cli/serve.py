@@ -37,6 +37,7 @@ HTTP_PORT = 9883
 HTTP_NONE = "none"
 EXIT_STORE = 73
 """The store cannot be opened, or failed later."""
+DAMAGED = "Start on a backup: flowguard serve --data COPY"
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 GC_THRESHOLDS = (100_000, 50, 100)
@@ -144,9 +145,12 @@ def _store_failed(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
     if failed is None or others is not None:
         raise group
     cause = next(_leaves(failed))
+    what = "Nothing was acknowledged that is not stored. Look at the disk, then start again."
+    if isinstance(cause, CorruptionError):
+        what = DAMAGED
     return _refused(
         f"flowguard ends: its store failed: {cause}",
-        "Nothing was acknowledged that is not stored. Look at the disk, then start again.",
+        what,
         EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
     )
 
@@ -178,8 +182,7 @@ def _open(settings: Settings, data: Path) -> Store:
             1,
         ) from error
     except CorruptionError as error:
-        what = f"{error}\nStart on a backup: flowguard serve --data COPY"
-        raise _refused(f"flowguard cannot use {data}", what, EXIT_STORE) from error
+        raise _refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
     except StoreError as error:
         raise _refused(f"flowguard cannot use {data}", str(error), EXIT_STORE) from error
 

@@ -50,6 +50,8 @@ class Explanation(TypedDict):
     """Unix time at which a session without connection ends; None: not foreseen."""
     paused: list[Pause]
     """Why it has to wait; empty: it does not."""
+    damage: str
+    """Why the store cannot read what waits for it; empty: it can, as far as it was asked."""
     dropped: list[str]
     """For which reasons a message that arrived now would be dropped for it."""
     queue_messages: Use
@@ -77,6 +79,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         connected=None if connection is None else _connected(node, connection, now_s),
         session_ends_s=session.ends_at_s,
         paused=[] if connection is None else _pauses(node, connection, now_s),
+        damage=session.queue.damage,
         dropped=_drops(node, session),
         queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
         queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),

@@ -277,6 +277,11 @@ def _bounds(status: Status) -> Iterator[Metric]:
         "1 while the disk is full and durable work is refused, else 0.",
         store["read_only"],
     )
+    yield CounterMetricFamily(
+        "flowguard_store_pages_unreadable_total",
+        "Pages of queues that the store could not read: what is in them is held back.",
+        store["pages_unreadable"],
+    )
     yield _gauge("flowguard_store_used_bytes", "Size of the store.", store["used_bytes"])
     if store["free_bytes"] is not None:
         yield _gauge("flowguard_store_free_bytes", "Left on its disk.", store["free_bytes"])

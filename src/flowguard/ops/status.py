@@ -142,6 +142,8 @@ class StoreStatus(TypedDict):
     used_bytes: int
     free_bytes: int | None
     """Left on its disk; None: it has none."""
+    pages_unreadable: int
+    """Pages of queues that it could not read: what is in them is held back."""
 
 
 class Status(TypedDict):
@@ -326,6 +328,7 @@ def _store(node: Node) -> StoreStatus:
         read_only=node.read_only,
         used_bytes=load.used_bytes,
         free_bytes=load.free_bytes,
+        pages_unreadable=node.counters.pages_unreadable,
     )
 
 

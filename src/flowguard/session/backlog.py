@@ -17,6 +17,7 @@ from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.errors import NotNowError, StoreError
 from flowguard.flow import Budget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry
 from flowguard.stores import Store
@@ -49,6 +50,7 @@ class Fetch:
         "bytes_max",
         "client_id",
         "count_max",
+        "damage",
         "looks",
         "owner",
         "sent",
@@ -73,18 +75,29 @@ class Fetch:
         self.bytes_max = bytes_max
         self.looks = looks
         """The page is only looked through, and stays where it is."""
+        self.damage = ""
+        """Why the store cannot read it."""
         self.sent = {pos for pos in owner.positions.values() if pos > after_pos}
         """In flight, though the first that waits is older: retained messages."""
 
     def entries(self, store: Store) -> list[QueueEntry]:
-        """Ask; blocks as the store does."""
-        return store.fetch(
-            self.client_id,
-            self.after_pos,
-            self.count_max,
-            until_pos=self.until_pos,
-            bytes_max=self.bytes_max,
-        )
+        """Ask; blocks as the store does. None come where there is `damage`.
+
+        Raises `NotNowError`: ask again later.
+        """
+        try:
+            return store.fetch(
+                self.client_id,
+                self.after_pos,
+                self.count_max,
+                until_pos=self.until_pos,
+                bytes_max=self.bytes_max,
+            )
+        except NotNowError:
+            raise
+        except StoreError as error:
+            self.damage = str(error)
+        return []
 
 
 @final
@@ -112,6 +125,7 @@ class Backlog:
         "_messages_max",
         "_seen_expires_s",
         "count",
+        "damage",
         "gaps",
         "size_bytes",
         "spills",
@@ -151,6 +165,8 @@ class Backlog:
         """The same, as `Delivery.size_bytes` counts."""
         self.gaps = 0
         """How often something left out of its turn, and is not known to be durable."""
+        self.damage = ""
+        """Why what is away could not be read when it was asked for last; empty: it could."""
 
     @property
     def waits(self) -> bool:
@@ -347,10 +363,18 @@ class Backlog:
     ) -> Fetch | None:
         if self._fetching is not None or self.gaps or not self._away_count:
             return None
+        if self.damage and owner.outbound is None:
+            return None  # Nobody is here for whom it would be worth another try.
         self._late_count = self._late_bytes = 0
         fetch = Fetch(owner, after_pos, self._away_pos, count_max, bytes_max, looks=looks)
         self._fetching = fetch
         return fetch
+
+    def unreadable(self, fetch: Fetch) -> None:
+        """The page cannot be read: what is in it waits, and so does what comes after it."""
+        if fetch is self._fetching:
+            self._fetching = None
+        self.damage = fetch.damage
 
     def fetched(self, fetch: Fetch, entries: list[QueueEntry]) -> None:
         """The page is there; an empty one: nothing was left up to where it was asked for.
@@ -360,6 +384,7 @@ class Backlog:
         if fetch is not self._fetching:
             return  # The client left meanwhile, and the order of things is another.
         self._fetching = None
+        self.damage = ""
         for entry in entries:
             delivery = entry.delivery
             if delivery is None or entry.pos in fetch.sent:

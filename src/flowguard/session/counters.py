@@ -23,6 +23,7 @@ class Counters:
         "malformed",
         "messages_received",
         "messages_sent",
+        "pages_unreadable",
         "publish_bytes_received",
         "publish_bytes_sent",
         "publish_received",
@@ -50,6 +51,8 @@ class Counters:
         self.messages_received = 0
         """Control packets, as in Mosquitto's `$SYS/broker/messages/received`."""
         self.messages_sent = 0
+        self.pages_unreadable = 0
+        """Pages of queues that the store could not read: their clients were refused them."""
         self.publish_bytes_received = 0
         self.publish_bytes_sent = 0
         self.publish_received = 0

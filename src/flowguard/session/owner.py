@@ -6,10 +6,12 @@ A client's session is one (`session`), the queue of a shared subscription anothe
 
 from typing import TYPE_CHECKING
 
+from flowguard.errors import CorruptionError
 from flowguard.flow import Budget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle
 from flowguard.session.backlog import Backlog, Fetch, Waiting
 from flowguard.stores import Store
+from flowguard.types import ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
@@ -106,6 +108,9 @@ class QueueOwner:
     def fetched(self, fetch: Fetch, entries: list[QueueEntry], host: "Host", now_s: float) -> None:
         """A page of the backlog is there: on with it."""
         queue = self.queue
+        if fetch.damage:
+            self._refuse(fetch, host, now_s)
+            return
         if fetch.looks:
             self._expire(queue.looked(fetch, entries, now_s), host, now_s)
         else:
@@ -113,10 +118,22 @@ class QueueOwner:
         self._settle_empty(fetch, entries, host)
         self._go_on(host, now_s)
 
+    def _refuse(self, fetch: Fetch, host: "Host", now_s: float) -> None:
+        """The store cannot read a page: its client is told, and not given less than it is owed.
+
+        Nothing is dropped; when the client comes back, the same page is asked for again.
+        """
+        self.queue.unreadable(fetch)
+        host.counters.pages_unreadable += 1
+        if self.outbound is not None:
+            self.outbound.connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
+
     def load(self, store: Store, host: "Host") -> None:
-        """Everything that waits into memory, where no disk holds it."""
+        """Everything that waits into memory, where no disk holds it. Raises `CorruptionError`."""
         while (fetch := self.queue.fetch(self)) is not None:
             entries = fetch.entries(store)
+            if fetch.damage:
+                raise CorruptionError(fetch.damage)
             self.queue.fetched(fetch, entries)
             self._settle_empty(fetch, entries, host)
 

@@ -146,9 +146,9 @@ class Builder:
             self._look_up(unknown)
 
     def _look_up(self, unknown: list[tuple[Queue, int]]) -> None:
-        keys = [queue.entry_key(pos) for queue, pos in unknown]
-        values = self._engine.queues.get_many(keys)
-        for (queue, pos), value in zip(unknown, values, strict=True):
+        for queue, pos in unknown:
+            # What cannot be read is counted until its queue is empty: it is settled all the same.
+            value = self._engine.queues.get_readable(queue.entry_key(pos))
             if value is not None:
                 queue.apply_looked_up(pos, value)
 

@@ -6,6 +6,9 @@ The only file that imports rocksdict. Rules that its users can rely on:
   while it writes, also during a stall; only `flush_wal` releases it.
 * Every scan has an upper bound and ends inside one call: a live iterator keeps the directory locked
   after `close`. rocksdict's lower bound overwrites the upper one, so there is none.
+* A scan that fails in the middle raises: such an iterator is not valid any more, like one at its
+  end, and only its status tells them apart.
+* What was synced is there when it is opened again, or opening raises (`synced`).
 * A family is one object for the life of the engine; `reopen` gives it a new handle.
 """
 
@@ -34,6 +37,7 @@ from rocksdict import (
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import (
     CorruptionError,
+    DescriptorsError,
     LockedError,
     NoSpaceError,
     StallError,
@@ -41,9 +45,18 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.signals import StoreState
+from flowguard.stores.rocks.log_files import check_logs
+from flowguard.stores.rocks.synced import Synced, read_synced
 
-FAMILIES: Final = ("default", "q", "p", "s", "r")
-"""Of the database: format and counters, queues, payloads, sessions, retained messages."""
+CONTENT: Final = {
+    "default": "format and counters",
+    "q": "queued messages",
+    "p": "shared messages",
+    "s": "sessions",
+    "r": "retained messages",
+}
+"""What the families of the database hold."""
+FAMILIES: Final = tuple(CONTENT)
 SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
 OPEN_FILES_MAX: Final = 512
@@ -63,7 +76,7 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
     ("Disk quota exceeded", NoSpaceError),
     ("File too large", NoSpaceError),
     ("/LOCK: ", LockedError),
-    ("Corruption", CorruptionError),
+    ("Too many open files", DescriptorsError),
 )
 """What RocksDB's message says, and what it means; rocksdict has one exception for all."""
 
@@ -107,13 +120,23 @@ class Family:
         return self._rows
 
     def get(self, key: bytes) -> bytes | None:
-        with translated():
-            found: bytes | None = self._open_rows().get(key)
+        """Raises `CorruptionError`, as everything that reads."""
+        rows = self._open_rows()
+        with translated(self.name):
+            found: bytes | None = rows.get(key)
         return found
 
+    def get_readable(self, key: bytes) -> bytes | None:
+        """As `get`; None also where what is there cannot be read."""
+        try:
+            return self.get(key)
+        except CorruptionError:
+            return None
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        with translated():
-            found: list[bytes | None] = self._open_rows().get(list(keys))  # type: ignore[assignment]
+        rows = self._open_rows()
+        with translated(self.name):
+            found: list[bytes | None] = rows.get(list(keys))  # type: ignore[assignment]
         return found
 
     def scan(
@@ -129,12 +152,23 @@ class Family:
         size_bytes = 0
         if limit <= 0:
             return found
-        with translated():
-            for row in self._open_rows().items(from_key=start, read_opt=options):
-                found.append(row)  # type: ignore[arg-type]
-                size_bytes += len(row[1])
-                if len(found) == limit or size_bytes >= bytes_max:
-                    break
+        family = self._open_rows()
+        with translated(self.name):
+            rows = family.iter(options)
+            try:
+                rows.seek(start)
+                valid, key_of, value_of, step = rows.valid, rows.key, rows.value, rows.next
+                while valid():
+                    value = value_of()
+                    found.append((key_of(), value))
+                    size_bytes += len(value)
+                    if len(found) == limit or size_bytes >= bytes_max:
+                        return found
+                    step()
+                rows.status()
+            finally:
+                # An error that somebody keeps would keep it alive.
+                del rows, valid, key_of, value_of, step
         return found
 
     @property
@@ -183,8 +217,39 @@ class Engine:
             self._patient.disable_wal = True  # type: ignore[method-assign,assignment]
             self._impatient = self._patient
         self._db: Rdict | None = None
+        self._synced: Synced | None = None
         self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
+        if not read_only:
+            self._check_log()
         self._open()
+
+    def _check_log(self) -> None:
+        """Opening to write replaces the log by what is whole in it: before, it is only read."""
+        if not read_synced(self._folder):
+            return
+        try:
+            before = Engine(self._folder, self._settings, read_only=True)
+        except StoreError:
+            return  # So will opening it to write, and say why.
+        try:
+            before.require_log()
+        finally:
+            before.close()
+
+    def require_log(self) -> None:
+        """Raises `CorruptionError` where writes are missing that were synced."""
+        if self.lost_count:
+            raise CorruptionError(
+                f"the log of writes in {self._folder} is damaged: the last {self.lost_count:,} "
+                "changes that were stored cannot be read"
+            )
+
+    @property
+    def lost_count(self) -> int:
+        """Changes that are known to have been on the disk and are not there."""
+        with translated():
+            last = self._open_db().latest_sequence_number()
+            return max(0, read_synced(self._folder) - last)
 
     @property
     def _families(self) -> tuple[Family, ...]:
@@ -201,6 +266,8 @@ class Engine:
             for family in self._families:
                 rows = db if family is self.meta else db.get_column_family(family.name)
                 family.attach(rows, db.get_column_family_handle(family.name))
+            if not self._read_only:
+                self._synced = Synced(self._folder)
         self._db = db
         if not self._read_only:
             _open_here.add(self._folder.resolve())
@@ -263,20 +330,31 @@ class Engine:
 
         `wait`: through a stall, with the whole process; only where it serves nobody.
 
-        Raises `StallError` (nothing was written), `NoSpaceError` (nothing was written, and nothing
-        will be before `reopen`), `SyncError` (the batch was written and may be lost), `StoreError`.
+        Raises `StallError` (nothing was written), `NoSpaceError` and `DescriptorsError` (nothing
+        was written, and nothing will be before `reopen`), `SyncError` (the batch was written and
+        may be lost), `StoreError`.
         """
         with translated():
             self._open_db().write(batch, self._patient if wait else self._impatient)  # type: ignore[arg-type]
         if sync and self._syncs:
             self.sync()
+        self.require_folder()
+
+    def require_folder(self) -> None:
+        """Raises `StoreError` where it was removed: its open files take writes all the same."""
+        if self._synced is not None and self._synced.is_removed:
+            raise StoreError(f"{self._folder} was removed while it was in use")
 
     def sync(self) -> None:
         """Make everything written durable; releases the GIL. Raises `SyncError`."""
         try:
-            self._open_db().flush_wal(True)
+            db = self._open_db()
+            number = db.latest_sequence_number()
+            db.flush_wal(True)
         except Exception as error:
             raise SyncError(f"the disk failed to sync: {error}") from error
+        if self._synced is not None:
+            self._synced.note(number)
 
     def state(self) -> StoreState:
         """What RocksDB says of its own pace; cheap."""
@@ -320,6 +398,9 @@ class Engine:
         for family in self._families:
             family.detach()
         self._db = None
+        if self._synced is not None:
+            self._synced.close()
+            self._synced = None
         if not self._read_only:
             _open_here.discard(self._folder.resolve())
 
@@ -331,13 +412,17 @@ def is_open_here(folder: Path) -> bool:
 
 def families_in(folder: Path) -> list[str]:
     """The names in an existing database. Raises `StoreError`."""
+    check_logs(folder)
     with translated():
         return Rdict.list_cf(str(folder), Options(raw_mode=True))
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """rocksdict's errors become ours, by their text."""
+def translated(family: str = "") -> Iterator[None]:
+    """rocksdict's errors become ours, by their text.
+
+    `family`: rows of it are read, and what cannot be read is damaged, whatever the reason.
+    """
     try:
         yield
     except StoreError:
@@ -347,4 +432,7 @@ def translated() -> Iterator[None]:
         for sign, kind in _SIGNS:
             if sign in text:
                 raise kind(text) from error
-        raise StoreError(text) from error
+        if family:
+            raise CorruptionError(f"{CONTENT[family]} cannot be read: {text}") from error
+        kind = CorruptionError if "Corruption" in text else StoreError
+        raise kind(text) from error

@@ -27,7 +27,7 @@ FEATURES: Final[frozenset[str]] = frozenset()
 """That this version knows; one that is in the record and not here must not be ignored."""
 HOLDER: Final = "holder"
 UNBORN: Final = re.compile(
-    r"holder|copy|lost\+found|LOCK|LOG.*|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|.*\.log"
+    r"holder|copy|synced|lost\+found|LOCK|LOG.*|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|.*\.log"
     r"|rocksdict-config\.json"
 )
 """Files of a database that never got as far as holding anything."""

@@ -85,7 +85,7 @@ class Payloads:
     def _is_there(self, work: Work, place: bytes) -> bool:
         if place in self.references:
             return True
-        return not self.is_complete and work.engine.payloads.get(place) is not None
+        return not self.is_complete and work.engine.payloads.get_readable(place) is not None
 
     def _store(self, work: Work, delivery: Delivery) -> bytes:
         clock = work.clock

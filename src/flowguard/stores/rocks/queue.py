@@ -196,7 +196,8 @@ class Work:
         """Size and place of an unsettled entry, read again only where `delivery` does not know."""
         if delivery is not None and delivery.place:
             return delivery.size_bytes, delivery.place
-        value = self.engine.queues.get(queue.entry_key(pos))
+        # What is damaged counts nothing: who is done with it must be able to say so.
+        value = self.engine.queues.get_readable(queue.entry_key(pos))
         if value is not None:
             return entry_size_bytes(value), entry_place(value)
         for other, _, appended_pos, size_bytes, appended in self.appended:

@@ -28,6 +28,7 @@ from flowguard.stores.rocks.keys import (
     qno_of_sweep,
     record_key,
 )
+from flowguard.stores.rocks.log_files import check_logs
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
@@ -71,6 +72,7 @@ class StoreReader:
         if not (folder / "CURRENT").exists():
             raise FormatError(f"{folder} is no store")
         self._stack.enter_context(_nobody_else(folder))
+        check_logs(folder)
         self._view = self._stack.enter_context(_view(folder))
         self.engine = Engine(self._view, SETTINGS, read_only=True)
         self._stack.callback(self.engine.close)

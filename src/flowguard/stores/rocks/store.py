@@ -2,12 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
 from flowguard.config import StoreSettings
-from flowguard.errors import LockedError, NoSpaceError, StallError, StoreError
+from flowguard.errors import (
+    DescriptorsError,
+    LockedError,
+    NoSpaceError,
+    NotNowError,
+    StallError,
+    StoreError,
+)
 from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
@@ -144,7 +151,7 @@ class RocksStore:
         work = self._builder.work()
         try:
             yield work
-        except (NoSpaceError, StallError):
+        except NotNowError:
             self._builder.take_back(work)
             raise
         except BaseException:
@@ -165,13 +172,13 @@ class RocksStore:
         except StallError:
             self._state = StoreState.STOPPED
             raise
-        except NoSpaceError:
+        except (NoSpaceError, DescriptorsError):
             self._must_reopen = True
             raise
         self._disk.wrote(size_bytes)
 
     def _reopen(self) -> None:
-        """RocksDB repeats for ever that there is no space, even if there is.
+        """RocksDB repeats for ever that there is no space or no descriptor, even if there is.
 
         But opening takes room, too; until there is some, what was written can still be read.
         """
@@ -192,7 +199,7 @@ class RocksStore:
             if self._sweep.is_done and self._pending.is_empty:
                 return False
             self._step(sweep=True)
-        except (NoSpaceError, StallError):
+        except NotNowError:
             return False
         return True
 
@@ -205,12 +212,15 @@ class RocksStore:
             self._write(work, sync=False)
 
     def _look_around(self) -> None:
+        self._engine.require_folder()
         self._disk.look()
         if not self._must_reopen:
             self._state = self._engine.state()
         self._slices += 1
         if self._slices % LOOK_SLICES == 0:
-            self._used_bytes = used_bytes_of(self._folder)
+            # Without a descriptor for it nobody looks: what was seen last is good enough.
+            with suppress(OSError):
+                self._used_bytes = used_bytes_of(self._folder)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -286,7 +296,7 @@ class RocksStore:
         try:
             if not self._failed:
                 self._write_all()
-        except NoSpaceError:
+        except NotNowError:
             pass
         finally:
             format.let_go(self._folder)
@@ -304,4 +314,5 @@ class RocksStore:
             self._payloads.forget(work)
         batch = engine.batch()
         batch.put(CLEAN_KEY, b"", engine.meta.handle)
-        engine.write(batch, wait=True)
+        engine.write(batch, sync=False, wait=True)
+        engine.sync()

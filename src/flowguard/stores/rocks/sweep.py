@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, final
 
+from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Engine, Family
 from flowguard.stores.rocks.keys import own_prefix, queue_prefix, sweep_key
 from flowguard.stores.rocks.payloads import Payloads
@@ -24,7 +25,15 @@ QUEUES_MAX: Final = 32
 class Sweep:
     """Where the background work of one store has got to."""
 
-    __slots__ = ("_engine", "_payloads", "_place", "_row", "_sessions", "_unmarked")
+    __slots__ = (
+        "_engine",
+        "_is_blind",
+        "_payloads",
+        "_place",
+        "_row",
+        "_sessions",
+        "_unmarked",
+    )
 
     def __init__(self, engine: Engine, sessions: Sessions, payloads: Payloads) -> None:
         self._engine = engine
@@ -32,6 +41,8 @@ class Sweep:
         self._payloads = payloads
         self._row = b""
         """Where the dropped queue at hand is read on; empty: at its beginning."""
+        self._is_blind = False
+        """A queue cannot be read: whoever it refers to stays, so no shared message is deleted."""
         self._unmarked: list[Queue] = []
         self._place: bytes | None = None
         """Where the search for messages nobody refers to goes on; None: it is over."""
@@ -44,14 +55,21 @@ class Sweep:
 
     @property
     def is_done(self) -> bool:
-        return not self._sessions.dropped and self._payloads.is_complete and self._place is None
+        marked = self._payloads.is_complete or self._is_blind
+        return not self._sessions.dropped and marked and self._place is None
 
     def step(self, work: Work) -> None:
         """Add one slice to `work`, where something is left to do."""
         if self._sessions.dropped:
             self._sweep_dropped(work)
+        elif self._is_blind:
+            return
         elif not self._payloads.is_complete:
-            self._mark()
+            try:
+                self._mark()
+            except CorruptionError:
+                self._is_blind = True
+                self._place = None
         elif self._place is not None:
             self._sweep_payloads(work, self._place)
 
@@ -72,7 +90,10 @@ class Sweep:
         start, end = queue_prefix(qno), queue_prefix(qno + 1)
         if queue is not None and self._payloads.references:
             at = self._row or start
-            found = rows.scan(at, end)
+            try:
+                found = rows.scan(at, end)
+            except CorruptionError:
+                found = []  # After the next start they are messages that nobody refers to.
             places = [queue.place_of_row(key, value) for key, value in found]
             work.forget([place for place in places if place])
             work.undo.append(partial(setattr, self, "_row", self._row))
@@ -85,7 +106,12 @@ class Sweep:
         return True
 
     def _delete(self, work: Work, family: Family, start: bytes, end: bytes) -> None:
-        rows = family.scan(start, end, SINGLY_MAX + 1)
+        try:
+            rows = family.scan(start, end, SINGLY_MAX + 1)
+        except CorruptionError:
+            # What is damaged need not be read to go.
+            work.batch.delete_range(start, end, family.handle)
+            return
         if len(rows) > SINGLY_MAX or sum(len(value) for _, value in rows) >= SCAN_BYTES:
             work.batch.delete_range(start, end, family.handle)
         else:
@@ -110,7 +136,11 @@ class Sweep:
             self._unmarked.pop()
 
     def _sweep_payloads(self, work: Work, start: bytes) -> None:
-        rows = self._engine.payloads.scan(start, PLACES_END)
+        try:
+            rows = self._engine.payloads.scan(start, PLACES_END)
+        except CorruptionError:
+            self._place = None
+            return
         for place, _ in rows:
             if place not in self._payloads.references:
                 work.batch.delete(place, self._engine.payloads.handle)

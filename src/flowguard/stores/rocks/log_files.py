@@ -1,0 +1,45 @@
+"""The files of the log of writes, before RocksDB reads them.
+
+A record is a head (u32 check, u16 length, both little endian, u8 type) and what it says; none
+crosses the end of a block of 32 KiB. RocksDB checks all of it, with one exception: of a record
+whose type belongs to logs that are written over older ones, it believes that it is left over, and
+reads it again, for ever. No log of ours is written over another, so such a type is damage.
+"""
+
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from flowguard.errors import CorruptionError
+
+LOGS: Final = ("*.log", "MANIFEST-*")
+"""Kept in this way: the changes, and the list of tables."""
+_BLOCK_BYTES: Final = 32 * 1024
+_HEAD: Final = Struct("<IHB")
+_OVERWRITING: Final = frozenset({5, 6, 7, 8, 11})
+
+
+def endless_at(log: Path) -> int | None:
+    """Where RocksDB would not come to an end; None: nowhere."""
+    with log.open("rb") as file:
+        start = 0
+        while block := file.read(_BLOCK_BYTES):
+            at = 0
+            while at + _HEAD.size <= len(block):
+                _, size_bytes, kind = _HEAD.unpack_from(block, at)
+                if kind in _OVERWRITING:
+                    return start + at
+                if not kind or at + _HEAD.size + size_bytes > len(block):
+                    break  # RocksDB goes no further, or only in the next block.
+                at += _HEAD.size + size_bytes
+            start += len(block)
+    return None
+
+
+def check_logs(folder: Path) -> None:
+    """Raises `CorruptionError` where RocksDB would not come to an end."""
+    for pattern in LOGS:
+        for log in sorted(folder.glob(pattern)):
+            at = endless_at(log)
+            if at is not None:
+                raise CorruptionError(f"{log} is damaged at byte {at:,}")

@@ -1,0 +1,132 @@
+"""A queue that the store cannot read is held back and told; everybody else is served on."""
+
+import pytest
+
+from flowguard.codec.packets import Disconnect
+from flowguard.errors import CorruptionError, StoreError
+from flowguard.ops.explain import explain
+from flowguard.records import QueueEntry
+from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from flowguard.types import ReasonCode
+from tests.support.stage import Client, Stage, StoreOnDisk
+
+COUNT = 40
+
+
+class DamagedStore(StoreOnDisk):
+    """Pages of `damaged` that reach beyond a position cannot be read."""
+
+    damaged: str | None = None
+    after_pos = 0
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        found = super().fetch(client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max)
+        if client_id == self.damaged and found and found[-1].pos > self.after_pos:
+            raise CorruptionError("a block of it has changed")
+        return found
+
+
+def stage_with_backlogs(
+    *names: str, policy: str = "drop-new"
+) -> tuple[Stage, DamagedStore, Client]:
+    """Clients who are away, and for each of whom the same messages wait."""
+    store = DamagedStore()
+    stage = Stage({"session": {"queue_policy": policy, "queue_messages_max": COUNT}}, store=store)
+    for name in names:
+        client = stage.connect_durable(name)
+        client.subscribe("t", qos=1)
+        client.close()
+    publisher = stage.connect("p")
+    for number in range(COUNT):
+        publisher.publish("t", b"%d" % number, qos=1)
+    return stage, store, publisher
+
+
+def payloads(client: Client) -> list[bytes]:
+    return [message.payload for message in client.publishes()]
+
+
+EVERYTHING = [b"%d" % number for number in range(COUNT)]
+
+
+def test_who_waits_in_a_damaged_queue_is_told_and_loses_nothing() -> None:
+    stage, store, _ = stage_with_backlogs("a", "b")
+    store.damaged = "a"
+    for attempt in (1, 2):
+        client = stage.connect_durable("a")
+        assert client.publishes() == []
+        code = client.expect(Disconnect).reason_code
+        assert code == ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        assert client.is_closed
+        assert stage.node.counters.pages_unreadable == attempt
+        found = explain(stage.node, "a", stage.now_s)
+        assert found is not None
+        assert found["damage"] == "a block of it has changed"
+        assert found["queue_messages"]["used"] == COUNT
+    assert payloads(stage.connect_durable("b")) == EVERYTHING
+    store.damaged = None
+    assert payloads(stage.connect_durable("a")) == EVERYTHING
+    found = explain(stage.node, "a", stage.now_s)
+    assert found is not None
+    assert found["damage"] == ""
+    assert stage.node.counters.dropped == {}
+
+
+@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+def test_what_comes_for_a_damaged_queue_is_bounded_and_counted(policy: str) -> None:
+    stage, store, publisher = stage_with_backlogs("a", policy=policy)
+    store.damaged = "a"
+    for _ in range(1_000):
+        publisher.publish("t", b"more", qos=1)
+    session = stage.node.registry.sessions["a"]
+    dropped = stage.node.counters.publish_dropped
+    assert session.queue.count + dropped == COUNT + 1_000
+    assert session.queue.count <= COUNT + 250
+    assert stage.node.counters.pages_unreadable <= 1
+
+
+def test_a_fresh_start_leaves_the_damage_behind() -> None:
+    stage, store, publisher = stage_with_backlogs("a")
+    store.damaged, store.after_pos = "a", 0
+    fresh = stage.connect("a", clean_start=True, session_expiry_interval=3_600)
+    fresh.subscribe("t", qos=1)
+    store.damaged = None
+    publisher.publish("t", b"new", qos=1)
+    assert payloads(fresh) == [b"new"]
+
+
+def test_a_damaged_shared_queue_stops_and_its_members_are_served_on() -> None:
+    store = DamagedStore()
+    stage = Stage(store=store)
+    member = stage.connect_durable("m")
+    member.subscribe("$share/g/t", "own", qos=1)
+    member.close()
+    publisher = stage.connect("p")
+    for number in range(COUNT):
+        publisher.publish("t", b"%d" % number, qos=1)
+    stage.restart()
+    (name,) = (each for each in store._sessions if each != "m")
+    store.damaged = name
+    member = stage.connect_durable("m")
+    publisher = stage.connect("p")
+    publisher.publish("own", b"x", qos=1)
+    assert payloads(member) == [b"x"]
+    assert not member.is_closed
+    assert stage.node.counters.pages_unreadable == 1
+    assert stage.node.counters.dropped == {}
+
+
+def test_where_everything_must_be_in_memory_damage_is_an_error_at_the_start() -> None:
+    stage, store, _ = stage_with_backlogs("a")
+    store.damaged = "a"
+    store.on_disk = False
+    with pytest.raises(StoreError, match="has changed"):
+        stage.restart()
