@@ -16,14 +16,19 @@ Three things are changed on the way:
 """
 
 import ast
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "flowguard"
@@ -33,6 +38,7 @@ PLAIN = ("stores/rocks/engine.py", "stores/rocks/store.py")
 """Stay as they are: they talk to a driver whose types say little."""
 OPTIMISATION = {"MYPYC_OPT_LEVEL": "1", "CFLAGS": "-g0"}
 """As fast as level 3 (181k, 182k QoS 1 messages per CPU second), in less than half the time."""
+LOOK_S = 0.5
 SLOTS = re.compile(r"slots=True(, )?")
 ACYCLIC = {
     "types.py": ("Properties", "Publish", "SubscriptionOptions"),
@@ -123,15 +129,46 @@ def compile_into(folder: Path) -> None:
         source.write_text(without_collection(source.read_text(), names))
     (work / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\nmypy_path = .\n")
     command = [sys.executable, "-m", "mypyc", *(str(path.relative_to(work)) for path in sources)]
-    environment = OPTIMISATION | os.environ
-    result = subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        raise SystemExit(f"mypyc failed:\n{result.stdout[-4_000:]}\n{result.stderr[-4_000:]}")
+    with tempfile.TemporaryFile("w+") as output:
+        with subprocess.Popen(
+            command, cwd=work, env=OPTIMISATION | os.environ, stdout=output, stderr=output
+        ) as process:
+            watch(process, work / "build")
+        if process.returncode:
+            output.seek(0)
+            raise SystemExit(f"mypyc failed:\n{output.read()[-8_000:]}")
     shutil.rmtree(work / "build")
     shutil.rmtree(folder, ignore_errors=True)
     work.rename(folder)
+
+
+def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
+    """Show what mypyc is at until it is done: on a terminal all the time, else a line per step."""
+    console = Console(stderr=True, highlight=False)
+    columns = TextColumn("{task.description}"), SpinnerColumn(), TimeElapsedColumn()
+    live = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    said = ""
+    with live:
+        task = live.add_task("", total=None)
+        while process.poll() is None:
+            step, how_far = progress(build)
+            live.update(task, description=f"{step} {how_far}")
+            if step != said and live.disable:
+                console.print(f"{live.tasks[0].elapsed:5.0f} s  {step}")
+            said = step
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+
+
+def progress(build: Path) -> tuple[str, str]:
+    """The step that mypyc is at, by the files that it has written, and how far it is."""
+    sources = len(list(build.rglob("*.c")))
+    if not sources:
+        return "checking types and writing C", ""
+    objects = len(list(build.rglob("*.o")))
+    if not objects:
+        return "compiling the rooms, all in one", ""
+    return "compiling what opens each of them", f"{objects} of {sources}"
 
 
 if __name__ == "__main__":

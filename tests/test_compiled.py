@@ -38,7 +38,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("cc") is None:
         pytest.skip("no C compiler: apt-get install gcc python3-dev")
     folder = tmp_path_factory.mktemp("rooms") / "compiled"
-    run([sys.executable, str(ROOT / "scripts" / "compile.py"), str(folder)])
+    said = run([sys.executable, str(ROOT / "scripts" / "compile.py"), str(folder)])
+    assert " s  checking types" in said
+    assert " s  compiling the rooms" in said
     return folder
 
 
