@@ -19,17 +19,24 @@ from rich.live import Live
 
 from flowguard.broker.server import Running, listen
 from flowguard.broker.server import serve as serve_broker
-from flowguard.cli.demo_broker import DEMO_SETTINGS, SlowStore, sample
-from flowguard.cli.demo_screen import Act, History, line, screen
+from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, SlowStore, demo_settings, lateness_s, sample
+from flowguard.cli.demo_screen import History, line, screen
 from flowguard.cli.demo_summary import Outcome, show_summary
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
+from flowguard.config import Settings
 
-LIMIT_S = 50.0
-"""The last act ends here, whatever the window says."""
-RESULTS_S = 8.0
-"""How long the storms may take to leave and to say what they saw."""
+START_S = 60.0
+"""How long the first storm may take until it publishes, on a busy machine; else a second or two."""
+CALM_S = 10.0
+"""How long the first act may wait for open windows, on a busy machine."""
+CROWD_S = 180.0
+"""How long the crowd may take until it is in, on a busy machine; else some 10 s."""
+RECOVERY_S = 30.0
+"""The last act ends here, whatever the window says; else after some 20 s."""
+RESULTS_S = 60.0
+"""How long the storms may take to leave and to say what they saw; some need a second."""
 SAMPLE_S = 0.1
 FRAME_S = 0.2
 LINE_S = 1.0
@@ -50,14 +57,15 @@ class DemoPlan:
 class Demo:
     """Broker in this process, storms in processes of their own: two cores, as in life."""
 
-    def __init__(self, plan: DemoPlan, console: Console, folder: Path) -> None:
+    def __init__(self, plan: DemoPlan, settings: Settings, console: Console, folder: Path) -> None:
         self._plan = plan
+        self._settings = settings
         self._console = console
         self._folder = folder
         everybody = plan.clients + 2 * plan.publishers
-        self.history = History(plan.publishers, everybody)
+        self.history = History(plan.publishers, everybody, settings.flow.window_max)
         self.interrupted = False
-        self._born_s = self._started_s = trio.current_time()
+        self._started_s = trio.current_time()
         self._prelude_over = trio.Event()
         self._curtain = trio.CancelScope()
         """Ends the show, before everybody leaves."""
@@ -68,14 +76,15 @@ class Demo:
         listener = listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
-            serve = partial(serve_broker, DEMO_SETTINGS, SlowStore(), listener)
+            serve = partial(serve_broker, self._settings, SlowStore(), listener)
             self._broker = await nursery.start(_start_broker, serve)
             nursery.start_soon(self._watch)
             await self._acts()
             nursery.cancel_scope.cancel()
         if self.interrupted:
             return None
-        return Outcome(self.history, self._read("traffic"), self._read("crowd"))
+        closed = self._broker.node.counters.connections_closed
+        return Outcome(self.history, self._read("traffic"), self._read("crowd"), closed)
 
     def _interrupt(self, scope: trio.CancelScope) -> None:
         self.interrupted = True
@@ -87,31 +96,27 @@ class Demo:
             words = f"pairs --pairs {plan.publishers} --rate {plan.rate_per_s}"
             words += f" --outstanding {OUTSTANDING} --seconds 600 --durable"
             traffic = await storms.start(self._storm, "traffic", words)
-            await self._until(lambda: history.last.published > 0 and self._is_calm())
+            await self._within(START_S, lambda: history.last.published > 0)
+            await self._within(CALM_S, lambda: history.is_open)
             self._started_s = trio.current_time()
-            del history.samples[:-1]
-            history.samples[0] = sample(self._broker, 0.0)
+            history.begin(sample(self._broker, 0.0))
             self._prelude_over.set()
             await trio.sleep(plan.calm_s)
-            history.act = Act.CROWD
-            words = f"connect --clients {plan.clients} --retry-max 4 --hold 600 --durable"
+            words = f"connect --clients {plan.clients} --retry-max 4 --timeout {CLIENT_TIMEOUT_S}"
+            words += " --connect-seconds 600 --hold 600 --durable"
             crowd = await storms.start(self._storm, "crowd", words)
-            await self._until(lambda: history.last.connected >= history.clients)
-            history.act = Act.RECOVERY
-            await self._until(self._is_calm)
+            ended = crowd.poll
+            await self._within(CROWD_S, lambda: history.in_s is not None or ended() is not None)
+            await self._within(RECOVERY_S, lambda: history.open_s is not None)
             await trio.sleep(plan.calm_s / 2)
             self._curtain.cancel()
             storms.cancel_scope.deadline = trio.current_time() + RESULTS_S
             for process in (traffic, crowd):
                 process.terminate()
 
-    def _is_calm(self) -> bool:
-        now = self.history.last
-        return now.window == DEMO_SETTINGS.flow.window_max and not now.paused
-
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Until the condition holds, or the demo has taken long enough."""
-        until_s = self._born_s + LIMIT_S
+    async def _within(self, limit_s: float, condition: Callable[[], bool]) -> None:
+        """Until the condition holds, at most so long."""
+        until_s = trio.current_time() + limit_s
         while trio.current_time() < until_s:
             if self.history.samples and condition():
                 return
@@ -162,7 +167,7 @@ class Demo:
     async def _sample(self) -> None:
         while True:
             elapsed_s = trio.current_time() - self._started_s
-            self.history.samples.append(sample(self._broker, elapsed_s))
+            self.history.add(sample(self._broker, elapsed_s))
             await trio.sleep(SAMPLE_S)
 
     async def _show_live(self) -> None:
@@ -203,8 +208,9 @@ def demo(
     )
     structlog.configure(processors=[_silence])
     gc.set_threshold(*GC_THRESHOLDS)
+    settings = demo_settings(lateness_s())
     with tempfile.TemporaryDirectory(prefix="flowguard-demo-") as folder:
-        outcome = trio.run(_run, plan, console, Path(folder))
+        outcome = trio.run(_run, plan, settings, console, Path(folder))
     if outcome is None:
         console.print("interrupted")
         raise typer.Exit(130)
@@ -212,8 +218,10 @@ def demo(
     raise typer.Exit(0 if outcome.promise_kept else 1)
 
 
-async def _run(plan: DemoPlan, console: Console, folder: Path) -> Outcome | None:
-    return await Demo(plan, console, folder).run()
+async def _run(
+    plan: DemoPlan, settings: Settings, console: Console, folder: Path
+) -> Outcome | None:
+    return await Demo(plan, settings, console, folder).run()
 
 
 def _silence(logger: object, name: str, event: structlog.types.EventDict) -> str:

@@ -34,36 +34,109 @@ CAUSES = {
 
 
 class Act(Enum):
-    """The demo's three acts: a name, and what to look at."""
+    """The demo's three acts, by name."""
 
-    CALM = (
-        "1 calm",
-        "A few publishers write to a store that is slow on purpose, but keeps up.\n"
-        "Every client has the full window: 100 packets may be in process for it.",
-    )
-    CROWD = (
-        "2 flash crowd",
-        "All at once. A few CONNECTs are in process, some wait, the rest is told to come\n"
-        "back later (CONNACK 137). Windows shrink with the pressure; nobody fails.",
-    )
-    RECOVERY = (
-        "3 recovery",
-        "Everybody is in. The pressure is gone, and windows grow back to 100, slowly on\npurpose.",
-    )
+    CALM = "1 calm"
+    CROWD = "2 flash crowd"
+    RECOVERY = "3 recovery"
 
 
 @dataclass(slots=True)
 class History:
-    """All samples so far, and what the demo knows besides."""
+    """All samples so far, and when what the captions speak of was seen in them."""
 
     publishers: int
     clients: int
+    """Everybody: the publishers, their subscribers, and the crowd."""
+    window_max: int
     samples: list[Sample] = field(default_factory=list)
-    act: Act = Act.CALM
+    came_s: float | None = None
+    """When the broker had the first CONNECT of the crowd."""
+    in_s: float | None = None
+    """When everybody was in."""
+    open_s: float | None = None
+    """When, after that, all windows were open again."""
+    _arrived_before: int = 0
+
+    def begin(self, sample: Sample) -> None:
+        """The first sample that is shown; whoever arrives after it is the crowd."""
+        self.samples.clear()
+        self.came_s = self.in_s = self.open_s = None
+        self._arrived_before = sample.arrived
+        self.add(sample)
+
+    def add(self, sample: Sample) -> None:
+        """One more, and what it shows for the first time."""
+        self.samples.append(sample)
+        if self.came_s is None and sample.arrived > self._arrived_before:
+            self.came_s = sample.at_s
+        if self.in_s is None and sample.connected >= self.clients:
+            self.in_s = sample.at_s
+        if self.in_s is not None and self.open_s is None and self.is_open:
+            self.open_s = sample.at_s
 
     @property
     def last(self) -> Sample:
         return self.samples[-1]
+
+    @property
+    def is_open(self) -> bool:
+        """Every client has its full window."""
+        return self.last.window == self.window_max
+
+    @property
+    def act(self) -> Act:
+        if self.came_s is None:
+            return Act.CALM
+        return Act.CROWD if self.in_s is None else Act.RECOVERY
+
+
+def caption(history: History) -> str:
+    """Two lines on what has been seen so far, of 79 columns at most."""
+    match history.act:
+        case Act.CALM:
+            return _calm(history)
+        case Act.CROWD:
+            return _crowd(history)
+        case Act.RECOVERY:
+            return _recovery(history)
+
+
+def _calm(history: History) -> str:
+    now = history.last
+    first = f"{history.publishers} publishers write to a store that is slow on purpose"
+    packets = "1 packet" if now.window == 1 else f"{now.window} packets"
+    if history.is_open:
+        return f"{first}, but keeps up:\nevery client has the full window, {packets} in process."
+    return f"{first}, and busy:\nevery client has a window of {packets} in process just now."
+
+
+def _crowd(history: History) -> str:
+    now = history.last
+    doing = [f"{now.in_process} CONNECTs are in process"]
+    if now.buffered:
+        doing.append(f"{now.buffered} wait")
+    if now.refused:
+        doing.append("others are told to come back")
+    least = min(sample.window for sample in history.samples)
+    first = "A crowd has come, all at once."
+    if least < history.window_max:
+        first += f" Windows went down to {least} with the load."
+    return f"{first}\n{', '.join(doing)}."
+
+
+def _recovery(history: History) -> str:
+    assert history.came_s is not None
+    assert history.in_s is not None
+    now, top = history.last, history.window_max
+    first = f"Everybody is in, {history.in_s - history.came_s:.0f} s after the first of the crowd."
+    if history.is_open:
+        assert history.open_s is not None
+        took_s = history.open_s - history.in_s
+        return f"{first}\nWindows are back at {top}, {took_s:.0f} s later: slowly, on purpose."
+    if now.pressure >= 1:
+        return f"{first}\nThere is pressure still: windows are at {now.window}."
+    return f"{first}\nThe pressure is gone: windows grow back to {top}, slowly on purpose."
 
 
 def line(history: History) -> str:
@@ -71,7 +144,7 @@ def line(history: History) -> str:
     now = history.last
     cause = f" {now.cause}" if now.cause and now.pressure >= 1 else ""
     return (
-        f"{now.at_s:5.1f} s  {history.act.value[0]:<14}window {now.window:>3}"
+        f"{now.at_s:5.1f} s  {history.act.value:<14}window {now.window:>3}"
         f"  pressure {now.pressure:4.1f}{cause}"
         f"  connects {now.in_process}+{now.buffered}  refused {now.refused}"
         f"  connected {now.connected}  publish/s {_lately(history, _published):.0f}"
@@ -84,8 +157,9 @@ def screen(history: History, width: int) -> RenderableType:
     width = min(width, WIDTH_MAX) - 1
     strip = width - LABELS
     now = history.last
-    title, story = history.act.value
-    heading = Text.assemble((" flowguard demo ", "bold reverse"), (f"  {title}", "bold"))
+    heading = Text.assemble(
+        (" flowguard demo ", "bold reverse"), (f"  {history.act.value}", "bold")
+    )
     heading.append(" " * max(1, width - len(heading) - 7))
     heading.append(f"{now.at_s:5.1f} s", "dim")
     pressures = _columns(history, strip, lambda part: max(s.pressure for s in part[1:] or part))
@@ -93,7 +167,7 @@ def screen(history: History, width: int) -> RenderableType:
     refused = _columns(history, strip, lambda part: _rate(part, _refused))
     return Group(
         heading,
-        Text(story, style="italic"),
+        Text(caption(history), style="italic"),
         Text(),
         *_window(history, strip),
         _strip("pressure", f"{now.pressure:.1f}", pressures, PRESSURE_TOP, _pressure_colour),
