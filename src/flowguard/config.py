@@ -191,7 +191,9 @@ class NodeSettings(_Settings):
     subscriptions_max: int = Field(10_000_000, ge=1)
     """Subscriptions of all clients; beyond it SUBACK 0x97, filters."""
     queue_bytes_max: int = Field(512 * MIB, ge=MIB)
-    """QoS 1 and 2 messages waiting in all queues, bytes."""
+    """QoS 1 and 2 messages waiting in all queues, in memory, bytes."""
+    disk_queue_bytes_max: int | None = Field(None, ge=MIB)
+    """Messages waiting in all durable queues; absent: half of what the disk had at start, bytes."""
     inflight_bytes_max: int = Field(256 * MIB, ge=MIB)
     """QoS 1 and 2 messages sent and unacknowledged; beyond it one at a time per client, bytes."""
     outbox_bytes_max: int = Field(256 * MIB, ge=MIB)

@@ -13,7 +13,7 @@ from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.records import QueueEntry, owner_name
-from flowguard.session.backlog import Fetch
+from flowguard.session.fetch import Fetch
 from flowguard.stores import Store
 
 RETRY_S: Final = 0.05

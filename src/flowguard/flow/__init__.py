@@ -6,7 +6,7 @@ The same objects run in the broker, in the proxy and in the simulator.
 """
 
 from flowguard.flow.adaptive import Tell, tell_nobody
-from flowguard.flow.budget import Budget
+from flowguard.flow.budget import Budget, FairBudget
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
@@ -25,6 +25,7 @@ __all__ = [
     "Cluster",
     "ConnectGate",
     "Cost",
+    "FairBudget",
     "FairPool",
     "Gate",
     "Grant",

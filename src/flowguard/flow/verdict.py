@@ -29,6 +29,7 @@ class Reason(StrEnum):
     QUEUE_MESSAGES = "queue_messages"
     QUEUE_BYTES = "queue_bytes"
     NODE_QUEUE_BYTES = "node_queue_bytes"
+    NODE_DISK_QUEUE_BYTES = "node_disk_queue_bytes"
     OUTBOX_BYTES = "outbox_bytes"
     NODE_OUTBOX_BYTES = "node_outbox_bytes"
     NODE_INPUT_BYTES = "node_input_bytes"

@@ -10,12 +10,12 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 """
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, Cluster, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, FairBudget, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
@@ -31,9 +31,9 @@ from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
 from flowguard.node.timers import Timers, Wheel
 from flowguard.records import DropInbound, DropRetained, QueueEntry, Release, Settle, StoreOp
-from flowguard.session.backlog import Fetch
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
+from flowguard.session.fetch import Fetch
 from flowguard.session.host import Transport
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
@@ -47,6 +47,9 @@ TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
 the reason code, and more in words, or nothing."""
 Answered = tuple[Fetch, list[QueueEntry]]
 """What the store was asked, and its answer."""
+
+UNKNOWN_DISK_BYTES: Final = 1 << 62
+"""Until a store says how large its disk is."""
 
 
 @final
@@ -88,10 +91,11 @@ class Node:
         self.window = self.protection.window
         self.gate = self.protection.gate
         self.input_budget = Budget(settings.node.input_bytes_max)
-        self.outbox_budget = Budget(settings.node.outbox_bytes_max)
-        self.queue_budget = Budget(settings.node.queue_bytes_max)
-        self.state_budget = Budget(settings.node.state_bytes_max)
-        self.inflight = Inflight(Budget(settings.node.inflight_bytes_max), self.queue_budget)
+        self.outbox_budget = FairBudget(settings.node.outbox_bytes_max)
+        self.queue_budget = FairBudget(settings.node.queue_bytes_max)
+        self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
+        self.state_budget = FairBudget(settings.node.state_bytes_max)
+        self.inflight = Inflight(FairBudget(settings.node.inflight_bytes_max), self.queue_budget)
         self.spills = False
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
@@ -128,6 +132,11 @@ class Node:
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what the store remembers, before the first connection; count of sessions."""
         self.spills = store.on_disk
+        limit_bytes, load = self.settings.node.disk_queue_bytes_max, store.load()
+        if limit_bytes is None and load.free_bytes is not None:
+            limit_bytes = (load.used_bytes + load.free_bytes) // 2
+        if limit_bytes is not None:
+            self.disk_queue_budget.limit_bytes = limit_bytes
         return self.registry.recover(store, now_s)
 
     def opened(self, transport: Transport, now_s: float, waited_s: float = 0.0) -> ServerConnection:

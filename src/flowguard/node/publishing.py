@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Budget, Cost, Reason
+from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
@@ -70,7 +70,9 @@ class Router:
 
     __slots__ = ("_hooks", "_host", "_journal", "cost", "plans", "queues", "retained", "table")
 
-    def __init__(self, host: "Host", journal: Journal, hooks: Hooks, queue_budget: Budget) -> None:
+    def __init__(
+        self, host: "Host", journal: Journal, hooks: Hooks, queue_budget: FairBudget
+    ) -> None:
         limits = host.settings
         self._host = host
         self._journal = journal

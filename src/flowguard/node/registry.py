@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from flowguard.flow import Budget
+from flowguard.flow import FairBudget
 from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
 from flowguard.node.timers import Timer, Timers
@@ -47,7 +47,7 @@ class Registry:
     )
 
     def __init__(
-        self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: Budget
+        self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: FairBudget
     ) -> None:
         self._host = host
         self._router = router
@@ -136,12 +136,12 @@ class Registry:
             for op in self._queues.unsubscribe(filter, session):
                 self._journal.note(op)
         session.queue.clear()
-        for packet_id, delivery in session.inflight.items():
+        while session.inflight:
+            packet_id, delivery = session.inflight.popitem()
             self._host.inflight.settle(session, packet_id, delivery)
-        session.inflight.clear()
         session.positions.clear()
         self._host.sent.pop(session.client_id, None)
-        self._host.state_budget.give_back(session.state_bytes)
+        self._host.state_budget.give_back(session.state_bytes, 0)
         session.state_bytes = 0
         del self.sessions[session.client_id]
         if session.durable:
@@ -234,9 +234,9 @@ class Registry:
             for entry in entries:
                 after = entry.pos
                 delivery = entry.delivery
+                self._host.inflight.restore(session, entry.packet_id, delivery)
                 session.inflight[entry.packet_id] = delivery
                 session.positions[entry.packet_id] = after
-                self._host.inflight.restore(session, entry.packet_id, delivery)
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
         session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)

@@ -6,7 +6,7 @@ clean sessions only has none: its messages go to members that are here, and wait
 
 from typing import TYPE_CHECKING, final
 
-from flowguard.flow import Budget
+from flowguard.flow import FairBudget
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Plans, Shared, Table
 from flowguard.node.shared_queue import SharedQueue
@@ -35,7 +35,7 @@ class SharedQueues:
     __slots__ = ("_budget", "_host", "_journal", "_plans", "_queues", "_stored", "_table")
 
     def __init__(
-        self, host: "Host", table: Table, plans: Plans, journal: Journal, budget: Budget
+        self, host: "Host", table: Table, plans: Plans, journal: Journal, budget: FairBudget
     ) -> None:
         self._host = host
         self._table = table

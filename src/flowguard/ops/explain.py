@@ -176,19 +176,21 @@ def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:
 
 
 def _drops(node: Node, session: Session) -> list[str]:
-    """Limits that are reached: the next message for this client would be dropped."""
+    """Limits that are reached: a message like those that wait for this client would be dropped."""
     limits = node.settings.session
     queue = session.queue
     outbound = session.outbound
+    node_refusal = queue.node_refusal(queue.size_bytes // queue.count if queue.count else 1)
     reached = {
         Reason.OFFLINE_QOS_0: outbound is None,
         Reason.QUEUE_MESSAGES: queue.count >= limits.queue_messages_max,
         Reason.QUEUE_BYTES: queue.size_bytes >= limits.queue_bytes_max,
-        Reason.NODE_QUEUE_BYTES: node.queue_budget.used_bytes >= node.queue_budget.limit_bytes,
+        Reason.NODE_QUEUE_BYTES: node_refusal is Reason.NODE_QUEUE_BYTES,
+        Reason.NODE_DISK_QUEUE_BYTES: node_refusal is Reason.NODE_DISK_QUEUE_BYTES,
         Reason.OUTBOX_BYTES: outbound is not None
         and outbound.outbox_bytes >= limits.outbox_bytes_max,
         Reason.NODE_OUTBOX_BYTES: outbound is not None
         and outbound.blocked
-        and node.outbox_budget.used_bytes >= node.outbox_budget.limit_bytes,
+        and not node.outbox_budget.fits(1, outbound.blocked_bytes),
     }
     return [str(reason) for reason, holds in reached.items() if holds]

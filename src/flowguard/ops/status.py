@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 
 from flowguard import __version__
 from flowguard.config import FlowSettings
-from flowguard.flow import Budget, Grant, Signal
+from flowguard.flow import Budget, FairBudget, Grant, Signal
 from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
 from flowguard.flow.signals import Objectives
 from flowguard.flow.window import UNBOUNDED
@@ -361,17 +361,19 @@ def _traffic(node: Node) -> TrafficStatus:
 
 def _budgets(node: Node) -> dict[str, Use]:
     retained = node.router.retained
-    budgets = {
+    budgets: dict[str, Budget | FairBudget] = {
         "queue": node.queue_budget,
         "inflight": node.inflight.budget,
         "outbox": node.outbox_budget,
         "input": node.input_budget,
         "state": node.state_budget,
     }
+    if node.spills:
+        budgets["disk_queue"] = node.disk_queue_budget
     uses = {name: _budget(budget) for name, budget in budgets.items()}
     uses["retained"] = Use(used=retained.size_bytes, limit=node.settings.node.retained_bytes_max)
     return uses
 
 
-def _budget(budget: Budget) -> Use:
+def _budget(budget: Budget | FairBudget) -> Use:
     return Use(used=budget.used_bytes, limit=budget.limit_bytes)

@@ -1,8 +1,9 @@
 """Backlog: the QoS 1 and 2 messages that wait for one client, or one group, oldest first.
 
-Bounded in messages and bytes, wherever they are. The first of them are here, in memory, which a
-node-wide budget bounds; where the store is on disk, the rest is only there (`away`) and is fetched
-page by page when its turn comes. No client's backlog is in memory while it is not connected.
+Bounded in messages and bytes, wherever they are. The first of them are here, in memory; where the
+store is on disk, all of them are there, the rest only there (`away`), to be fetched page by page
+when its turn comes. No client's backlog is in memory then while it is not connected. What all
+backlogs hold is bounded by two budgets of the node, one for the memory and one for the disk.
 
 A message that goes through the store is counted before it goes (`reserve`), so that what has a
 place when it is accepted still has one when its commit is done.
@@ -17,10 +18,9 @@ from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.errors import NotNowError, StoreError
-from flowguard.flow import Budget, Reason
+from flowguard.flow import FairBudget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry
-from flowguard.stores import Store
+from flowguard.session.fetch import Fetch
 
 if TYPE_CHECKING:
     from flowguard.session.owner import QueueOwner
@@ -41,66 +41,6 @@ Waiting = tuple[int, Delivery, int]
 
 
 @final
-class Fetch:
-    """A page of a backlog that the store is to be asked for."""
-
-    # No dataclass: mypyc would look for the class QueueOwner, whose module has not begun then.
-    __slots__ = (
-        "after_pos",
-        "bytes_max",
-        "client_id",
-        "count_max",
-        "damage",
-        "looks",
-        "owner",
-        "sent",
-        "until_pos",
-    )
-
-    def __init__(
-        self,
-        owner: "QueueOwner",
-        after_pos: int,
-        until_pos: int,
-        count_max: int,
-        bytes_max: int,
-        *,
-        looks: bool,
-    ) -> None:
-        self.owner = owner
-        self.client_id = owner.client_id
-        self.after_pos = after_pos
-        self.until_pos = until_pos
-        self.count_max = count_max
-        self.bytes_max = bytes_max
-        self.looks = looks
-        """The page is only looked through, and stays where it is."""
-        self.damage = ""
-        """Why the store cannot read it."""
-        self.sent = {pos for pos in owner.positions.values() if pos > after_pos}
-        """In flight, though the first that waits is older: retained messages."""
-
-    def entries(self, store: Store) -> list[QueueEntry]:
-        """Ask; blocks as the store does. None come where there is `damage`.
-
-        Raises `NotNowError`: ask again later.
-        """
-        try:
-            return store.fetch(
-                self.client_id,
-                self.after_pos,
-                self.count_max,
-                until_pos=self.until_pos,
-                bytes_max=self.bytes_max,
-            )
-        except NotNowError:
-            raise
-        except StoreError as error:
-            self.damage = str(error)
-        return []
-
-
-@final
 class Backlog:
     """Counts, limits, and the messages that are here.
 
@@ -117,12 +57,14 @@ class Backlog:
         "_bytes_max",
         "_fetching",
         "_here",
+        "_here_budget",
         "_here_bytes",
         "_here_expires_s",
         "_late_bytes",
         "_late_count",
         "_look_pos",
         "_messages_max",
+        "_over_bytes",
         "_seen_expires_s",
         "count",
         "damage",
@@ -132,13 +74,20 @@ class Backlog:
     )
 
     def __init__(
-        self, messages_max: int, bytes_max: int, budget: Budget, *, spills: bool = False
+        self,
+        messages_max: int,
+        bytes_max: int,
+        memory_budget: FairBudget,
+        disk_budget: FairBudget | None = None,
     ) -> None:
-        """`spills`: every message is on disk as well; else `budget` holds all of them."""
+        """`disk_budget`: there is a disk, and every message is on it, here or not."""
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._budget = budget
-        self.spills = spills
+        self.spills = disk_budget is not None
+        self._budget = disk_budget or memory_budget
+        """Holds all of it."""
+        self._here_budget = memory_budget
+        """Where there is a disk: holds what is here."""
         self._here: deque[Waiting] | None = None
         self._here_bytes = 0
         self._here_expires_s = NEVER_S
@@ -163,6 +112,9 @@ class Backlog:
         """Messages that wait, or will when their commit is done."""
         self.size_bytes = 0
         """The same, as `Delivery.size_bytes` counts."""
+        self._over_bytes = 0
+        """Of that: what the budget of the disk does not hold, because as much of the oldest is to
+        be dropped."""
         self.gaps = 0
         """How often something left out of its turn, and is not known to be durable."""
         self.damage = ""
@@ -175,8 +127,13 @@ class Backlog:
 
     @property
     def charged_bytes(self) -> int:
-        """What the budget holds of it."""
+        """What the budget of the memory holds of it."""
         return self._here_bytes if self.spills else self.size_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """What the budget holds that is to hold all of it: of the disk, where there is one."""
+        return self.size_bytes - self._over_bytes
 
     @property
     def is_away(self) -> bool:
@@ -189,7 +146,12 @@ class Backlog:
         """Count a message in; else why there is no room. `overshoot`: a page above the limits."""
         reason = self.refusal(size_bytes, overshoot=overshoot)
         if reason is None:
-            self.promise(size_bytes)
+            if overshoot and self.node_refusal(size_bytes) is not None:
+                self._over_bytes += size_bytes
+                self.size_bytes += size_bytes
+                self.count += 1
+            else:
+                self.promise(size_bytes)
         return reason
 
     def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
@@ -203,34 +165,66 @@ class Backlog:
             return Reason.QUEUE_MESSAGES
         elif self.size_bytes + size_bytes > self._bytes_max:
             return Reason.QUEUE_BYTES
+        if overshoot and self.spills and self._over_bytes < PAGE_BYTES_MAX:
+            return None
         budget = self._budget
-        if not self.spills and budget.used_bytes + size_bytes > budget.limit_bytes:
-            return Reason.NODE_QUEUE_BYTES
-        return None
+        if budget.used_bytes + size_bytes <= budget.common_bytes:
+            return None
+        return self.node_refusal(size_bytes)
+
+    def node_refusal(self, size_bytes: int) -> Reason | None:
+        """Why the node has no room for such a message here, whatever this queue's own limits."""
+        if self._budget.fits(size_bytes, self.held_bytes):
+            return None
+        return Reason.NODE_DISK_QUEUE_BYTES if self.spills else Reason.NODE_QUEUE_BYTES
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for such a message if nothing else waited."""
         return size_bytes <= self._bytes_max
 
+    def could_have(self, size_bytes: int) -> bool:
+        """Whether the node would have room for such a message if nothing else waited here."""
+        budget, held_bytes = self._budget, self.held_bytes
+        if budget.used_bytes - held_bytes + size_bytes <= budget.common_bytes:
+            return True
+        return held_bytes > 0 and size_bytes <= budget.share_bytes(held_bytes)
+
     def promise(self, size_bytes: int) -> None:
         """Count a message in that had its place before: it keeps one whatever the limits are."""
+        budget = self._budget
+        budget.used_bytes += size_bytes
+        if not self.size_bytes:
+            budget.holders_count += 1
         self.count += 1
         self.size_bytes += size_bytes
-        if not self.spills:
-            self._budget.used_bytes += size_bytes
 
     def forget(self, size_bytes: int) -> None:
         """A message that was counted in does not wait after all."""
         self.count -= 1
+        if self._over_bytes:
+            self._relieve(size_bytes)
+            return
+        size_left_bytes = self.size_bytes - size_bytes
+        self.size_bytes = size_left_bytes
+        budget = self._budget
+        budget.used_bytes -= size_bytes
+        if not size_left_bytes:
+            budget.holders_count -= 1
+
+    def _relieve(self, size_bytes: int) -> None:
+        """So many bytes are gone: first of those that the budget does not hold."""
+        relief_bytes = min(size_bytes, self._over_bytes)
+        self._over_bytes -= relief_bytes
         self.size_bytes -= size_bytes
-        if not self.spills:
-            self._budget.give_back(size_bytes)
+        self._budget.give_back(size_bytes - relief_bytes, self.held_bytes)
 
     def excess(self) -> Reason | None:
         """The limit that is exceeded: after an overshoot, or a restart with lower ones."""
         if self.count > self._messages_max:
             return Reason.QUEUE_MESSAGES
-        return Reason.QUEUE_BYTES if self.size_bytes > self._bytes_max else None
+        if self.size_bytes > self._bytes_max:
+            return Reason.QUEUE_BYTES
+        return Reason.NODE_DISK_QUEUE_BYTES if self._over_bytes else None
 
     @property
     def is_full(self) -> bool:
@@ -254,7 +248,7 @@ class Backlog:
             len(self._here) >= HERE_MAX or self._here_bytes + size_bytes > HERE_BYTES_MAX
         ):
             return False
-        return self._budget.take(size_bytes)
+        return self._here_budget.take(size_bytes, self._here_bytes)
 
     def _put_here(self, waiting: Waiting) -> None:
         if self._here is None:
@@ -320,14 +314,14 @@ class Backlog:
         """A message is here no longer."""
         self._here_bytes -= size_bytes
         if self.spills:
-            self._budget.give_back(size_bytes)
+            self._here_budget.give_back(size_bytes, self._here_bytes)
         self.forget(size_bytes)
 
     def put_back(self, pos: int, delivery: Delivery, size_bytes: int) -> None:
         """A message that was taken waits again, at its old place."""
         self.promise(size_bytes)
         if self.spills:
-            self._budget.used_bytes += size_bytes
+            self._here_budget.hold(size_bytes, self._here_bytes)
         if self._here is None:
             self._here = deque()
         place = bisect_left(self._here, pos, key=itemgetter(0))
@@ -349,6 +343,8 @@ class Backlog:
                 count_max = min(count_max, self.count - self._messages_max)
             elif excess is Reason.QUEUE_BYTES:
                 bytes_max = min(bytes_max, self.size_bytes - self._bytes_max)
+            elif excess is Reason.NODE_DISK_QUEUE_BYTES:
+                bytes_max = min(bytes_max, self._over_bytes)
         return self._ask(owner, self._after_pos, count_max, bytes_max, looks=False)
 
     def look(self, owner: "QueueOwner", now_s: float) -> Fetch | None:
@@ -391,11 +387,11 @@ class Backlog:
                 self._after_pos = entry.pos
                 continue
             size_bytes = delivery.size_bytes
-            if self._here is None or not self.spills:
-                # One message per client always has room; so has what a store in memory remembers.
-                self._budget.used_bytes += size_bytes
-            elif not self._budget.take(size_bytes):
-                return  # The rest is asked for again.
+            if self.spills:
+                if self._here is None:  # One message per client always has room.
+                    self._here_budget.hold(size_bytes, 0)
+                elif not self._here_budget.take(size_bytes, self._here_bytes):
+                    return  # The rest is asked for again.
             self._after_pos = entry.pos
             self._not_away(size_bytes)
             self._put_here((entry.pos, delivery, size_bytes))
@@ -441,8 +437,9 @@ class Backlog:
 
     def _lost(self, fetch: Fetch) -> None:
         """What was counted and is not there: the store lost it, and said so."""
+        lost_bytes = self._away_bytes - self._late_bytes
         self.count -= self._away_count - self._late_count
-        self.size_bytes -= self._away_bytes - self._late_bytes
+        self._relieve(lost_bytes)
         self._away_count, self._away_bytes = self._late_count, self._late_bytes
         self._after_pos = fetch.until_pos
         if not self._away_count:
@@ -451,6 +448,7 @@ class Backlog:
     def restore(self, after_pos: int, last_pos: int, count: int, size_bytes: int) -> None:
         """The store remembers so many messages that wait: promised, whatever limits are now."""
         if count:
+            self._budget.hold(size_bytes, self.held_bytes)
             self.count += count
             self.size_bytes += size_bytes
             self._put_away(last_pos, count, size_bytes, UNKNOWN_S)
@@ -470,7 +468,7 @@ class Backlog:
         self._away_bytes += self._here_bytes
         self._away_expires_s = min(self._away_expires_s, self._here_expires_s)
         self._seen_expires_s = min(self._seen_expires_s, self._here_expires_s)
-        self._budget.give_back(self._here_bytes)
+        self._here_budget.give_back(self._here_bytes, 0)
         self._here = None
         self._here_bytes = 0
         self._here_expires_s = NEVER_S
@@ -479,10 +477,12 @@ class Backlog:
 
     def clear(self) -> None:
         """The session is over: nothing waits any more."""
-        self._budget.give_back(self.charged_bytes)
+        if self.spills:
+            self._here_budget.give_back(self._here_bytes, 0)
+        self._budget.give_back(self.held_bytes, 0)
         self._here = None
         self._fetching = None
         self._here_bytes = self._away_count = self._away_bytes = 0
         self._here_expires_s = NEVER_S
         self._nothing_away()
-        self.count = self.size_bytes = 0
+        self.count = self.size_bytes = self._over_bytes = 0

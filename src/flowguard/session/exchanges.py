@@ -87,7 +87,10 @@ def settle(
         outbound.host.inflight.settle(session, packet_id, delivery)
     else:
         payload_bytes = len(delivery.message.payload)
-        outbound.inflight_budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
+        budget = outbound.inflight_budget
+        budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
+        if not session.inflight:
+            budget.holders_count -= 1
     membership = session.membership
     loan = membership.loans.pop(packet_id, None) if membership is not None else None
     if loan is not None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, NodeWindow
+from flowguard.flow import Budget, FairBudget, NodeWindow
 from flowguard.records import Release, Settle, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inflight import Inflight
 from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
-    from flowguard.session.backlog import Fetch
     from flowguard.session.connection import ServerConnection
+    from flowguard.session.fetch import Fetch
     from flowguard.session.inbound import Inbound
     from flowguard.session.outbound import Outbound
     from flowguard.session.session import Session
@@ -41,8 +41,10 @@ class Host(Protocol):
     window: NodeWindow
     inflight: Inflight
     input_budget: Budget
-    outbox_budget: Budget
-    state_budget: Budget
+    outbox_budget: FairBudget
+    state_budget: FairBudget
+    disk_queue_budget: FairBudget
+    """What waits in durable queues, where the store is on disk."""
     spills: bool
     """The store is on disk: what waits there need not be in memory."""
     read_only: bool

@@ -6,15 +6,16 @@ payload twice besides, for it was encoded: per client, by a formula that the hot
 (`Outbound.send`). All others are shared, and count once however many clients hold them. PUBREC
 gives back all but INFLIGHT_BYTES.
 
-Where the budget is spent, messages wait in their queues. But a client with nothing in flight may
-always have one, or silent clients could stop everybody for as long as their sessions live. That one
-counts against the budget of the queues, where it would wait otherwise: what it takes is bounded in
-any case. (Only its INFLIGHT_BYTES may exceed the limit, once per client.)
+Where a client may not have more of the budget (see `FairBudget`), its messages wait in its queue.
+But with nothing in flight it may always have one, or silent clients could stop everybody for as
+long as their sessions live. That one counts against the budget of the queues, where it would wait
+otherwise: what it takes is bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once
+per client.)
 """
 
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow import Budget
+from flowguard.flow import FairBudget
 from flowguard.records import Delivery
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Share:
 
     __slots__ = ("budget", "holders", "size_bytes")
 
-    def __init__(self, budget: Budget, size_bytes: int) -> None:
+    def __init__(self, budget: FairBudget, size_bytes: int) -> None:
         self.budget = budget
         self.size_bytes = size_bytes
         self.holders = 0
@@ -44,7 +45,7 @@ class Inflight:
 
     __slots__ = ("_queue_budget", "_shares", "budget")
 
-    def __init__(self, budget: Budget, queue_budget: Budget) -> None:
+    def __init__(self, budget: FairBudget, queue_budget: FairBudget) -> None:
         self.budget = budget
         self._queue_budget = queue_budget
         self._shares: dict[Delivery, Share] = {}
@@ -56,34 +57,44 @@ class Inflight:
         share = None if plain else self._shares.get(delivery)
         budget = self.budget
         content_bytes = _content_bytes(delivery) if share is None else 0
-        if budget.take(INFLIGHT_BYTES + content_bytes):
+        if self._fits(INFLIGHT_BYTES + content_bytes, session):
             if share is None:
                 share = Share(budget, content_bytes)
+                budget.used_bytes += content_bytes
         elif session.inflight:
             return False
-        else:
+        elif share is None:
+            share = self._share_of_queue(session, delivery, charged=charged)
             if share is None:
-                share = self._share_of_queue(delivery, charged=charged)
-                if share is None:
-                    return False
-            budget.used_bytes += INFLIGHT_BYTES
+                return False
+        budget.hold(INFLIGHT_BYTES, len(session.inflight))
         if not plain:
             self._shares[delivery] = share
         _hold(session, packet_id, share)
         return True
 
-    def _share_of_queue(self, delivery: Delivery, *, charged: bool) -> Share | None:
-        budget = self._queue_budget
-        if charged:
-            # The queue gives the same number back in this stretch, when the message leaves it.
-            budget.used_bytes += delivery.size_bytes
-        elif not budget.take(delivery.size_bytes):
+    def _fits(self, size_bytes: int, session: "Session") -> bool:
+        """What a client holds is added up only where the budget asks for it."""
+        budget = self.budget
+        is_common = budget.used_bytes + size_bytes <= budget.common_bytes
+        return is_common or budget.fits(size_bytes, _held_bytes(session))
+
+    def _share_of_queue(
+        self, session: "Session", delivery: Delivery, *, charged: bool
+    ) -> Share | None:
+        budget, size_bytes = self._queue_budget, delivery.size_bytes
+        # Charged: the queue gives the same number back in this stretch, when the message leaves it.
+        if not charged and not budget.fits(size_bytes, session.queue.charged_bytes):
             return None
-        return Share(budget, delivery.size_bytes)
+        budget.hold(size_bytes, 0)
+        return Share(budget, size_bytes)
 
     def restore(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
-        """A store remembers that this was sent: it is in flight even where limits are lower now."""
-        self.budget.used_bytes += INFLIGHT_BYTES
+        """A store remembers that this was sent: it is in flight even where limits are lower now.
+
+        As with `take`, `session.inflight` has it afterwards.
+        """
+        self.budget.hold(INFLIGHT_BYTES, len(session.inflight))
         if delivery is None:
             return
         share = self._shares.get(delivery)
@@ -96,19 +107,24 @@ class Inflight:
         """PUBREC: the content is the client's, the identifier still in use."""
         share = session.shares.pop(packet_id, None) if session.shares else None
         if share is None:
-            self.budget.give_back(2 * len(delivery.message.payload))
+            self.budget.give_back(2 * len(delivery.message.payload), INFLIGHT_BYTES)
             return
         share.holders -= 1
         if not share.holders:
-            share.budget.give_back(share.size_bytes)
+            # On the account of the queues each share is a holder of its own.
+            held_bytes = INFLIGHT_BYTES if share.budget is self.budget else 0
+            share.budget.give_back(share.size_bytes, held_bytes)
             if self._shares.get(delivery) is share:
                 del self._shares[delivery]
 
     def settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
-        """The exchange is over; `delivery` None: its content was released before."""
+        """The exchange is over, and out of `session.inflight`.
+
+        `delivery` None: its content was released before.
+        """
         if delivery is not None:
             self.release(session, packet_id, delivery)
-        self.budget.give_back(INFLIGHT_BYTES)
+        self.budget.give_back(INFLIGHT_BYTES, len(session.inflight))
 
 
 def _hold(session: "Session", packet_id: int, share: Share) -> None:
@@ -116,6 +132,16 @@ def _hold(session: "Session", packet_id: int, share: Share) -> None:
     if session.shares is None:
         session.shares = {}
     session.shares[packet_id] = share
+
+
+def _held_bytes(session: "Session") -> int:
+    """What a client has in flight, what it shares with others included."""
+    held_bytes = INFLIGHT_BYTES * len(session.inflight)
+    for delivery in session.inflight.values():
+        if delivery is not None:
+            payload_bytes = len(delivery.message.payload)
+            held_bytes += payload_bytes + payload_bytes
+    return held_bytes
 
 
 def _content_bytes(delivery: Delivery) -> int:

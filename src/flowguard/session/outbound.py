@@ -44,7 +44,8 @@ class Outbound:
 
     __slots__ = (
         "_aliases",
-        "_blocked_bytes",
+        "blocked_bytes",
+        "_drained_bytes",
         "_outbox_max",
         "_packet_size_max",
         "_replay",
@@ -80,7 +81,10 @@ class Outbound:
         """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
         self._turn_left = 0
         """So many messages of the backlog may go in this turn."""
-        self._blocked_bytes = 0
+        self.blocked_bytes = 0
+        """What the node's outbox budget holds for this connection."""
+        self._drained_bytes = 0
+        """What it held before the last send, if the socket was blocked then."""
         self._outbox_max = host.settings.session.outbox_bytes_max
         self.inflight_budget = host.inflight.budget
         self.inflight_max = host.settings.session.inflight_max
@@ -150,16 +154,18 @@ class Outbound:
         self.dirty = False
         self.host.counters.bytes_sent += len(data)
         if self.blocked:
-            self.host.outbox_budget.give_back(self._blocked_bytes)
-            self._blocked_bytes = 0
+            self.host.outbox_budget.give_back(self.blocked_bytes, 0)
+            self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
             self.blocked = False
+        elif self._drained_bytes:
+            self._drained_bytes = 0
         return data
 
     def put_back(self, rest: bytes) -> bool:
         """The socket takes no more: `rest` goes first once it does.
 
-        What a socket refuses counts against the node's budget until it takes it; False: the budget
-        is spent, and the connection has to go.
+        What a socket refuses counts against the node's budget until it takes it; False: the client
+        may not hold so much of it, and the connection has to go. Not if it has taken a part.
         """
         self.outbox.insert(0, rest)
         self.outbox_bytes += len(rest)
@@ -168,9 +174,12 @@ class Outbound:
         self.dirty = True
         if self.ended:
             return True
-        if not self.host.outbox_budget.take(self.outbox_bytes):
+        budget, size_bytes = self.host.outbox_budget, self.outbox_bytes
+        if size_bytes <= self._drained_bytes:
+            budget.hold(size_bytes, 0)
+        elif not budget.take(size_bytes, 0):
             return False
-        self._blocked_bytes = self.outbox_bytes
+        self.blocked_bytes = size_bytes
         return True
 
     # --- messages ----------------------------------------------------------------------------
@@ -210,9 +219,9 @@ class Outbound:
             return Reason.OUTBOX_BYTES  # One message is always possible.
         if not self.blocked:
             return None
-        if not self.host.outbox_budget.take(size_bytes):
+        if not self.host.outbox_budget.take(size_bytes, self.blocked_bytes):
             return Reason.NODE_OUTBOX_BYTES
-        self._blocked_bytes += size_bytes
+        self.blocked_bytes += size_bytes
         return None
 
     def forget_alias(self, delivery: Delivery) -> None:
@@ -274,8 +283,10 @@ class Outbound:
         )
         budget = self.inflight_budget
         used_bytes = budget.used_bytes + INFLIGHT_BYTES + payload_bytes + payload_bytes
-        if plain and used_bytes <= budget.limit_bytes:
+        if plain and used_bytes <= budget.common_bytes:
             budget.used_bytes = used_bytes
+            if not inflight:
+                budget.holders_count += 1
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
             not self.host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
@@ -420,6 +431,6 @@ class Outbound:
         self.session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        self.host.outbox_budget.give_back(self._blocked_bytes)
-        self._blocked_bytes = 0
+        self.host.outbox_budget.give_back(self.blocked_bytes, 0)
+        self.blocked_bytes = 0
         self.has_more = False

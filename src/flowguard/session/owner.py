@@ -4,18 +4,22 @@ A client's session is one (`session`), the queue of a shared subscription anothe
 (`flowguard.node.shared_queue`).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flowguard.errors import CorruptionError
-from flowguard.flow import Budget, Reason
+from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle
-from flowguard.session.backlog import Backlog, Fetch, Waiting
+from flowguard.session.backlog import Backlog, Waiting
+from flowguard.session.fetch import Fetch
 from flowguard.stores import Store
 from flowguard.types import ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
     from flowguard.session.outbound import Outbound
+
+ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
+"""Bounds of one queue, not of the node."""
 
 
 class QueueOwner:
@@ -57,9 +61,9 @@ class QueueOwner:
     def admit(self, size_bytes: int, host: "Host", now_s: float) -> Reason | None:
         """Keep a place for a message that has to be durable first; else why there is none.
 
-        Room is made of what has expired, then, with `drop-oldest`, of the oldest. Where those are
-        on disk, or on their way to it, it is made when they have been fetched, or have arrived, and
-        until then the queue is a page above its limits, no more.
+        Room is made of what has expired, then, with `drop-oldest`, of its own oldest, if that would
+        help. Where those are on disk, or on their way to it, it is made when they have been
+        fetched, or have arrived, and until then the queue is a page above its limits, no more.
         """
         queue = self.queue
         reason = queue.reserve(size_bytes)
@@ -69,7 +73,7 @@ class QueueOwner:
         reason = queue.reserve(size_bytes)
         if not host.drops_oldest:
             return reason
-        while reason is not None and reason is not Reason.NODE_QUEUE_BYTES:
+        while reason is not None and (reason in ITS_OWN or queue.could_have(size_bytes)):
             oldest = queue.take()
             if oldest is None:
                 reason = queue.reserve(size_bytes, overshoot=True)
@@ -201,8 +205,8 @@ class QueueOwner:
             self.left_gaps(host, now_s)
 
 
-def new_backlog(host: "Host", budget: Budget, *, durable: bool) -> Backlog:
+def new_backlog(host: "Host", budget: FairBudget, *, durable: bool) -> Backlog:
     """An empty one with the node's limits."""
     limits = host.settings.session
-    spills = host.spills and durable
-    return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, spills=spills)
+    disk_budget = host.disk_queue_budget if host.spills and durable else None
+    return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, disk_budget)

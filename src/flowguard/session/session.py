@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, final
 
-from flowguard.flow import Budget, Reason
+from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.owner import QueueOwner, new_backlog
@@ -58,7 +58,7 @@ class Session(QueueOwner):
 
     @classmethod
     def create(
-        cls, client_id: str, host: "Host", budget: Budget, expiry_interval_s: int
+        cls, client_id: str, host: "Host", budget: FairBudget, expiry_interval_s: int
     ) -> "Session":
         """An empty session with the node's queue limits."""
         queue = new_backlog(host, budget, durable=expiry_interval_s > 0)
@@ -78,17 +78,17 @@ class Session(QueueOwner):
         if more_bytes > 0:
             if self.state_bytes + more_bytes > host.settings.session.state_bytes_max:
                 return Reason.STATE_BYTES
-            if not host.state_budget.take(more_bytes):
+            if not host.state_budget.take(more_bytes, self.state_bytes):
                 return Reason.NODE_STATE_BYTES
         else:
-            host.state_budget.give_back(-more_bytes)
+            host.state_budget.give_back(-more_bytes, self.state_bytes + more_bytes)
         self.state_bytes += more_bytes
         return None
 
     def charge_state_restored(self, size_bytes: int, host: "Host") -> None:
         """What a store remembers was promised: it is kept even where limits are lower now."""
+        host.state_budget.hold(size_bytes, self.state_bytes)
         self.state_bytes += size_bytes
-        host.state_budget.used_bytes += size_bytes
 
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from flowguard.flow import Budget
+from flowguard.flow import FairBudget
 from flowguard.node.node import Node
 from flowguard.session.connection import ServerConnection
 from flowguard.session.inflight import INFLIGHT_BYTES, Share
@@ -145,14 +145,18 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
         )
     inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(shares, node.inflight.budget)
     assert node.inflight.budget.used_bytes == inflight_bytes
+    assert node.inflight.budget.holders_count == sum(bool(each.inflight) for each in sessions)
     queues = node.router.queues._queues.values()
-    queue_bytes = sum(owner.queue.charged_bytes for owner in (*sessions, *queues))
-    assert node.queue_budget.used_bytes == queue_bytes + _of(shares, node.queue_budget)
+    backlogs = [owner.queue for owner in (*sessions, *queues)]
+    in_memory = [queue.charged_bytes for queue in backlogs]
+    in_memory += [share.size_bytes for share in shares if share.budget is node.queue_budget]
+    _check_budget(node.queue_budget, in_memory)
+    _check_budget(node.disk_queue_budget, [q.held_bytes for q in backlogs if q.spills])
     for session in sessions:
         assert session.state_bytes == _state_bytes(session)
-    assert node.state_budget.used_bytes == sum(session.state_bytes for session in sessions)
+    _check_budget(node.state_budget, [session.state_bytes for session in sessions])
     assert node.input_budget.used_bytes == sum(each._input_bytes for each in everyone)
-    assert node.outbox_budget.used_bytes == sum(each.outbound._blocked_bytes for each in everyone)
+    _check_budget(node.outbox_budget, [each.outbound.blocked_bytes for each in everyone])
     assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
     assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes
     assert node.input_budget.used_bytes <= node.input_budget.limit_bytes
@@ -189,12 +193,18 @@ def used_bytes(node: Node) -> dict[str, int]:
         "inflight": node.inflight.budget.used_bytes,
         "input": node.input_budget.used_bytes,
         "outbox": node.outbox_budget.used_bytes,
+        "disk_queue": node.disk_queue_budget.used_bytes,
         "queue": node.queue_budget.used_bytes,
         "state": node.state_budget.used_bytes,
     }
 
 
-def _of(shares: set[Share], budget: Budget) -> int:
+def _check_budget(budget: FairBudget, held_bytes: list[int]) -> None:
+    assert budget.used_bytes == sum(held_bytes)
+    assert budget.holders_count == sum(map(bool, held_bytes))
+
+
+def _of(shares: set[Share], budget: FairBudget) -> int:
     return sum(share.size_bytes for share in shares if share.budget is budget)
 
 

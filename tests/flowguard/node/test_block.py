@@ -344,7 +344,7 @@ def test_room_of_the_whole_node_is_waited_for_as_well() -> None:
     other.subscribe("b", qos=1)
     other.close()
     subscriber = slow(stage)
-    stage.connect("q").publish("b", bytes(900 * KIB), qos=1)
+    stage.connect("q").publish("b", bytes(700 * KIB), qos=1)
     publisher = stage.connect("p")
     publisher.publish("a", bytes(200 * KIB), qos=1)
     assert acknowledged(publisher) == []

@@ -89,7 +89,7 @@ def test_all_queues_together_hold_only_so_many_bytes() -> None:
         release(client)
     for client in clients:
         client.close()
-    publish(stage, bytes(400 * KIB), bytes(400 * KIB))
+    publish(stage, bytes(300 * KIB), bytes(300 * KIB))
     assert stage.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 2}
     assert stage.node.queue_budget.used_bytes <= 1024 * KIB
     for name in ("one", "two"):

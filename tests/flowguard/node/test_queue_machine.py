@@ -20,7 +20,11 @@ from tests.flowguard.node.ledger import check_budgets, check_store
 from tests.support.stage import Client, Stage, StoreOnDisk
 
 PAGE_MAX = 3
+PAGE_BYTES_MAX = 1_500
+NODE_BYTES = st.sampled_from([1_500, 4_000, 1_000_000])
 SIZES = st.sampled_from([0, 0, 0, 300, 900])
+MESSAGE_BYTES = 2_000
+"""None counts more."""
 INTERVALS_S = st.sampled_from([None, None, 2, 10])
 
 
@@ -32,6 +36,7 @@ class Queues(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(backlog, "HERE_MAX", 2)
         self.patch.setattr(backlog, "PAGE_MAX", PAGE_MAX)
+        self.patch.setattr(backlog, "PAGE_BYTES_MAX", PAGE_BYTES_MAX)
         self.published = 0
         self.got: list[int] = []
         self.dropped_before = 0
@@ -44,15 +49,21 @@ class Queues(RuleBasedStateMachine):
         policy=st.sampled_from(["drop-new", "drop-oldest"]),
         messages_max=st.integers(1, 8),
         bytes_max=st.sampled_from([1_024, 3_000, 1_000_000]),
+        node_bytes=NODE_BYTES,
     )
-    def node_starts(self, disk: bool, policy: str, messages_max: int, bytes_max: int) -> None:
+    def node_starts(
+        self, disk: bool, policy: str, messages_max: int, bytes_max: int, node_bytes: int
+    ) -> None:
         self.policy = policy
-        self.open(StoreOnDisk() if disk else MemoryStore(), 0.0, messages_max, bytes_max)
+        store = StoreOnDisk() if disk else MemoryStore()
+        self.open(store, 0.0, messages_max, bytes_max, node_bytes)
         self.connect(receive_maximum=1)
         assert self.client is not None
         self.client.subscribe("a", qos=1)
 
-    def open(self, store: Any, now_s: float, messages_max: int, bytes_max: int) -> None:
+    def open(
+        self, store: Any, now_s: float, messages_max: int, bytes_max: int, node_bytes: int
+    ) -> None:
         limits = {
             "queue_policy": self.policy,
             "queue_messages_max": messages_max,
@@ -61,6 +72,9 @@ class Queues(RuleBasedStateMachine):
         }
         self.stage = Stage({"session": limits}, store=store, now_s=now_s)
         self.messages_max = messages_max
+        node = self.stage.node
+        for budget in (node.queue_budget, node.disk_queue_budget):
+            budget.limit_bytes = max(node_bytes, budget.used_bytes)
 
     @property
     def is_held(self) -> bool:
@@ -137,12 +151,16 @@ class Queues(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.stage.advance(seconds)
 
-    @rule(messages_max=st.integers(1, 8), bytes_max=st.sampled_from([1_024, 3_000, 1_000_000]))
-    def restart(self, messages_max: int, bytes_max: int) -> None:
+    @rule(
+        messages_max=st.integers(1, 8),
+        bytes_max=st.sampled_from([1_024, 3_000, 1_000_000]),
+        node_bytes=NODE_BYTES,
+    )
+    def restart(self, messages_max: int, bytes_max: int, node_bytes: int) -> None:
         self.release()
         self.dropped_before += self.stage.node.counters.publish_dropped
         self.client = None
-        self.open(self.stage.store, self.stage.now_s, messages_max, bytes_max)
+        self.open(self.stage.store, self.stage.now_s, messages_max, bytes_max, node_bytes)
         self.stage.settle()
         self.kept = self.stage.node.registry.sessions["s"].queue.count
 
@@ -162,6 +180,13 @@ class Queues(RuleBasedStateMachine):
         overshoot = PAGE_MAX if self.policy == "drop-oldest" else 0
         assert count <= max(self.messages_max + overshoot, self.kept)
         assert len(session.inflight) <= 5
+        node, queue = self.stage.node, session.queue
+        budget = node.disk_queue_budget if queue.spills else node.queue_budget
+        assert budget.used_bytes <= budget.limit_bytes
+        overshoot_bytes = queue.size_bytes - queue.held_bytes
+        if self.policy == "drop-new" or not queue.spills:
+            assert overshoot_bytes == 0
+        assert overshoot_bytes <= PAGE_BYTES_MAX + MESSAGE_BYTES
 
     @invariant()
     def the_store_holds_what_is_counted(self) -> None:

@@ -122,7 +122,7 @@ def test_a_message_larger_than_the_queue_makes_nobody_give_way(
     assert numbers(stage.connect_durable("s")) == [1, 2]
 
 
-def test_a_full_node_is_not_helped_by_dropping_what_is_old() -> None:
+def test_a_node_full_of_others_is_not_helped_by_dropping_what_is_old() -> None:
     stage = Stage(
         {
             "session": {"queue_policy": "drop-oldest", "queue_bytes_max": MIB},
@@ -133,10 +133,27 @@ def test_a_full_node_is_not_helped_by_dropping_what_is_old() -> None:
     other = stage.connect_durable("other")
     other.subscribe("b", qos=1)
     other.close()
-    stage.connect("p2").publish("b", bytes(800 * KIB), qos=1)
+    stage.connect("p2").publish("b", bytes(700 * KIB), qos=1)
     publish(stage, *numbered(1), *numbered(2, size_bytes=400 * KIB))
     assert stage.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 1}
     assert numbers(stage.connect_durable("s")) == [1]
+
+
+def test_who_fills_the_node_makes_room_of_its_own_oldest(store: MemoryStore) -> None:
+    stage = Stage(
+        {
+            "session": {"queue_policy": "drop-oldest", "queue_bytes_max": MIB},
+            "node": {"queue_bytes_max": MIB, "disk_queue_bytes_max": MIB},
+        },
+        store=store,
+    )
+    absent(stage)
+    publish(stage, *numbered(*range(20), size_bytes=100 * KIB))
+    on_disk = stage.node.spills
+    reason = Reason.NODE_DISK_QUEUE_BYTES if on_disk else Reason.NODE_QUEUE_BYTES
+    assert stage.node.counters.dropped == {reason: 13}
+    check(stage)
+    assert numbers(stage.connect_durable("s")) == list(range(13, 20))
 
 
 # --- what was sent never gives way ---------------------------------------------------------------

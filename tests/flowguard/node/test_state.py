@@ -69,7 +69,7 @@ def test_a_filter_beyond_what_a_client_may_keep_is_refused_and_the_others_stand(
 
 
 def test_a_filter_beyond_what_all_clients_may_keep_is_refused(version: int) -> None:
-    stage = tight_stage(3 * 7 * KIB)
+    stage = tight_stage(4 * 7 * KIB)
     clients = [stage.connect(f"c{number}", version=version) for number in range(4)]
     codes = [
         client.subscribe(f"{number}{LONG}").reason_codes[0] for number, client in enumerate(clients)
@@ -120,7 +120,7 @@ def test_a_will_beyond_what_a_client_may_keep_is_refused(version: int) -> None:
 
 
 def test_a_will_beyond_what_all_clients_may_keep_is_refused(version: int) -> None:
-    stage = tight_stage(12 * KIB)
+    stage = tight_stage(16 * KIB)
     stage.connect("one", version=version, will=will_of(10 * KIB))
     client = stage.attempt(Connect("two", version, will=will_of(10 * KIB)))
     assert client.is_closed
@@ -168,7 +168,7 @@ def test_a_refused_connect_leaves_the_session_and_its_will_as_they_were() -> Non
 
 
 def test_a_client_that_comes_back_with_another_will_pays_the_difference() -> None:
-    stage = tight_stage(12 * KIB)
+    stage = tight_stage(16 * KIB)
     for size_bytes in (10 * KIB, 11 * KIB, KIB, 10 * KIB):
         will = will_of(size_bytes, 50)
         client = stage.connect("c", clean_start=False, will=will, session_expiry_interval=100)

@@ -1,8 +1,9 @@
 """Invariants of backlogs that share a budget, in memory or on disk:
 
 1. A backlog never counts more messages, nor more bytes, than it may, but for what was promised.
-2. The budget holds exactly what is in memory: everything where there is no disk; where there is
-   one, the first messages, and nothing of a client that is away.
+2. The budget of the memory holds exactly what is there: everything where there is no disk; where
+   there is one, the first messages, and nothing of a client that is away. That of the disk holds
+   everything then. Both know how many backlogs that is.
 3. First in, first out, whether or not a message was away meanwhile, or was taken and put back; none
    comes twice, none is lost, and what was taken is not fetched though the disk still has it.
 4. A refusal changes nothing and names the bound that was in the way, the client's own first.
@@ -14,10 +15,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from flowguard.flow import Budget, Reason
+from flowguard.flow import FairBudget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry, packet_id_of
 from flowguard.session import backlog as module
-from flowguard.session.backlog import Backlog, Fetch
+from flowguard.session.backlog import Backlog
+from flowguard.session.fetch import Fetch
 from flowguard.session.session import Session
 from flowguard.types import Publish
 
@@ -44,15 +46,21 @@ class Backlogs(RuleBasedStateMachine):
         self.patch.setattr(module, "PAGE_MAX", PAGE_MAX)
 
     @initialize(
-        messages_max=st.integers(1, 12), bytes_max=st.integers(1, 99), limit=st.integers(1, 50)
+        messages_max=st.integers(1, 12),
+        bytes_max=st.integers(1, 99),
+        limit=st.integers(1, 50),
+        disk_limit=st.integers(1, 200),
     )
-    def backlogs_are_made(self, messages_max: int, bytes_max: int, limit: int) -> None:
+    def backlogs_are_made(
+        self, messages_max: int, bytes_max: int, limit: int, disk_limit: int
+    ) -> None:
         self.messages_max, self.bytes_max = messages_max, BASE_BYTES * bytes_max // 8
-        self.budget = Budget(BASE_BYTES * limit // 4)
+        self.budget = FairBudget(BASE_BYTES * limit // 4)
+        self.disk_budget = FairBudget(BASE_BYTES * disk_limit // 4) if self.spills else None
         self.sessions = [
             Session(
                 f"c{client}",
-                Backlog(self.messages_max, self.bytes_max, self.budget, spills=self.spills),
+                Backlog(self.messages_max, self.bytes_max, self.budget, self.disk_budget),
                 1,
             )
             for client in range(3)
@@ -75,10 +83,16 @@ class Backlogs(RuleBasedStateMachine):
             return Reason.QUEUE_MESSAGES
         if self.bytes_of(client) + size_bytes > self.bytes_max:
             return Reason.QUEUE_BYTES
-        used_bytes = sum(self.bytes_of(each) for each in range(3))
-        if not self.spills and used_bytes + size_bytes > self.budget.limit_bytes:
-            return Reason.NODE_QUEUE_BYTES
-        return None
+        held_bytes = [self.bytes_of(each) for each in range(3)]
+        held_bytes[client] += size_bytes
+        budget = self.disk_budget or self.budget
+        left_bytes = budget.limit_bytes - sum(held_bytes)
+        holders_count = sum(map(bool, held_bytes))
+        if sum(held_bytes) <= budget.common_bytes:
+            return None
+        if held_bytes[client] * holders_count <= left_bytes:
+            return None
+        return Reason.NODE_DISK_QUEUE_BYTES if self.spills else Reason.NODE_QUEUE_BYTES
 
     @rule(client=CLIENTS, size_bytes=st.integers(0, 60))
     def arrives(self, client: int, size_bytes: int) -> None:
@@ -176,7 +190,13 @@ class Backlogs(RuleBasedStateMachine):
             assert queue.size_bytes <= self.bytes_max + self.promised[client] * (BASE_BYTES + 60)
             if self.spills and not self.connected[client] and not self.fetches:
                 assert queue.charged_bytes <= PAGE_MAX * (BASE_BYTES + 60)
-        assert self.budget.used_bytes == sum(queue.charged_bytes for queue in self.queues)
+        charged = [queue.charged_bytes for queue in self.queues]
+        assert self.budget.used_bytes == sum(charged)
+        assert self.budget.holders_count == sum(map(bool, charged))
+        if self.disk_budget is not None:
+            held = [queue.size_bytes for queue in self.queues]
+            assert self.disk_budget.used_bytes == sum(held)
+            assert self.disk_budget.holders_count == sum(map(bool, held))
 
     def teardown(self) -> None:
         try:
