@@ -16,6 +16,7 @@ from flowguard.node.authentication import Hooks
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.authentication import TwoSteps
 from tests.support.real import (
+    TEST_S,
     SlowStore,
     Wire,
     broker,
@@ -195,4 +196,4 @@ def test_the_program_drains_on_a_signal_and_exits_with_zero(
             goodbye = sock.recv(1_024)
             assert goodbye[:3] == b"\xe0\x02\x8b" or goodbye[2:3] == b"\x8b"
             assert sock.recv(1_024) == b""
-        assert process.wait(30) == 0
+        assert process.wait(TEST_S) == 0

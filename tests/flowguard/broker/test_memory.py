@@ -52,7 +52,7 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         yield process
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(TEST_S) == 0
 
 
 def resident_bytes(process: subprocess.Popen[str]) -> int:

@@ -12,6 +12,7 @@ from flowguard.config import Settings
 from flowguard.stores import MemoryStore, Store
 from flowguard.storm import Target
 from flowguard.types import MQTT_5
+from tests.support.real import TEST_S
 
 LINGER_ZERO = b"\1\0\0\0\0\0\0\0"
 """SO_LINGER of no time at all: close becomes a reset."""
@@ -46,7 +47,7 @@ async def server(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Poll: the loops of a storm have no events to wait for."""
-    with trio.fail_after(30):
+    with trio.fail_after(TEST_S):
         while not condition():  # noqa: ASYNC110
             await trio.sleep(0.01)
 

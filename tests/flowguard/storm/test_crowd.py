@@ -5,6 +5,7 @@ from flowguard.codec import Connack, encode
 from flowguard.storm import Crowd, CrowdPlan, Retry, RetryPolicy, Target
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import LINGER_ZERO, broker, server, target, until
+from tests.support.real import TEST_S
 
 ONCE = RetryPolicy(Retry.NONE)
 SOON = RetryPolicy(Retry.BACKOFF, first_s=0.01, max_s=0.1)
@@ -12,7 +13,7 @@ SOON = RetryPolicy(Retry.BACKOFF, first_s=0.01, max_s=0.1)
 
 async def run(where: Target, plan: CrowdPlan) -> Crowd:
     crowd = Crowd(where, plan, trio.current_time)
-    with trio.fail_after(30):
+    with trio.fail_after(TEST_S):
         await crowd.run()
     return crowd
 

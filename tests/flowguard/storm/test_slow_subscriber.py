@@ -4,6 +4,7 @@ import trio
 from flowguard.storm import CrowdPlan, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import broker, target
+from tests.support.real import TEST_S
 
 PLAN = TrafficPlan(
     1, 1, 4, payload_bytes=8_192, seconds=0.3, backlog=None, late_s=20.0, slow=1, outstanding=50
@@ -19,7 +20,7 @@ async def storm(
         traffic = Traffic(
             target(running.address, version), plan, CrowdPlan(plan.clients), trio.current_time
         )
-        with trio.fail_after(60):
+        with trio.fail_after(TEST_S):
             await traffic.run()
     return traffic
 

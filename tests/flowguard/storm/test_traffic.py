@@ -4,6 +4,7 @@ import trio
 from flowguard.storm import CrowdPlan, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import broker, target, until
+from tests.support.real import TEST_S
 
 PAIRS, FANOUT, FANIN = (5, 1, 1), (1, 1, 5), (1, 5, 1)
 
@@ -21,7 +22,7 @@ async def test_every_message_is_accounted_for(
 ) -> None:
     async with broker() as running:
         storm = traffic(running.address, TrafficPlan(*shape, qos=qos, seconds=0.1), version)
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             await storm.run()
     tally = storm.tally
     assert tally.sent > 0
@@ -39,7 +40,7 @@ async def test_a_publisher_stays_within_what_is_outstanding() -> None:
         plan = TrafficPlan(3, 1, 1, qos=1, outstanding=7, seconds=0.1)
         storm = traffic(running.address, plan)
         storm.publishing = True
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             assert await storm.crowd.connect()
             for publisher in storm.publishers:
                 publisher.pump(0.0)
@@ -53,7 +54,7 @@ async def test_the_receive_maximum_of_the_broker_comes_first() -> None:
     async with broker({"session": {"receive_maximum": 3}}) as running:
         plan = TrafficPlan(2, 1, 1, qos=2, outstanding=100, seconds=0.1)
         storm = traffic(running.address, plan)
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             await storm.run()
     assert storm.tally.acknowledged == storm.tally.sent > 0
     assert storm.crowd.tally.lost == 0
@@ -63,7 +64,7 @@ async def test_a_paced_publisher_sends_no_more_than_its_rate() -> None:
     async with broker() as running:
         plan = TrafficPlan(4, 1, 1, rate_per_s=50.0, seconds=0.2)
         storm = traffic(running.address, plan)
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             await storm.run()
     for publisher in storm.publishers:
         assert 1 <= publisher.sent <= storm.tally.seconds * 50.0 + 1
@@ -75,7 +76,7 @@ async def test_messages_that_a_full_queue_drops_are_lost_though_acknowledged() -
     async with broker(limits) as running:
         plan = TrafficPlan(1, 1, 1, qos=1, outstanding=50, seconds=0.2, late_s=0.2)
         storm = traffic(running.address, plan)
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             await storm.run()
     dropped = running.node.counters.publish_dropped
     assert storm.tally.acknowledged_lost == storm.tally.missing == dropped > 0
@@ -86,7 +87,7 @@ async def test_nothing_is_published_unless_all_are_in() -> None:
         plan = TrafficPlan(2, 1, 1)
         crowd = CrowdPlan(plan.clients, seconds=0.2)
         storm = Traffic(target(running.address), plan, crowd, trio.current_time)
-        with trio.fail_after(30):
+        with trio.fail_after(TEST_S):
             await storm.run()
     assert storm.tally.sent == 0
     assert storm.crowd.tally.refused[0x97] > 0
