@@ -74,10 +74,16 @@ class Inflight:
         return True
 
     def _fits(self, size_bytes: int, session: "Session") -> bool:
-        """What a client holds is added up only where the budget asks for it."""
+        """What a client holds is added up only where the budget asks for it, as far as it matters.
+
+        Who holds more than what is left by the number of holders may have nothing more.
+        """
         budget = self.budget
-        is_common = budget.used_bytes + size_bytes <= budget.common_bytes
-        return is_common or budget.fits(size_bytes, _held_bytes(session))
+        if budget.used_bytes + size_bytes <= budget.common_bytes:
+            return True
+        left_bytes = budget.limit_bytes - budget.used_bytes
+        enough_bytes = left_bytes // max(1, budget.holders_count)
+        return budget.fits(size_bytes, _held_bytes(session, enough_bytes))
 
     def _share_of_queue(
         self, session: "Session", delivery: Delivery, *, charged: bool
@@ -134,11 +140,17 @@ def _hold(session: "Session", packet_id: int, share: Share) -> None:
     session.shares[packet_id] = share
 
 
-def _held_bytes(session: "Session") -> int:
-    """What a client has in flight, what it shares with others included."""
+def _held_bytes(session: "Session", enough_bytes: int) -> int:
+    """What a client has in flight, all that it shares with others included; or more than enough."""
+    shares = session.shares
     held_bytes = INFLIGHT_BYTES * len(session.inflight)
-    for delivery in session.inflight.values():
-        if delivery is not None:
+    for packet_id, delivery in session.inflight.items():
+        if held_bytes > enough_bytes:
+            break
+        share = shares.get(packet_id) if shares else None
+        if share is not None:
+            held_bytes += share.size_bytes
+        elif delivery is not None:
             payload_bytes = len(delivery.message.payload)
             held_bytes += payload_bytes + payload_bytes
     return held_bytes

@@ -4,6 +4,7 @@ import pytest
 
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.flow import Reason
+from flowguard.records import DELIVERY_BYTES
 from flowguard.session.inflight import INFLIGHT_BYTES
 from flowguard.session.outbound import LARGE_INFLIGHT_MAX
 from flowguard.types import Publish
@@ -232,3 +233,24 @@ def test_a_message_that_has_to_wait_defines_no_alias() -> None:
             client.send(Puback(message.packet_id))
     assert topics == ["first", "second", "second"]
     check(stage, [client])
+
+
+@pytest.mark.parametrize("size_bytes", [0, 100, 3_000, 10_000])
+def test_the_last_quarter_is_shared_by_those_who_have_anything_in_flight(size_bytes: int) -> None:
+    """Whoever comes while silent clients hold three quarters gets its share in flight, no more."""
+    stage = tight_stage()
+    silent = subscribers(stage, 5, 5, "silent")
+    for _ in range(1_500):
+        deliver(stage, "silent", b"x")
+    budget = stage.node.inflight.budget
+    assert budget.common_bytes <= budget.used_bytes + INFLIGHT_BYTES
+    left_bytes = budget.limit_bytes - budget.used_bytes
+    client = stage.connect_durable("c")
+    client.subscribe("t", qos=1)
+    while not stage.node.registry.sessions["c"].queue.count:
+        deliver(stage, "t", bytes(size_bytes))
+    held_bytes = budget.used_bytes - (budget.limit_bytes - left_bytes)
+    message_bytes = INFLIGHT_BYTES + 2 * (DELIVERY_BYTES + 1 + size_bytes)
+    assert received(client)
+    assert held_bytes <= left_bytes // 7 < held_bytes + message_bytes
+    check(stage, [*silent, client])
