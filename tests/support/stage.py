@@ -85,6 +85,8 @@ class Stage:
         self.held: Batch | None = None
         self.hold_fetches = False
         """True: the store is asked for no page."""
+        self.hold_chores = False
+        """True: what is done piece by piece is not gone on with."""
         self.hold_replays = False
         """True: it is never the turn of a backlog, as while live work has no end."""
         self.passes = 0
@@ -169,6 +171,7 @@ class Stage:
             for connection in runnable:
                 connection.queued = False
                 connection.run(self.now_s)
+            chored = self._do_chore()
             committed = self._commit()
             pages = self._replay()
             dirty, node.dirty = node.dirty, []
@@ -176,10 +179,18 @@ class Stage:
                 client = connection.transport
                 assert isinstance(client, Client)
                 client.carry()
-            if not (runnable or committed or pages or dirty or node.runnable or node.dirty):
-                assert not node.has_work
+            moved = runnable or chored or committed or pages or dirty
+            if not (moved or node.runnable or node.dirty):
+                assert not node.has_work or (self.hold_chores and len(node.chores))
                 return
         raise AssertionError("it does not end")
+
+    def _do_chore(self) -> bool:
+        chores = self.node.chores
+        if self.hold_chores or not len(chores):
+            return False
+        chores.step(self.now_s)
+        return True
 
     def _replay(self) -> bool:
         """Pages were read in the pass before: commits may come between a page and its turn."""

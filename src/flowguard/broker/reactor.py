@@ -94,6 +94,10 @@ class Reactor:
             if self._clock() - yielded_s > SLICE_S:
                 started_s = yielded_s = await self._let_others_run(started_s)
             worked |= self._run_round()
+            if len(self._node.chores):
+                chores_s = max(ROUND_TURN_S, self._served_s)
+                self._node.chores.run(chores_s, self._clock, self.settle)
+                worked = True
             if self.awaited and self._clock() - yielded_s > AWAITED_S:
                 # With what the sockets had, and before backlogs have their turn.
                 started_s = yielded_s = await self._let_others_run(started_s)
@@ -478,7 +482,7 @@ class Reactor:
     def is_quiet(self) -> bool:
         """Nothing in process: journal empty, nobody runnable, nothing dirty."""
         node = self._node
-        waits = node.runnable or self._rounds or node.dirty
+        waits = node.runnable or self._rounds or node.dirty or len(node.chores)
         return node.journal.is_empty and not waits
 
     def connections(self) -> list[ServerConnection]:

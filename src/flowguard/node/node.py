@@ -31,6 +31,7 @@ from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
 from flowguard.node.timers import Timers, Wheel
 from flowguard.records import DropInbound, DropRetained, QueueEntry, Release, Settle, StoreOp
+from flowguard.session.chores import Chores
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.fetch import Fetch
@@ -85,9 +86,7 @@ class Node:
         self.journal = Journal.create(flow, self.protection.window)
         self.sent = self.journal.sent
         self.handshakes = Handshakes(self, random_id, draw)
-        self.intake: Intake[ServerConnection] = Intake(
-            self.protection, self.journal, self.handshakes
-        )
+        self.intake = Intake(self.protection, self.journal, self.handshakes)
         self.window = self.protection.window
         self.gate = self.protection.gate
         self.input_budget = Budget(settings.node.input_bytes_max)
@@ -107,6 +106,7 @@ class Node:
         self.fetches = self.pages.wanted
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
+        self.chores = Chores()
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
@@ -117,7 +117,7 @@ class Node:
             self.publish = self.full_queues.publish
         self._dead_letters = DeadLetters(self, self.router, self.journal)
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
-        self.subscriber = Subscriber(self, self.router, self.journal, self.hooks)
+        self.subscriber = Subscriber(self, self.router, self.hooks, self.full_queues)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts = Attempts()
@@ -214,13 +214,11 @@ class Node:
 
     # --- packets -----------------------------------------------------------------------------
 
-    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> None:
-        self.subscriber.subscribe(inbound, packet, now_s)
-        self.full_queues.routes_changed(inbound.session)
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
+        return self.subscriber.subscribe(inbound, packet, now_s)
 
-    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
-        self.subscriber.unsubscribe(inbound, packet, now_s)
-        self.full_queues.routes_changed(inbound.session)
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
+        return self.subscriber.unsubscribe(inbound, packet, now_s)
 
     def release(self, inbound: Inbound, packet_id: int, now_s: float, *, known: bool) -> None:
         session = inbound.session
@@ -288,7 +286,7 @@ class Node:
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        return bool(self.runnable or self.dirty or self.intake.has_work)
+        return bool(self.runnable or self.dirty or len(self.chores) or self.intake.has_work)
 
     @property
     def draining(self) -> bool:

@@ -338,6 +338,8 @@ class Router:
         self, admitted: list[Admitted], owner: QueueOwner, delivery: Delivery, now_s: float
     ) -> None:
         """A place in the queue of `owner`, if there is one: what goes on has been counted."""
+        if owner.ended:
+            return  # Its subscriptions are about to leave the table.
         if delivery.qos and (owner.durable or self._host.blocks):
             reason = owner.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
@@ -379,6 +381,8 @@ def _expires_at_s(message: Publish, now_s: float) -> float:
 
 def _rank(session: Session) -> int:
     """How well a member of a shared group can take a QoS 1 or 2 message."""
+    if session.ended:
+        return -1
     if session.queue.is_full:
         return 3
     if session.outbound is None:

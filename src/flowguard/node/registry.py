@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from flowguard.flow import FairBudget
 from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
+from flowguard.node.shared_queues import SharedQueues
 from flowguard.node.timers import Timer, Timers
 from flowguard.records import (
     DropSession,
@@ -16,6 +17,7 @@ from flowguard.records import (
     StoreOp,
     WillRecord,
 )
+from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.session import Session
 from flowguard.session.state import (
     INBOUND_ID_BYTES,
@@ -29,6 +31,29 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
 
 FETCH_LIMIT = 1_000
+
+
+@final
+class Leaving(Chore):
+    """The many subscriptions of a session that has ended leave the table.
+
+    What is routed to it meanwhile goes nowhere.
+    """
+
+    __slots__ = ("_filters", "_journal", "_queues", "_session")
+
+    def __init__(self, session: Session, queues: SharedQueues, journal: Journal) -> None:
+        self._session = session
+        self._queues = queues
+        self._journal = journal
+        self._filters = list(session.subscriptions)
+
+    def step(self, now_s: float) -> bool:
+        filters = self._filters
+        for _ in range(min(FILTERS_PIECE, len(filters))):
+            for op in self._queues.unsubscribe(filters.pop(), self._session):
+                self._journal.note(op)
+        return bool(filters)
 
 
 @final
@@ -132,9 +157,12 @@ class Registry:
         assert not session.ended
         session.ended = True
         self._disarm(session)
-        for filter in session.subscriptions:
-            for op in self._queues.unsubscribe(filter, session):
-                self._journal.note(op)
+        if len(session.subscriptions) > FILTERS_PIECE:
+            self._host.chores.add(Leaving(session, self._queues, self._journal))
+        else:
+            for filter in session.subscriptions:
+                for op in self._queues.unsubscribe(filter, session):
+                    self._journal.note(op)
         session.queue.clear()
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()

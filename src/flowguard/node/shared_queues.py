@@ -19,6 +19,7 @@ from flowguard.records import (
     is_group,
 )
 from flowguard.routing import parse_shared
+from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.owner import new_backlog
 from flowguard.session.session import Session
 from flowguard.stores import Store
@@ -26,6 +27,31 @@ from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
+
+
+@final
+class Welcoming(Chore):
+    """A client with many subscriptions is back."""
+
+    __slots__ = ("_filters", "_outbound", "_queues", "_session")
+
+    def __init__(self, session: Session, queues: "SharedQueues") -> None:
+        self._session = session
+        self._outbound = session.outbound
+        self._queues = queues
+        self._filters = list(session.subscriptions)
+
+    def step(self, now_s: float) -> bool:
+        session, outbound, filters = self._session, self._outbound, self._filters
+        if outbound is None or session.outbound is not outbound:
+            return False  # It has left again.
+        for _ in range(min(FILTERS_PIECE, len(filters))):
+            filter = filters.pop()
+            if filter in session.subscriptions:
+                self._queues.welcome(filter, session)
+        if session.membership is not None:
+            session.membership.tell(session, outbound, now_s)
+        return bool(filters)
 
 
 @final
@@ -93,15 +119,22 @@ class SharedQueues:
 
     def connected(self, session: Session) -> None:
         """The client of `session` is back: its groups may choose it again."""
-        for filter in session.subscriptions:
-            group = self._group(filter)
-            if group is None:
-                continue
-            queue = self._queues.get(group)
-            if queue is not None:
-                queue.welcome(session)
-            else:
-                group.wake(session)
+        if len(session.subscriptions) > FILTERS_PIECE:
+            self._host.chores.add(Welcoming(session, self))
+        else:
+            for filter in session.subscriptions:
+                self.welcome(filter, session)
+
+    def welcome(self, filter: str, session: Session) -> None:
+        """The group of `filter`, if it is one, may choose a member again."""
+        group = self._group(filter)
+        if group is None:
+            return
+        queue = self._queues.get(group)
+        if queue is not None:
+            queue.welcome(session)
+        else:
+            group.wake(session)
 
     def _group(self, filter: str) -> Shared | None:
         key = parse_shared(filter) if filter.startswith("$share/") else None

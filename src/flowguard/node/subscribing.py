@@ -1,15 +1,20 @@
-"""SUBSCRIBE and UNSUBSCRIBE: limits, the table, the answer, retained messages."""
+"""SUBSCRIBE and UNSUBSCRIBE: limits, the table, the answer, retained messages.
 
-from collections.abc import Callable, Iterator
+One with few filters is worked off in one stretch; one with many piece by piece, like any chore, and
+meanwhile it has its client's window for itself.
+"""
+
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from flowguard.node.authentication import Hooks
-from flowguard.node.journal import Journal
+from flowguard.node.full_queues import FullQueues
 from flowguard.node.publishing import Router, retained_delivery
 from flowguard.records import Delivery, DropSubscription, PutSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
+from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
 from flowguard.session.state import subscription_bytes
@@ -19,97 +24,274 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
 
 
+class Change(Chore):
+    """A SUBSCRIBE or UNSUBSCRIBE on its way through the table, a piece of its filters at a time."""
+
+    __slots__ = (
+        "_admitted",
+        "_is_noted",
+        "at",
+        "codes",
+        "cost",
+        "count",
+        "durable",
+        "inbound",
+        "must_wait",
+        "size_bytes",
+        "subscriber",
+    )
+
+    def __init__(
+        self, subscriber: "Subscriber", inbound: Inbound, count: int, size_bytes: int
+    ) -> None:
+        self.subscriber = subscriber
+        self.inbound = inbound
+        self.count = count
+        self.size_bytes = size_bytes
+        """Of its filters."""
+        self.durable = inbound.session.durable
+        self.codes: list[int] = []
+        self.at = 0
+        """So many filters are worked off."""
+        self.cost = 1
+        self.must_wait = False
+        """There was something to wait for before it."""
+        self._admitted = False
+        self._is_noted = False
+
+    def admit(self) -> None:
+        """From now on it counts against its client's window."""
+        if not self._admitted:
+            self._admitted = True
+            self.inbound.window.admit(self.cost, self.size_bytes)
+
+    def note(self, ops: list[StoreOp]) -> None:
+        """To be durable before the answer."""
+        for op in ops:
+            self._is_noted = True
+            self.subscriber.host.note(op)
+
+    @property
+    def is_to_wait(self) -> bool:
+        """Whether the answer has to wait for a commit."""
+        if self._is_noted or self.must_wait:
+            return True
+        host = self.subscriber.host
+        return self._admitted and not host.read_only and host.must_wait(self.inbound)
+
+    def step(self, now_s: float) -> bool:
+        if self.inbound.ended:
+            self._settle()
+            return False
+        until = min(self.count, self.at + FILTERS_PIECE)
+        self.work(self.at, until)
+        self.at = until
+        self.subscriber.full_queues.routes_changed(self.inbound.session)
+        if until < self.count:
+            return True
+        self.subscriber.changed(self, now_s)
+        return False
+
+    def work(self, start: int, stop: int) -> None:
+        """These of its filters."""
+        raise NotImplementedError
+
+    def committed(self, now_s: float) -> None:
+        """What was changed is durable: answer."""
+        self.answer(now_s)
+        if self._admitted:
+            self._settle()
+        else:
+            self.inbound.extra += self.cost - 1
+
+    def answer(self, now_s: float) -> None:
+        """SUBACK or UNSUBACK."""
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        self._admitted = False
+        self.inbound.settle(self.cost, self.size_bytes)
+
+    def failed(self, error: Exception, now_s: float) -> None:
+        """An authorizer that raises, or a filter that no client may send."""
+        self.inbound.failed(error, now_s)
+        self._settle()
+
+
+@final
+class Subscribing(Change):
+    """A SUBSCRIBE; behind its SUBACK the retained messages."""
+
+    __slots__ = ("packet", "replays")
+
+    def __init__(self, subscriber: "Subscriber", inbound: Inbound, packet: Subscribe) -> None:
+        size_bytes = sum([len(filter) for filter, _ in packet.filters])
+        super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
+        self.packet = packet
+        self.replays: list[tuple[str, SubscriptionOptions]] = []
+
+    def work(self, start: int, stop: int) -> None:
+        put, codes = self.subscriber.put, self.codes
+        for filter, asked in self.packet.filters[start:stop]:
+            codes.append(put(self, filter, asked))
+
+    def answer(self, now_s: float) -> None:
+        self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes)))
+        session = self.inbound.session
+        if len(self.replays) > FILTERS_PIECE:
+            self.subscriber.host.chores.add(Replaying(self.subscriber, session, self.replays))
+        else:
+            self.subscriber.replay(session, self.replays, now_s)
+        if session.outbound is not None and session.membership is not None:
+            session.membership.tell(session, session.outbound, now_s)
+
+
+@final
+class Unsubscribing(Change):
+    """An UNSUBSCRIBE."""
+
+    __slots__ = ("packet",)
+
+    def __init__(self, subscriber: "Subscriber", inbound: Inbound, packet: Unsubscribe) -> None:
+        size_bytes = sum([len(filter) for filter in packet.filters])
+        super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
+        self.packet = packet
+
+    def work(self, start: int, stop: int) -> None:
+        drop, codes = self.subscriber.drop, self.codes
+        for filter in self.packet.filters[start:stop]:
+            codes.append(drop(self, filter))
+
+    def answer(self, now_s: float) -> None:
+        self.inbound.answered(Unsuback(self.packet.packet_id, tuple(self.codes)))
+
+
+@final
+class Replaying(Chore):
+    """Retained messages are looked for, for more filters than one stretch takes."""
+
+    __slots__ = ("_at", "_session", "_subscriber", "_wanted")
+
+    def __init__(
+        self,
+        subscriber: "Subscriber",
+        session: Session,
+        wanted: list[tuple[str, SubscriptionOptions]],
+    ) -> None:
+        self._subscriber = subscriber
+        self._session = session
+        self._wanted = wanted
+        self._at = 0
+
+    def step(self, now_s: float) -> bool:
+        wanted = self._wanted[self._at : self._at + FILTERS_PIECE]
+        self._at += FILTERS_PIECE
+        self._subscriber.replay(self._session, wanted, now_s)
+        return self._session.outbound is not None and self._at < len(self._wanted)
+
+
 @final
 class Subscriber:
     """Changes the subscription table for clients, and tells them."""
 
-    __slots__ = ("_hooks", "_host", "_journal", "_router")
+    __slots__ = ("full_queues", "_hooks", "host", "_router")
 
-    def __init__(self, host: "Host", router: Router, journal: Journal, hooks: Hooks) -> None:
-        self._host = host
+    def __init__(
+        self,
+        host: "Host",
+        router: Router,
+        hooks: Hooks,
+        full_queues: FullQueues,
+    ) -> None:
+        self.host = host
+        self.full_queues = full_queues
         self._router = router
-        self._journal = journal
         self._hooks = hooks
 
-    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> None:
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         """See `Host.subscribe`; the table changes at once, the answer waits for the commit."""
-        session = inbound.session
-        codes: list[int] = []
-        ops: list[StoreOp] = []
-        replays: list[tuple[str, SubscriptionOptions]] = []
-        qos_max = self._host.settings.session.maximum_qos
-        for filter, asked in packet.filters:
-            options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
-            refused = self._refusal(session, filter) or self._no_room(session, filter)
-            if refused is not None:
-                codes.append(refused)
-                continue
-            is_new, more = self._router.queues.subscribe(filter, session, options)
-            ops += more
-            session.subscriptions[filter] = options
-            codes.append(options.qos)
-            if session.durable:
-                ops.append(PutSubscription(session.client_id, filter, options))
-            if _wants_retained(filter, options, is_new=is_new):
-                replays.append((filter, options))
-        answer = Suback(packet.packet_id, tuple(codes))
+        return self._begin(Subscribing(self, inbound, packet), now_s)
 
-        def done(now_s: float) -> None:
-            inbound.answered(answer)
-            outbound = session.outbound
-            if outbound is not None:
-                for filter, options in replays:
-                    if filter in session.subscriptions:
-                        outbound.replay(filter, self._retained(filter, options, now_s))
-                if session.membership is not None:
-                    session.membership.tell(session, outbound, now_s)
-
-        size_bytes = sum(len(filter) for filter, _ in packet.filters)
-        self._when_durable(inbound, size_bytes, ops, done, now_s)
-
-    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> None:
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
         """See `Host.unsubscribe`."""
-        session = inbound.session
-        codes: list[int] = []
-        ops: list[StoreOp] = []
-        for filter in packet.filters:
-            if session.subscriptions.pop(filter, None) is None:
-                codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED)
-                continue
-            session.charge_state(-subscription_bytes(filter), self._host)
-            ops += self._router.queues.unsubscribe(filter, session)
-            if session.outbound is not None:
-                session.outbound.stop_replay(filter)
-            codes.append(ReasonCode.SUCCESS)
-            if session.durable:
-                ops.append(DropSubscription(session.client_id, filter))
-        answer = Unsuback(packet.packet_id, tuple(codes))
-        size_bytes = sum(map(len, packet.filters))
-        self._when_durable(inbound, size_bytes, ops, lambda now_s: inbound.answered(answer), now_s)
+        return self._begin(Unsubscribing(self, inbound, packet), now_s)
 
-    def _when_durable(
-        self,
-        inbound: Inbound,
-        size_bytes: int,
-        ops: list[StoreOp],
-        done: Callable[[float], None],
-        now_s: float,
+    def _begin(self, change: "Change", now_s: float) -> bool:
+        """At once, or piece by piece; then it fills its client's window, so that nothing passes."""
+        inbound = change.inbound
+        window = inbound.window
+        count = change.count
+        cost = self._router.cost.of(count, change.size_bytes, count if change.durable else 0)
+        in_pieces = count > FILTERS_PIECE
+        if in_pieces:
+            cost = max(cost, self.host.window.limit_max)
+        if cost > 1 and not window.fits(cost):
+            return False
+        change.cost = cost
+        change.must_wait = self.host.must_wait(inbound)
+        if in_pieces:
+            change.admit()
+            self.host.chores.add(change)
+        else:
+            change.step(now_s)
+        return True
+
+    def put(self, change: "Subscribing", filter: str, asked: SubscriptionOptions) -> int:
+        """One filter of a SUBSCRIBE into the table; its reason code."""
+        session = change.inbound.session
+        qos_max = self.host.settings.session.maximum_qos
+        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
+        refused = self._refusal(session, filter) or self._no_room(session, filter)
+        if refused is not None:
+            return refused
+        is_new, ops = self._router.queues.subscribe(filter, session, options)
+        session.subscriptions[filter] = options
+        if session.durable:
+            ops.append(PutSubscription(session.client_id, filter, options))
+        change.note(ops)
+        if _wants_retained(filter, options, is_new=is_new):
+            change.replays.append((filter, options))
+        return options.qos
+
+    def drop(self, change: "Unsubscribing", filter: str) -> int:
+        """One filter of an UNSUBSCRIBE out of the table; its reason code."""
+        session = change.inbound.session
+        if session.subscriptions.pop(filter, None) is None:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        session.charge_state(-subscription_bytes(filter), self.host)
+        ops = self._router.queues.unsubscribe(filter, session)
+        if session.outbound is not None:
+            session.outbound.stop_replay(filter)
+        if session.durable:
+            ops.append(DropSubscription(session.client_id, filter))
+        change.note(ops)
+        return ReasonCode.SUCCESS
+
+    def changed(self, change: "Change", now_s: float) -> None:
+        """All filters are worked off: until the commit the packet counts against the window."""
+        if change.is_to_wait:
+            change.admit()
+            self.host.when_durable(change.committed, now_s)
+        else:
+            change.committed(now_s)
+
+    def replay(
+        self, session: Session, wanted: list[tuple[str, SubscriptionOptions]], now_s: float
     ) -> None:
-        """Until the commit the packet counts against its client's window."""
-        if not ops and not self._host.must_wait(inbound):
-            done(now_s)
-            return
-        inbound.window.admit(1, size_bytes)
-
-        def committed(now_s: float) -> None:
-            done(now_s)
-            inbound.settle(1, size_bytes)
-
-        self._journal.append(ops, committed, now_s)
+        """Retained messages for new subscriptions, if they are still there."""
+        outbound = session.outbound
+        if outbound is not None and wanted:
+            outbound.replay(
+                [
+                    (filter, self._retained(filter, options, now_s))
+                    for filter, options in wanted
+                    if filter in session.subscriptions
+                ]
+            )
 
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
         """Why this filter is not subscribed; None: it is."""
-        limits = self._host.settings
+        limits = self.host.settings
         try:
             parse_shared(filter)
         except ValueError:
@@ -119,7 +301,7 @@ class Subscriber:
         authorizer = self._hooks.authorizer
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
-        if self._host.read_only and session.durable:
+        if self.host.read_only and session.durable:
             return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None
@@ -134,10 +316,10 @@ class Subscriber:
         """Charge a new filter to the client's state; why that cannot be."""
         if filter in session.subscriptions:
             return None
-        reason = session.charge_state(subscription_bytes(filter), self._host)
+        reason = session.charge_state(subscription_bytes(filter), self.host)
         if reason is None:
             return None
-        self._host.counters.drop(reason)
+        self.host.counters.drop(reason)
         return ReasonCode.QUOTA_EXCEEDED
 
     def _retained(

@@ -165,7 +165,7 @@ class ServerConnection:
                     self.last_received_s = now_s
                     return self.outbound.outbox_bytes <= self._outbox_limit
             except Exception as error:
-                self._failed(error, now_s)
+                self.failed(error, now_s)
                 return self.wants_read
         if self.state is ENDED:
             return False
@@ -204,7 +204,7 @@ class ServerConnection:
             elif self.state is OPENED:
                 self._await_connect(now_s)
         except Exception as error:
-            self._failed(error, now_s)
+            self.failed(error, now_s)
         if self._input_bytes:
             self._weigh(now_s)
         if self._eof and not self._may_go_on():
@@ -271,7 +271,7 @@ class ServerConnection:
             else:
                 self.end(None, now_s)
         except Exception as error:
-            self._failed(error, now_s)
+            self.failed(error, now_s)
 
     def schedule(self) -> None:
         """Be run again in the next turn."""
@@ -352,7 +352,8 @@ class ServerConnection:
             self.outbound.write_packet(Connack(False, reason))  # [MQTT-3.2.2-20]
         self.end(None, now_s)
 
-    def _failed(self, error: Exception, now_s: float) -> None:
+    def failed(self, error: Exception, now_s: float) -> None:
+        """The peer broke MQTT, or a hook or we ourselves broke: the connection ends."""
         if isinstance(error, PeerError):
             self._broken(error, now_s)
         else:

@@ -9,6 +9,7 @@ from flowguard.config import Settings
 from flowguard.errors import PeerError
 from flowguard.flow import Budget, FairBudget, NodeWindow
 from flowguard.records import Release, Settle, StoreOp
+from flowguard.session.chores import Chores
 from flowguard.session.counters import Counters
 from flowguard.session.inflight import Inflight
 from flowguard.types import Publish, ReasonCode
@@ -59,6 +60,8 @@ class Host(Protocol):
     """Highest position sent, by client id of a durable session; for the store, when it is time."""
     paused_count: int
     """Connections of which packets wait for room in a window."""
+    chores: Chores
+    """What is done piece by piece."""
     runnable: list["ServerConnection"]
     """Connections with decoded work left: to be run again in the next turn."""
     dirty: list["ServerConnection"]
@@ -83,11 +86,14 @@ class Host(Protocol):
     def release(self, inbound: "Inbound", packet_id: int, now_s: float, *, known: bool) -> None:
         """PUBREL, perhaps of an unknown identifier; `Inbound.released` follows, maybe at once."""
 
-    def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> None:
-        """`Inbound.answered` with the SUBACK follows, maybe at once."""
+    def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> bool:
+        """`Inbound.answered` with the SUBACK follows, maybe at once.
 
-    def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> None:
-        """`Inbound.answered` with the UNSUBACK follows, maybe at once."""
+        False: nothing was done; its window has no room until it fits.
+        """
+
+    def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> bool:
+        """The same with the UNSUBACK."""
 
     def received(self, session: "Session", release: Release, now_s: float) -> None:
         """PUBREC for a stored message; `Outbound.release` follows."""

@@ -165,17 +165,20 @@ class Inbound:
                 if not packet.qos and packet.properties is NO_PROPERTIES:
                     publish(self, packet, now_s)
                     continue
-                if not self._publish(packet, now_s):
-                    self._hold([packet], waiting, now_s)
-                    room = 0
-                    break
+                waits = not self._publish(packet, now_s)
             elif packet.__class__ is Puback:
                 on_puback(self._outbound, packet.packet_id, now_s)
                 continue
             else:
-                room -= self._other(packet, now_s)
+                taken = self._other(packet, now_s)
                 if self._connection.ended:
                     return 0
+                waits = taken == WAITS
+                room -= taken
+            if waits:
+                self._hold([packet], waiting, now_s)
+                room = 0
+                break
             if window.in_process:
                 # Room that appeared meanwhile is for another batch: this one was cut to its own.
                 room = min(room, window.room())
@@ -224,7 +227,10 @@ class Inbound:
                 self._other(packet, now_s)
 
     def _other(self, packet: Packet, now_s: float) -> int:
-        """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window."""
+        """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window.
+
+        WAITS: it has to wait for room there, and was not handled.
+        """
         match packet:
             case Pubrec(packet_id, reason_code):
                 on_pubrec(self._outbound, packet_id, reason_code, now_s)
@@ -235,11 +241,9 @@ class Inbound:
             case Pingreq():
                 self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
             case Subscribe():
-                self._host.subscribe(self, packet, now_s)
-                return 1
+                return 1 if self._host.subscribe(self, packet, now_s) else WAITS
             case Unsubscribe():
-                self._host.unsubscribe(self, packet, now_s)
-                return 1
+                return 1 if self._host.unsubscribe(self, packet, now_s) else WAITS
             case Disconnect():
                 self._connection.client_disconnects(packet, now_s)
             case Auth():
@@ -429,6 +433,15 @@ class Inbound:
             self._outbound.write_packet(Pubcomp(packet_id, code))
 
     # --- SUBSCRIBE, UNSUBSCRIBE --------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """The connection is over."""
+        return self._outbound.ended
+
+    def failed(self, error: Exception, now_s: float) -> None:
+        """Work on one of its packets, in a chore, has met its end."""
+        self._connection.failed(error, now_s)
 
     def answered(self, answer: Suback | Unsuback) -> None:
         """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""

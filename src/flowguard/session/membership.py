@@ -7,7 +7,7 @@ At QoS 2 it moves to the member's own queue before it is sent, and is lent to no
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from flowguard.records import Delivery
 from flowguard.session.owner import QueueOwner
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
     from flowguard.session.outbound import Outbound
     from flowguard.session.session import Session
+
+
+TELL_MAX: Final = 200
+"""Groups that are told in one stretch."""
 
 
 class Lender(QueueOwner):
@@ -60,12 +64,17 @@ class Membership:
         return not outbound.has_more and outbound.has_places(member, 1 + self.moving_count)
 
     def tell(self, member: "Session", outbound: "Outbound", now_s: float) -> None:
-        """There may be room: whoever asked is told, until there is none."""
+        """There may be room: whoever asked is told, until there is none, or enough are told."""
         asked = self.asked
+        told_count = 0
         while asked and self.has_room(member, outbound):
+            if told_count == TELL_MAX:
+                outbound.pump_again()
+                break
             lender = next(iter(asked))
             del asked[lender]
             lender.wake(member, now_s)
+            told_count += 1
         if asked:
             outbound.has_more = True
 

@@ -379,12 +379,17 @@ class Outbound:
         self.send_waiting(now_s)
         self._turn_left = min(self._turn_left, 0)
 
-    def replay(self, filter: str, deliveries: Iterator[Delivery | None]) -> None:
-        """Send these (retained) messages at the pace of the client, after what is queued."""
+    def replay(self, wanted: list[tuple[str, Iterator[Delivery | None]]]) -> None:
+        """Send these (retained) messages, by filter, at the client's pace, after its queue."""
         self.has_more = True
         if self._replay is None:
             self._replay = Replay()
-        self._replay.add(filter, deliveries)
+        for filter, deliveries in wanted:
+            self._replay.add(filter, deliveries)
+        self.pump_again()
+
+    def pump_again(self) -> None:
+        """`pump`, in a later slice."""
         self.host.dirty.append(self.connection)
 
     def stop_replay(self, filter: str) -> None:

@@ -1,0 +1,66 @@
+"""Chores: work that is too much for one stretch of the loop, done piece by piece, by turns.
+
+Ten thousand filters of one SUBSCRIBE, or of a session that is over, are known to be that much
+before they are begun. A piece of it is a few milliseconds at most; between two pieces everybody
+else is served. Who has more than one piece goes behind the others that wait.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+FILTERS_PIECE: Final = 200
+"""Filters subscribed, unsubscribed or looked at in one stretch: up to three milliseconds."""
+
+
+class Chore:
+    """Something to do, of which `step` does a piece."""
+
+    __slots__ = ()
+
+    def step(self, now_s: float) -> bool:
+        """Do a piece; True: there is more."""
+        raise NotImplementedError
+
+    def failed(self, error: Exception, now_s: float) -> None:
+        """A piece has raised `error`, and there is no other; raises what is nobody's fault."""
+        raise error
+
+
+@final
+class Chores:
+    """Those of one node that are not done."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[Chore] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, chore: Chore) -> None:
+        """`chore.step` follows, until it says that there is no more."""
+        self._waiting.append(chore)
+
+    def run(
+        self, time_s: float, clock: Callable[[], float], settle: Callable[[float], None]
+    ) -> None:
+        """Do pieces for so long, one at least; `settle(now_s)` is called behind each."""
+        now_s = clock()
+        until_s = now_s + time_s
+        while self._waiting and now_s < until_s:
+            self.step(now_s)
+            settle(now_s)
+            now_s = clock()
+
+    def step(self, now_s: float) -> None:
+        """Do one piece of the next one; there is one."""
+        chore = self._waiting.popleft()
+        try:
+            more = chore.step(now_s)
+        except Exception as error:
+            chore.failed(error, now_s)
+            return
+        if more:
+            self._waiting.append(chore)
