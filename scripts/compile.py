@@ -32,7 +32,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "flowguard"
-MODULES = ("types.py", "records.py", "errors.py", "broker/link.py", "broker/reactor.py")
+MODULES = (
+    "types.py",
+    "records.py",
+    "errors.py",
+    "broker/link.py",
+    "broker/listeners.py",
+    "broker/reactor.py",
+)
 ROOMS = ("codec", "flow", "session", "routing", "node", "stores/rocks")
 PLAIN = ("stores/rocks/engine.py", "stores/rocks/store.py")
 """Stay as they are: they talk to a driver whose types say little."""

@@ -10,7 +10,7 @@ is asked of no other.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.broker.reactor import ACCEPTS_MAX
+from flowguard.broker.listeners import ACCEPTS_MAX
 from flowguard.config import PolicyName
 from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S

@@ -8,7 +8,7 @@ before anything else, as acceptor threads do it.
 from collections import deque
 from typing import TYPE_CHECKING, final
 
-from flowguard.broker.reactor import ACCEPTS_MAX
+from flowguard.broker.listeners import ACCEPTS_MAX
 from flowguard.flow import Rung
 from simulations.connection import BACKLOG, ENDED, OPENED, Connection
 
@@ -62,15 +62,19 @@ class Listener:
         if not gate.may_accept(now_s):
             self._rest()
             return
-        closes = gate.rung is Rung.CLOSE
+        closes = gate.closes(now_s)
         started_s = loop.clock_s
         for _ in range(min(len(backlog), ACCEPTS_MAX)):
             connection = self._accept_one(closes=closes)
             if not closes:
                 connection.is_ready = True
                 ready.append(connection)
-        self.is_ready = bool(backlog)
-        if backlog:
+                gate.let_in(connection.waited_s)
+                if gate.rung is Rung.STOP and not gate.may_accept(now_s):
+                    self._rest()
+                    break
+        self.is_ready = bool(backlog) and not self._rests
+        if self.is_ready:
             ready.append(None)
         gate.spent(loop.clock_s - started_s, now_s)
 
@@ -82,10 +86,11 @@ class Listener:
             if not gate.may_accept(now_s):
                 self._rest()
                 break
-            if gate.rung is Rung.CLOSE:
+            if gate.closes(now_s):
                 self._accept_one(closes=True)
             else:
                 connection = self._accept_one(closes=False)
+                gate.let_in(connection.waited_s)
                 if connection.ended_by_peer:
                     broker.end(connection, now_s)
                 else:

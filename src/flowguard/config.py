@@ -186,6 +186,8 @@ class NodeSettings(_Settings):
 
     connections_max: int = Field(1_000_000, ge=1)
     """Clients connected or connecting; beyond it CONNACK 0x97, clients."""
+    descriptors_reserve: int = Field(128, ge=64)
+    """Kept from clients, for the store beside its tables, HTTP, logs, recording, descriptors."""
     sessions_max: int = Field(1_000_000, ge=1)
     """Sessions, connected or not; beyond it CONNACK 0x97, sessions."""
     subscriptions_max: int = Field(10_000_000, ge=1)
@@ -231,6 +233,8 @@ class StoreSettings(_Settings):
     """Of the write-ahead log, before tables are written to shorten it, bytes."""
     blob_bytes_min: int = Field(4 * KIB, ge=64)
     """A payload of at least so much is kept in a blob file, bytes."""
+    open_files_max: int = Field(512, ge=64)
+    """Tables and blob files that RocksDB holds open; kept from clients, too, descriptors."""
     background_jobs: int = Field(2, ge=1, le=64)
     """RocksDB's threads that write and compact tables, threads."""
 

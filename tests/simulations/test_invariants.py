@@ -302,8 +302,10 @@ def test_11_a_second_outcome_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     admit_next = ConnectGate.admit_next
     admitted: list[Connection] = []
 
-    def repeats(self: ConnectGate[Connection], now_s: float) -> tuple[Connection, Verdict] | None:
-        found = admit_next(self, now_s)
+    def repeats(
+        self: ConnectGate[Connection], now_s: float, heard_s: float | None = None
+    ) -> tuple[Connection, Verdict] | None:
+        found = admit_next(self, now_s, heard_s)
         if found is not None:
             admitted.append(found[0])
         elif admitted:

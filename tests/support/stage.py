@@ -91,6 +91,8 @@ class Stage:
         """True: it is never the turn of a backlog, as while live work has no end."""
         self.passes = 0
         """How often something moved, as a loop would count its turns."""
+        self.heard_s: float | None = None
+        """Not None: what clients have sent since then is not read, the loop has much to do."""
         self._ids = 0
 
     def _next_id(self) -> str:
@@ -155,8 +157,18 @@ class Stage:
         """Let time pass, tick by tick."""
         for _ in range(round(seconds / TICK_S)):
             self.now_s += TICK_S
-            self.node.tick(self.now_s)
+            self.node.tick(self.now_s, self.heard_s)
             self.settle()
+
+    def pause(self, seconds: float) -> None:
+        """The process stands still; then its clock strikes before it has read anything.
+
+        What clients send next was in their sockets meanwhile.
+        """
+        heard_s = self.now_s
+        self.now_s += seconds
+        self.node.tick(self.now_s, heard_s)
+        self.settle()
 
     def settle(self) -> None:
         """Until nothing moves: run, admit, commit, carry bytes to clients that read.
@@ -248,18 +260,12 @@ class Client:
     reads: bool = True
     """False: the socket takes nothing, as with a peer that does not read."""
     connack: Connack = field(default_factory=Connack)
-    unread: bytes = b""
-    """What it sent and the server has not read, as when its loop has much to do."""
 
     def __post_init__(self) -> None:
         self.connection = self.stage.node.opened(self, self.stage.now_s)
         self._decoder = PacketDecoder(2**28, self.version, role="client")
         self._packet_id = 0
         self._socket_closed = False
-
-    def has_input(self) -> bool:
-        """As a socket says it."""
-        return bool(self.unread)
 
     @property
     def is_closed(self) -> bool:

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import SystemRandom
+from typing import final
 
 import trio
 
 from flowguard.broker.committer import Committer
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
+from flowguard.errors import StoreError
 from flowguard.flow.signals import TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
@@ -50,6 +52,67 @@ def memory_gauge() -> Iterator[Callable[[], int]]:
         yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
 
+@final
+class _Chores:
+    """What a tick consists of, besides the node's own; each does without the others."""
+
+    def __init__(
+        self,
+        node: Node,
+        store: Store,
+        committer: Committer,
+        reactor: Reactor,
+        onlookers: Sequence[Onlooker],
+        resident_bytes: Callable[[], int],
+        now_s: float,
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._committer = committer
+        self._reactor = reactor
+        self._onlookers = onlookers
+        self._resident_bytes = resident_bytes
+        self._sys_topics = SysTopics(node, now_s)
+        self._sys_due_s = now_s
+        overload_log = OverloadLog(node, now_s)
+        self.all: Sequence[Callable[[float], None]] = (
+            self._observe,
+            self._judge,
+            overload_log.tick,
+            self._sweep,
+            self._tell,
+            self._go_on,
+            self._show,
+        )
+
+    def _observe(self, _: float) -> None:
+        node = self._node
+        node.protection.observe_memory(self._resident_bytes())
+        node.store_load = self._store.load()
+        node.protection.observer.store(node.store_load.state)
+
+    def _judge(self, now_s: float) -> None:
+        self._node.tick(now_s, self._reactor.heard_s(now_s))
+
+    def _sweep(self, _: float) -> None:
+        self._reactor.sweep()
+
+    def _tell(self, now_s: float) -> None:
+        if now_s >= self._sys_due_s:
+            self._sys_due_s = now_s + self._node.settings.node.sys_interval_s
+            self._sys_topics.publish(now_s)
+
+    def _go_on(self, now_s: float) -> None:
+        self._reactor.settle(now_s)
+        if self._node.has_work or self._node.pages.ready:
+            self._reactor.wake()
+        self._committer.tick()
+
+    def _show(self, now_s: float) -> None:
+        for look in tuple(self._onlookers):
+            look(now_s, self._resident_bytes())
+
+
 async def keep_house(
     node: Node,
     store: Store,
@@ -57,29 +120,23 @@ async def keep_house(
     reactor: Reactor,
     clock: Callable[[], float],
     onlookers: Sequence[Onlooker],
+    on_error: Callable[[Exception], None],
 ) -> None:
-    """Tick until cancelled; `onlookers` may change meanwhile, and must not raise."""
+    """Tick until cancelled; `onlookers` may change meanwhile.
+
+    What breaks is told to `on_error`, and nothing else suffers; only a `StoreError` ends it.
+    """
     jitter = SystemRandom().uniform
-    sys_topics = SysTopics(node, clock())
-    overload_log = OverloadLog(node, clock())
-    sys_due_s = clock()
     with memory_gauge() as resident_bytes:
+        seen = (node, store, committer, reactor, onlookers, resident_bytes)
+        chores = _Chores(*seen, clock())
         while True:
             now_s = clock()
-            memory_bytes = resident_bytes()
-            node.protection.observe_memory(memory_bytes)
-            node.store_load = store.load()
-            node.protection.observer.store(node.store_load.state)
-            node.tick(now_s)
-            overload_log.tick(now_s)
-            reactor.sweep(now_s)
-            if now_s >= sys_due_s:
-                sys_topics.publish(now_s)
-                sys_due_s = now_s + node.settings.node.sys_interval_s
-            reactor.settle(now_s)
-            if node.has_work or node.pages.ready:
-                reactor.wake()
-            committer.tick()
-            for look in tuple(onlookers):
-                look(now_s, memory_bytes)
+            for chore in chores.all:
+                try:
+                    chore(now_s)
+                except StoreError:
+                    raise  # Nothing may be acknowledged any more.
+                except Exception as error:
+                    on_error(error)
             await trio.sleep(TICK_S * jitter(*JITTER))

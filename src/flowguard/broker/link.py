@@ -1,6 +1,6 @@
 """A socket and the conversation it carries."""
 
-from socket import IPPROTO_TCP, MSG_DONTWAIT, MSG_PEEK, TCP_INFO, socket
+from socket import IPPROTO_TCP, TCP_INFO, socket
 from struct import Struct
 from typing import Final, final
 
@@ -32,15 +32,6 @@ class Link:
         except OSError:
             return "unknown"  # It is gone already.
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    def has_input(self) -> bool:
-        """Whether the kernel has bytes of its peer; the end of its stream is none."""
-        if self.fd < 0:
-            return False
-        try:
-            return bool(self.sock.recv(1, MSG_PEEK | MSG_DONTWAIT))
-        except OSError:
-            return False
 
     def waited_s(self) -> float:
         """How long what the peer sent has waited in the kernel; nothing sent: since it came."""

@@ -55,6 +55,7 @@ class OverloadLog:
         node = self._node
         counts = {f"refused_{reason}": count for reason, count in node.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
+        counts |= {f"rested_for_{reason}": count for reason, count in node.door.rests.items()}
         counts["protocol_errors"] = node.counters.malformed
         counts["pages_unreadable"] = node.counters.pages_unreadable
         return counts

@@ -8,7 +8,6 @@ turn. Between all these parts other trio tasks get their chance. Only reading ev
 whose conversation does not want bytes leaves the read set.
 """
 
-import errno
 import select
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from typing import Final, final
 import trio
 
 from flowguard.broker.link import Link
-from flowguard.flow import Reason, Rung
+from flowguard.broker.listeners import Listeners
+from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.node.rounds import Rounds
 from flowguard.session.connection import ServerConnection
@@ -39,8 +39,6 @@ ROUND_TURN_S: Final = 0.0005
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
 ANSWERS: Final = 64
 """Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
-ACCEPTS_MAX: Final = 128
-"""Per turn and listener, so that accepting never starves those already in."""
 LINGER_S: Final = 2.0
 """How long we wait for a peer to close after our last word, so that no reset destroys it."""
 LINGERING_MAX: Final = 10_000
@@ -48,7 +46,6 @@ SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
-OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @final
@@ -74,12 +71,15 @@ class Reactor:
         self._wakeup = eventfd(0)
         self._epoll.register(self._wakeup, READ)
         self._links: dict[int, Link] = {}
-        self._listeners: dict[int, socket] = {}
+        self._listeners = Listeners(node, self._epoll, self._links, self._close, clock)
         self._lingering: deque[tuple[float, Link]] = deque()
-        self._resting: list[int] = []
         self._rounds: Rounds[ServerConnection] = Rounds()
         self._served_s = 0.0
         """How long the sockets of this turn took."""
+        self._is_idle = False
+        self._heard_s = self._lap_s = self._lap_before_s = clock()
+        self._lap_left = 0
+        """Of a lap over all sockets: when it began, and the one before, and what is left of it."""
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -108,7 +108,9 @@ class Reactor:
                 if self._node.pages.ready:
                     await trio.lowlevel.checkpoint()
                 else:
+                    self._is_idle = True
                     await trio.lowlevel.wait_readable(self._epoll)
+                    self._is_idle = False
                 yielded_s = self._clock()
                 yielded = True
                 continue
@@ -141,16 +143,33 @@ class Reactor:
         """One pass over what is ready; False when there was nothing to do."""
         started_s = now_s
         self._served_s = 0.0
+        if self._lap_left <= 0:
+            self._lap_s = now_s
+            self._lap_left = len(self._links) + self._listeners.count + 1
         events = self._epoll.poll(0, EVENTS_MAX)
         if events:
             self._serve(events, now_s)
             now_s = self._clock()
             self._served_s = now_s - started_s
+        self._lap_left -= len(events)
+        if self._lap_left <= 0 or len(events) < EVENTS_MAX:
+            self._lap_left = 0
+            self._heard_s, self._lap_before_s = self._lap_before_s, self._lap_s
         answered = self._node.journal.is_answering
         if answered:
             now_s = self._answer(now_s)
         self.settle(now_s)
         return bool(events) or answered or self._node.has_work
+
+    def heard_s(self, now_s: float) -> float:
+        """Until when whatever had come has been read: not yet now, where the loop was away.
+
+        Who is ready stands in a line, and whoever was in it when a lap over all sockets began was
+        served when it is over. Who was let in meanwhile speaks in the next one: so it takes two.
+        """
+        if self._is_idle and not self._epoll.poll(0, 1):
+            self._heard_s = self._lap_before_s = now_s
+        return self._heard_s
 
     def _replay(self, *, idle: bool) -> bool:
         """Backlogs, if it is their turn."""
@@ -293,11 +312,9 @@ class Reactor:
                     self._linger(link, now_s)
 
     def _commit(self, now_s: float) -> None:
-        node, journal = self._node, self._node.journal
-        while not journal.is_answering and (batch := node.next_batch(now_s)) is not None:
+        while (batch := self._node.next_batch(now_s)) is not None:
             self._store.commit(batch.ops)
-            node.durable(batch, now_s, 0.0)
-            journal.answer(len(batch.continuations), now_s)
+            self._node.committed(batch, now_s, 0.0)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -391,18 +408,17 @@ class Reactor:
         if len(self._lingering) > LINGERING_MAX:
             self._close(self._lingering.popleft()[1])
 
-    def sweep(self, now_s: float) -> None:
-        """Close what has lingered long enough; accept again after running out of descriptors."""
-        while self._lingering and self._lingering[0][0] <= now_s:
+    def sweep(self) -> None:
+        """Close what has lingered long enough; accept again where listeners rested."""
+        while self._lingering and self._lingering[0][0] <= self._heard_s:
             self._close(self._lingering.popleft()[1])
-        for fd in self._resting:
-            self._epoll.register(fd, READ)
-        self._resting.clear()
+        self._listeners.sweep()
 
     def _close(self, link: Link) -> None:
         if link.fd < 0:
             return
         del self._links[link.fd]
+        self._listeners.newcomers.pop(link, None)
         link.fd = -1
         link.interest = 0
         link.sock.close()
@@ -411,66 +427,19 @@ class Reactor:
 
     # --- listeners ---------------------------------------------------------------------------
 
-    def listen(self, sock: socket) -> None:
-        """Accept on this listening socket from now on."""
-        sock.setblocking(False)
-        self._listeners[sock.fileno()] = sock
-        self._epoll.register(sock.fileno(), READ)
+    def listen(self, sock: socket, places: int) -> None:
+        """Accept on this listening socket, as long as all clients have less than `places`."""
+        self._listeners.listen(sock, places)
 
     def stop_listening(self) -> None:
         """Close every listener: new clients are refused by the kernel."""
-        for fd, sock in self._listeners.items():
-            if fd not in self._resting:
-                self._epoll.unregister(fd)
-            sock.close()
-        self._listeners.clear()
-        self._resting.clear()
+        self._listeners.close()
 
     def _on_other(self, fd: int, now_s: float) -> None:
-        listener = self._listeners.get(fd)
-        if listener is not None:
-            self._accept(listener, now_s)
-        elif fd == self._wakeup:
+        if fd == self._wakeup:
             eventfd_read(fd)
-
-    def _accept(self, listener: socket, now_s: float) -> None:
-        """Take in who is at the door, as far as the gate allows; the rest waits in the backlog."""
-        gate = self._node.protection.gate
-        if not gate.may_accept(now_s):
-            self._rest(listener)
-            return
-        started_s = self._clock()
-        self._accept_all(listener, now_s, closes=gate.rung is Rung.CLOSE)
-        gate.spent(self._clock() - started_s, now_s)
-
-    def _rest(self, listener: socket) -> None:
-        """Not now; level-triggered, it would spin. `sweep` listens again."""
-        self._resting.append(listener.fileno())
-        self._epoll.unregister(listener.fileno())
-
-    def _accept_all(self, listener: socket, now_s: float, *, closes: bool) -> None:
-        for _ in range(ACCEPTS_MAX):
-            try:
-                sock, _ = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
-                    self._rest(listener)
-                    return
-                continue  # The peer has left already.
-            if closes:
-                sock.close()
-                self._node.counters.connections_closed += 1
-                continue
-            link = Link(sock, READ)
-            try:
-                self._epoll.register(link.fd, READ)
-            except OSError:
-                sock.close()  # The kernel has no room for another watch.
-                continue
-            link.connection = self._node.opened(link, now_s, link.waited_s())
-            self._links[link.fd] = link
+        else:
+            self._listeners.accept(fd, self._heard_s, now_s)
 
     def close(self) -> None:
         """Close every socket, without a word."""

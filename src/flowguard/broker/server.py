@@ -11,6 +11,7 @@ import structlog
 import trio
 
 from flowguard.broker.committer import Committer
+from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
@@ -75,11 +76,13 @@ async def serve(
     *,
     hooks: Hooks | None = None,
     shadow: FlowSettings | None = None,
+    descriptors: Descriptors | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker on `listener` until `Running.stop` is set; closes both store and listener.
 
-    `shadow`: limits that only watch (`flowguard.node.protection`).
+    `shadow`: limits that only watch (`flowguard.node.protection`); `descriptors`: as they are now,
+    unless they are known. Raises `ConfigError` where these leave none for clients.
     """
     clock = unix_clock()
     errors = ErrorLog("connection failed")
@@ -98,6 +101,7 @@ async def serve(
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify)
     try:
+        descriptors = descriptors or descriptors_for(settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
         compiled = decoder.__file__.endswith(".so")
         log.info(
@@ -106,6 +110,7 @@ async def serve(
             compiled=compiled,
             sessions=sessions,
             retained=len(node.router.retained),
+            connections_max=descriptors.places,
         )
         host, port = listener.getsockname()[:2]
         if not node.hooks.asks:
@@ -114,12 +119,12 @@ async def serve(
                 "keep it on 127.0.0.1, or behind a proxy that asks",
                 listens_on=host,
             )
-        reactor.listen(listener)
+        reactor.listen(listener, descriptors.places)
         running = Running(node, (host, port), trio.Event(), committer.backup, [])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(
-                keep_house, node, store, committer, reactor, clock, running.onlookers
+                keep_house, node, store, committer, reactor, clock, running.onlookers, errors
             )
             nursery.start_soon(reactor.run)
             for bounded in (errors, turned_away):

@@ -18,6 +18,7 @@ import trio
 import typer
 from rich.console import Console
 
+from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
@@ -97,6 +98,8 @@ def serve(
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
         host, port = parse_address(listen_on)
         http_address = _http_address(http, port)
+        use_all_descriptors()
+        descriptors = descriptors_for(settings, on_disk=settings.store.kind != "memory")
     except ConfigError as error:
         raise _refused("flowguard cannot start", str(error), 2) from error
     runs = _open_runs(settings)
@@ -106,8 +109,8 @@ def serve(
         log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
-    start = _Start(settings, watching, _open(settings, data), listener, http_listener, runs)
-    use_all_descriptors()
+    opened = _open(settings, data)
+    start = _Start(settings, watching, opened, listener, http_listener, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
@@ -268,6 +271,7 @@ class _Start:
     listener: socket
     http_listener: socket | None
     runs: "Runs | None"
+    descriptors: Descriptors
 
 
 async def _main(start: _Start) -> None:
@@ -310,6 +314,11 @@ async def _serve(
 ) -> None:
     """The broker, with whose end the process ends."""
     await serve_broker(
-        start.settings, start.store, start.listener, shadow=start.shadow, task_status=task_status
+        start.settings,
+        start.store,
+        start.listener,
+        shadow=start.shadow,
+        descriptors=start.descriptors,
+        task_status=task_status,
     )
     process.cancel()

@@ -192,7 +192,7 @@ def _shadow(status: Status) -> list[Text]:
 
 def _admission(status: Status, width: int) -> list[Text]:
     gate, clients, unfinished = status["gate"], status["clients"], status["unfinished"]
-    rung = {"buffer": "", "close": "new sockets are closed", "stop": "nobody is accepted"}
+    rung = {"buffer": "", "close": "the excess is closed", "stop": "a place at once, or 137"}
     in_process = Use(used=gate["in_process"], limit=gate["limit"])
     rows = [
         _use_line("CONNECTs", in_process, width, "cyan"),

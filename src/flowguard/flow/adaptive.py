@@ -18,7 +18,7 @@ from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.pressure import pressure_of
-from flowguard.flow.signals import Objectives, Sample
+from flowguard.flow.signals import Objectives, Sample, Signal
 
 K = TypeVar("K")
 Tell = Callable[[PressureRecord], None]
@@ -30,7 +30,10 @@ def tell_nobody(record: PressureRecord) -> None:
 
 
 class RestartableGate(Gate[K], Protocol[K]):
-    """A gate that can be told that a crowd is coming."""
+    """A gate that can be told that a crowd is coming, and what presses."""
+
+    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
+        """As `Gate.tick`; `is_full`: it is memory that presses."""
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
@@ -84,7 +87,7 @@ class Flowguard(Generic[K]):
         before = self._law.window
         window, why = self._law.step(pressure, sample, self._in_force)
         is_cut = window < before
-        self._gate.tick(now_s, pressure.value)
+        self._gate.tick(now_s, pressure.value, is_full=pressure.cause is Signal.MEMORY)
         if cluster is None:
             return Grant(window, pressure, why, is_cut=is_cut)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)

@@ -11,7 +11,7 @@ Every CONNECT gets exactly one outcome, and none after its connection is gone (i
 free place and nobody waiting it is always ADMIT (invariant 10).
 """
 
-from typing import Generic, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow.concurrency import ConcurrencyLimit
@@ -22,6 +22,8 @@ from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
+OVERDUE_SHARE: Final = 0.5
+"""Of its patience somebody may wait outside, where nobody else may come in."""
 
 
 @final
@@ -31,7 +33,9 @@ class ConnectGate(Generic[K]):
     __slots__ = (
         "_budget",
         "_concurrency",
+        "_door_left",
         "_in_process",
+        "_is_full",
         "_ladder",
         "_outlook",
         "_patience",
@@ -52,6 +56,9 @@ class ConnectGate(Generic[K]):
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
         self._ladder = Ladder()
+        self._is_full = False
+        self._door_left = 0
+        """Sockets that may come in on the top rung until the next tick."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
@@ -100,6 +107,8 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         waiting = self._waiting
         waiting.supersede(arrival.client_id)
+        if self._is_full and self._ladder.rung is Rung.STOP:
+            return self._reject(Reason.GATE_MEMORY)
         if self._has_place and not waiting.hopeful:
             self._admit(key, now_s)
             return Verdict.ADMIT
@@ -129,8 +138,10 @@ class ConnectGate(Generic[K]):
         if self._waiting.hopeful:
             self._outlook.completed()
 
-    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
+    def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
         """Somebody who waited: DROP if superseded, REJECT if late, ADMIT if there is a place.
+
+        Late by `heard_s`, see `Gate`.
 
         Who is late is answered as far as the budget for refusing allows: report what it took with
         `spent` before calling again.
@@ -141,7 +152,7 @@ class ConnectGate(Generic[K]):
         if key is not None:
             self._count(Reason.GATE_SUPERSEDED)
             return key, Verdict.DROP
-        waiting.expire(now_s)
+        waiting.expire(now_s if heard_s is None else heard_s)
         if self._budget.allows(now_s):
             key = waiting.take_late()
             if key is not None:
@@ -160,9 +171,14 @@ class ConnectGate(Generic[K]):
             self._count(Reason.DRAINING)
         return key
 
-    def tick(self, now_s: float, pressure: float) -> None:
-        """Every `TICK_S`: adapt the limit and the rung to the node's pressure."""
+    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
+        """Every `TICK_S`: adapt the limit and the rung to the node's pressure.
+
+        `is_full`: it is memory that presses, which only those give back who leave.
+        """
         self._advance(now_s)
+        self._is_full = is_full
+        self._door_left = self.limit
         self._concurrency.tick(now_s, pressure, len(self._in_process))
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
@@ -177,14 +193,35 @@ class ConnectGate(Generic[K]):
         return self._outlook.retry_after_s(draw, self._waiting.hopeful)
 
     def may_accept(self, now_s: float) -> bool:
-        """Whether new sockets may be accepted: the rung, and the budget for refusing."""
-        if self._ladder.rung is Rung.STOP:
+        """Whether new sockets may be accepted: the rung, and the budget for refusing.
+
+        Nobody stays outside for ever: as far as the budget goes, everybody is answered.
+        """
+        stopped = self._ladder.rung is Rung.STOP
+        if stopped and not self._door_left:
             return False
-        return not len(self._waiting) or self._budget.allows(now_s)
+        return not (stopped or len(self._waiting)) or self._budget.allows(now_s)
+
+    def let_in(self, waited_s: float) -> None:
+        """A socket was accepted that had waited so long; those behind it have waited less.
+
+        On the top rung a few per tick come in, who find a place or wait for one, and all for whom
+        it is time to hear that they will not.
+        """
+        if self._door_left and waited_s < OVERDUE_SHARE * self._waiting.patience_s:
+            self._door_left -= 1
+
+    def closes(self, now_s: float) -> bool:
+        """Whether new sockets are closed at once: there are too many to answer them."""
+        return self._ladder.rung is Rung.CLOSE and not self._budget.allows(now_s)
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """Accepting and refusing took `cost_s` seconds of the loop; free while nobody waits."""
-        if len(self._waiting):
+        """Accepting and refusing took `cost_s` seconds of the loop.
+
+        Free while nobody waits and pressure is low; and so is closing while nobody waits.
+        """
+        answers = self._ladder.rung is not Rung.BUFFER and self._budget.allows(now_s)
+        if len(self._waiting) or answers:
             self._budget.spend(cost_s, now_s)
 
     @property

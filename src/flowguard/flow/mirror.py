@@ -42,6 +42,7 @@ class MirrorGate(Generic[K]):
     __slots__ = (
         "_due",
         "_enforced",
+        "_heard_s",
         "_mean_s",
         "_now_s",
         "_serial",
@@ -55,6 +56,7 @@ class MirrorGate(Generic[K]):
 
     def __init__(self, real: Gate[K], shadow: Gate[int]) -> None:
         self._enforced = real
+        self._heard_s: float | None = None
         self._shadow = shadow
         self.refused = real.refused
         self.admitted = 0
@@ -101,7 +103,7 @@ class MirrorGate(Generic[K]):
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         """The real verdict; the shadow's is counted."""
-        would_close = self._shadow.rung > self._enforced.rung
+        would_close = self._shadow.closes(now_s) and not self._enforced.closes(now_s)
         verdict = self._enforced.offer(key, arrival, now_s)
         self._pass(now_s)
         self._serial += 1
@@ -130,9 +132,10 @@ class MirrorGate(Generic[K]):
                 self._served(twin, now_s - twin.real_s, now_s)
         self._follow(now_s)
 
-    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
+    def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
         """The real answer; the shadow admits one as well, or all it can if reality has nobody."""
-        found = self._enforced.admit_next(now_s)
+        self._heard_s = heard_s
+        found = self._enforced.admit_next(now_s, heard_s)
         self._pass(now_s)
         if found is None:
             self._drain(now_s)
@@ -176,6 +179,15 @@ class MirrorGate(Generic[K]):
     def may_accept(self, now_s: float) -> bool:
         """The real gate's."""
         return self._enforced.may_accept(now_s)
+
+    def let_in(self, waited_s: float) -> None:
+        """Both doors see everybody who comes in."""
+        self._enforced.let_in(waited_s)
+        self._shadow.let_in(waited_s)
+
+    def closes(self, now_s: float) -> bool:
+        """The real gate's."""
+        return self._enforced.closes(now_s)
 
     def spent(self, cost_s: float, now_s: float) -> None:
         """What reality spent is taken for the shadow's as well."""
@@ -240,7 +252,7 @@ class MirrorGate(Generic[K]):
             pass
 
     def _admit_one(self, now_s: float) -> bool:
-        found = self._shadow.admit_next(now_s)
+        found = self._shadow.admit_next(now_s, self._heard_s)
         if found is None:
             return False
         serial, verdict = found

@@ -58,9 +58,9 @@ class Rung(IntEnum):
     BUFFER = 0
     """CONNECTs are buffered, and beyond the buffer answered with 137."""
     CLOSE = 1
-    """New sockets are closed before TLS and MQTT; who is in already is served."""
+    """The same; new sockets beyond the budget for refusing are closed before TLS and MQTT."""
     STOP = 2
-    """Nobody accepts: the listen backlog fills."""
+    """A few per tick are accepted, and who has waited outside for long; all others wait there."""
 
 
 class Gate(Protocol, Generic[K]):
@@ -102,8 +102,11 @@ class Gate(Protocol, Generic[K]):
     def settle(self, key: K, now_s: float) -> None:
         """The CONNECT is answered, or its connection is gone; frees its place wherever it was."""
 
-    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
-        """Somebody who waited: ADMIT if there is a place for it, REJECT or DROP if it is late."""
+    def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
+        """Somebody who waited: ADMIT if there is a place for it, REJECT or DROP if it is late.
+
+        `heard_s`: who had hung up by then has left, and nobody is late by a later time; None: now.
+        """
 
     def abandon_next(self) -> K | None:
         """The oldest waiting CONNECT, taken out to be refused because the node drains."""
@@ -116,6 +119,12 @@ class Gate(Protocol, Generic[K]):
 
     def may_accept(self, now_s: float) -> bool:
         """Whether new sockets may be accepted: the rung, and the budget for refusing."""
+
+    def let_in(self, waited_s: float) -> None:
+        """A socket was accepted that had waited so long; ask `may_accept` before the next one."""
+
+    def closes(self, now_s: float) -> bool:
+        """Whether new sockets are accepted only to be closed at once."""
 
     def spent(self, cost_s: float, now_s: float) -> None:
         """Accepting and refusing took `cost_s` seconds of the loop."""

@@ -15,8 +15,8 @@ What the shadow cannot know, and what is taken for it:
 - A client that leaves while it waits in reality leaves the shadow.
 - The shadow admits from its buffer when the real gate is asked to, or has nobody to admit; at the
   latest with the next tick.
-- Where its ladder stands higher than the real one, it would have closed the socket: such a CONNECT
-  counts as closed and is not offered to it.
+- Where it would close new sockets when a CONNECT comes, and the real one would not, it would have
+  closed this one: such a CONNECT counts as closed and is not offered to it.
 - Pauses are judged by the window alone: what a limit of rate (`Grant.credits`) would have held back
   is not counted.
 """

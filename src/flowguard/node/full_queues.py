@@ -45,6 +45,8 @@ class Wait:
     ticket: int
     """Who has waited longer has the smaller one, in whatever lines it stood."""
     called: bool = False
+    overdue: bool = False
+    """It has waited long enough."""
 
 
 @final
@@ -72,7 +74,7 @@ class FullQueues:
         if message.qos:
             publisher = inbound.session
             wait = self._waits.get(publisher)
-            if wait is None or now_s < wait.until_s:
+            if wait is None or not wait.overdue:
                 size_bytes = message_bytes(message)
                 for queue in _queues(self._router.plans.find(message.topic), publisher):
                     if self._is_full(queue, publisher, size_bytes, now_s):
@@ -147,10 +149,11 @@ class FullQueues:
             if not first.called and not self._lacks_room(queue, first.size_bytes, now_s):
                 _call(first)
 
-    def tick(self, now_s: float) -> None:
-        """Call who has waited long enough."""
+    def tick(self, heard_s: float) -> None:
+        """Call who has waited long enough; what had been acknowledged by then has made room."""
         for wait in self._waits.values():
-            if wait.until_s <= now_s:
+            if wait.until_s <= heard_s:
+                wait.overdue = True
                 _call(wait)
 
     def routes_changed(self, subscriber: Session) -> None:

@@ -56,6 +56,7 @@ class Intake(Generic[C]):
         self._window = protection.window
         self._observer = protection.observer
         self._starved: dict[C, None] = {}
+        self._heard_s: float | None = None
 
     # --- CONNECTs ----------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ class Intake(Generic[C]):
 
     def _admit_waiting(self, now_s: float) -> None:
         for _ in range(self._gate.limit):  # Who is refused makes room at once: not all in one turn.
-            waiting = self._gate.admit_next(now_s)
+            waiting = self._gate.admit_next(now_s, self._heard_s)
             if waiting is None:
                 break
             connection, verdict = waiting
@@ -141,8 +142,7 @@ class Intake(Generic[C]):
     def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
         self.durable(batch, now_s, latency_s)
-        while self.journal.is_answering:
-            self.journal.answer(len(batch.continuations), now_s)
+        self.journal.answer(len(batch.continuations), now_s)
 
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The same; the driver answers with `journal.answer`, piece by piece."""
@@ -151,8 +151,12 @@ class Intake(Generic[C]):
         self._observer.finished(count, count * (now_s - batch.since_s))
         self.journal.durable(batch, now_s)
 
-    def tick(self, now_s: float) -> None:
-        """Every 100 ms: what waits is observed, then the policy decides."""
+    def tick(self, now_s: float, heard_s: float | None = None) -> None:
+        """Every 100 ms: what waits is observed, then the policy decides.
+
+        `heard_s`: whoever had given up by then is known to be gone; None: by now.
+        """
+        self._heard_s = heard_s
         self._observer.waiting(self.journal.waiting_s(now_s))
         self._observer.committing(self.journal.committing_s(now_s))
         self._admit_waiting(now_s)

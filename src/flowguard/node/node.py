@@ -21,6 +21,7 @@ from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
 from flowguard.node.connecting import Handshakes
 from flowguard.node.dead_letters import DeadLetters
+from flowguard.node.door import Door
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
@@ -35,7 +36,6 @@ from flowguard.session.chores import Chores
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.fetch import Fetch
-from flowguard.session.host import Transport
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.outbound import Outbound
@@ -106,7 +106,7 @@ class Node:
         self.fetches = self.pages.wanted
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
-        self.chores = Chores(on_error)
+        self.chores = Chores()
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
@@ -121,6 +121,7 @@ class Node:
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts = Attempts()
+        self.door = Door()
         self.connections_count = 0
         self.connected_count = 0
         self.paused_count = 0
@@ -139,7 +140,7 @@ class Node:
             self.disk_queue_budget.limit_bytes = limit_bytes
         return self.registry.recover(store, now_s)
 
-    def opened(self, transport: Transport, now_s: float, waited_s: float = 0.0) -> ServerConnection:
+    def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> ServerConnection:
         """A socket was accepted; it has `connect_timeout_s` to become a client.
 
         `waited_s`: how long what it sent has waited in the kernel.
@@ -286,26 +287,34 @@ class Node:
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        begun = len(self.chores) > 0 or self.journal.is_answering
-        return bool(begun or self.runnable or self.dirty or self.intake.has_work)
+        return bool(self.runnable or self.dirty or len(self.chores) or self.intake.has_work)
 
     @property
     def draining(self) -> bool:
         """Whether the node admits nothing any more because it is about to end."""
         return self.intake.draining
 
-    def tick(self, now_s: float) -> None:
-        """Every 100 ms: deadlines and the window."""
-        self.intake.tick(now_s)
-        self.timers.fire(now_s)
-        self.full_queues.tick(now_s)
-        for connection in self.wheel.due(now_s):
-            self._look_at(connection, now_s)
+    def tick(self, now_s: float, heard_s: float | None = None) -> None:
+        """Every 100 ms: deadlines and the window.
+
+        `heard_s`: whatever peers had sent by then has been read; None: by now. What they are late
+        with is late by that time only: a loop that was away has to read before it judges.
+        """
+        if heard_s is None:
+            heard_s = now_s
+        self.intake.tick(now_s, heard_s)
+        self.timers.fire(heard_s, now_s)
+        self.full_queues.tick(heard_s)
+        for connection in self.wheel.due(heard_s):
+            try:
+                self._look_at(connection, heard_s, now_s)
+            except Exception as error:
+                self.failed(connection, error, now_s)
         expired = self.router.retained.expire(now_s, 1_000)
         for topic in expired:
             self.journal.note(DropRetained(topic))
 
-    def _look_at(self, connection: ServerConnection, now_s: float) -> None:
+    def _look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
         if state is State.OPENED or (
@@ -313,15 +322,11 @@ class Node:
         ):
             connection.end(None, now_s)
         elif state is State.CONNECTED and connection.keep_alive_s:
-            if connection.blocked or not connection.wants_read:
-                # We do not read: its silence is ours (overload.md, hard rule).
+            if connection.blocked or connection.queued or not connection.wants_read:
+                # We do not read, or not on: its silence is ours (overload.md, hard rule).
                 connection.last_received_s = now_s
             due_s = connection.last_received_s + connection.keep_alive_s
-            transport = connection.transport
-            if due_s <= now_s and transport is not None and transport.has_input():
-                # It has spoken, and a busy loop has not come to it yet.
-                due_s = now_s + connection.keep_alive_s
-            if due_s <= now_s:
+            if due_s <= heard_s:
                 connection.end(ReasonCode.KEEP_ALIVE_TIMEOUT, now_s)
             else:
                 self.wheel.watch(connection, due_s)

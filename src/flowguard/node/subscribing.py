@@ -112,11 +112,10 @@ class Change(Chore):
         self._admitted = False
         self.inbound.settle(self.cost, self.size_bytes)
 
-    def failed(self, error: Exception, now_s: float) -> bool:
+    def failed(self, error: Exception, now_s: float) -> None:
         """An authorizer that raises, or a filter that no client may send."""
-        self._settle()
         self.inbound.failed(error, now_s)
-        return True
+        self._settle()
 
 
 @final

@@ -119,10 +119,10 @@ class Timers:
         self._cancelled_count += 1
         self._tidy()
 
-    def fire(self, now_s: float) -> None:
-        """Make the calls that are due; at most DUE_MAX, those due longest."""
+    def fire(self, until_s: float, now_s: float) -> None:
+        """Make the calls that were due by `until_s`; at most DUE_MAX, those due longest."""
         for _ in range(DUE_MAX):
-            if not self._heap or self._heap[0][0] > now_s:
+            if not self._heap or self._heap[0][0] > until_s:
                 break
             timer = heappop(self._heap)[2]
             call, timer.call = timer.call, None

@@ -45,6 +45,7 @@ class NodeCollector(Collector):
             _node(status),
             _pressure(status),
             _clients(status),
+            _door(status),
             _gate(status),
             _shadow(status),
             _traffic(status),
@@ -136,6 +137,27 @@ def _clients(status: Status) -> Iterator[Metric]:
         "flowguard_unfinished_bytes",
         "Bytes of all packets in process.",
         unfinished["bytes"]["used"],
+    )
+
+
+def _door(status: Status) -> Iterator[Metric]:
+    door = status["door"]
+    yield _gauge(
+        "flowguard_connections",
+        "Sockets of clients, also of those that have not said CONNECT yet.",
+        door["connections"]["used"],
+    )
+    if door["connections"]["limit"] is not None:
+        yield _gauge(
+            "flowguard_connections_limit",
+            "Sockets that there are descriptors for; beyond it nobody is accepted.",
+            door["connections"]["limit"],
+        )
+    yield _labelled_counter(
+        "flowguard_accept_rests",
+        "Ticks for which a listener was left alone: who comes waits in the backlog.",
+        "reason",
+        door["rests"],
     )
 
 

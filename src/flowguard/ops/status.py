@@ -95,6 +95,17 @@ class GateStatus(TypedDict):
     refused: dict[str, int]
 
 
+class DoorStatus(TypedDict):
+    """Sockets."""
+
+    connections: Use
+    """Open now, also of who has not said CONNECT yet; as many as there are descriptors for."""
+    resting: str | None
+    """Why nobody is accepted now: descriptors, pressure or refusals; None: everybody is."""
+    rests: dict[str, int]
+    """How often a listener was left alone for a tick, by the same reasons."""
+
+
 class TrafficStatus(TypedDict):
     """Totals since the start."""
 
@@ -163,6 +174,7 @@ class Status(TypedDict):
     """The latest changes of the window, oldest first."""
     clients: ClientsStatus
     unfinished: UnfinishedStatus
+    door: DoorStatus
     gate: GateStatus
     dropped: dict[str, int]
     """Messages not delivered to a subscriber, by reason."""
@@ -227,6 +239,11 @@ def status_of(
         unfinished=UnfinishedStatus(
             packets=_use(window.in_process, window.units_max),
             bytes=_use(window.in_process_bytes, window.bytes_max),
+        ),
+        door=DoorStatus(
+            connections=Use(used=node.connections_count, limit=node.door.places),
+            resting=None if node.door.resting is None else str(node.door.resting),
+            rests={str(reason): count for reason, count in node.door.rests.items()},
         ),
         gate=GateStatus(
             limit=gate.limit,

@@ -22,7 +22,7 @@ from flowguard.session.outbound import Outbound
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
-    from flowguard.session.host import Host, Transport
+    from flowguard.session.host import Host
     from flowguard.session.session import Session
 
 LOOKAHEAD_BYTES: Final = 64 * 1024
@@ -80,11 +80,11 @@ class ServerConnection:
     )
 
     def __init__(
-        self, host: "Host", transport: "Transport", now_s: float, waited_s: float = 0.0
+        self, host: "Host", transport: object, now_s: float, waited_s: float = 0.0
     ) -> None:
         limits = host.settings.session
         self._host = host
-        self.transport: Transport | None = transport
+        self.transport: object | None = transport
         self.state = OPENED
         self._decoder = PacketDecoder(limits.packet_size_max)
         self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES

@@ -27,13 +27,6 @@ WAITS: Final = -2
 """A subscriber's queue is full: nothing was done, and the packet has to wait."""
 
 
-class Transport(Protocol):
-    """What moves the bytes of one connection."""
-
-    def has_input(self) -> bool:
-        """Whether bytes have come that nobody has read; asked before a silence ends it."""
-
-
 class Host(Protocol):
     """A node, seen from one conversation."""
 

@@ -1,16 +1,27 @@
 """Out of file descriptors: who is in is served, who knocks waits, and nothing spins."""
 
+import errno
 import os
 import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pytest
 import trio
+from structlog.testing import capture_logs
 
+from flowguard.broker.descriptors import OPEN_FILES, descriptors_for
+from flowguard.broker.error_log import SHOWN_MAX
 from flowguard.broker.server import listen
-from flowguard.codec.packets import Connack
-from tests.support.real import Wire, broker, connect, connect_packet, until
+from flowguard.codec.packets import Connack, Disconnect
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+from flowguard.flow import Reason
+from flowguard.node.door import Rest
+from flowguard.ops.status import status_of
+from tests.support.real import Wire, broker, connect, connect_packet, open_wire, until
 
 
 @contextmanager
@@ -72,3 +83,88 @@ async def test_a_peer_that_resets_before_it_is_accepted_harms_nobody() -> None:
         client = await connect(running, "c")
         await until(lambda: running.node.connections_count == 1)
         await client.close()
+
+
+# --- the reserve -----------------------------------------------------------------------------
+
+
+def leaving(places: int) -> dict[str, dict[str, Any]]:
+    """Settings that leave so many descriptors for clients, now."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir(OPEN_FILES))
+    # The two are the listener that `broker` makes, and the reactor's set and wake-up.
+    return {"node": {"descriptors_reserve": limit - used - places - 3}}
+
+
+async def test_accepting_stops_before_the_reserve_and_goes_on_where_somebody_leaves() -> None:
+    async with broker(leaving(5)) as running:
+        places = running.node.door.places
+        assert places == 5
+        inside = [await connect(running, f"inside-{number}") for number in range(places)]
+        outside = await open_wire(running)
+        await outside.send(connect_packet("outside"))
+        door = running.node.door
+        await until(lambda: door.rests[Rest.DESCRIPTORS] > 2)
+        assert running.node.connections_count == places
+        status = status_of(running.node, 0.0)["door"]
+        assert status["connections"] == {"used": places, "limit": places}
+        assert status["rests"]["descriptors"] > 0
+        await inside.pop().close()
+        assert (await outside.expect(Connack)).reason_code == 0
+        for wire in [*inside, outside]:
+            await wire.close()
+
+
+async def test_who_says_nothing_makes_room_for_who_does() -> None:
+    """Ten seconds to say CONNECT are for times in which nobody else waits for the place."""
+    async with broker(leaving(5) | {"flow": {"connect_timeout_s": 3_600}}) as running:
+        silent = [await open_wire(running) for _ in range(50)]
+        client = await connect(running, "client")
+        assert running.node.counters.dropped[Reason.DESCRIPTORS] > 0
+        await client.ping()
+        for wire in [*silent, client]:
+            await wire.close()
+
+
+async def test_who_is_in_makes_room_for_nobody() -> None:
+    async with broker(leaving(5)) as running:
+        inside = [await connect(running, f"inside-{number}") for number in range(4)]
+        silent = [await open_wire(running) for _ in range(20)]
+        client = await connect(running, "client")
+        for wire in inside:
+            await wire.ping()
+        for wire in [*silent, *inside, client]:
+            await wire.close()
+
+
+def test_a_limit_that_leaves_no_client_a_place_is_refused_with_what_to_do() -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    settings = Settings.model_validate({"node": {"descriptors_reserve": limit}})
+    with pytest.raises(ConfigError, match=r"node\.descriptors_reserve.*ulimit -n"):
+        descriptors_for(settings, on_disk=False)
+
+
+def test_the_tables_of_a_store_are_reserved_where_it_has_some() -> None:
+    settings = Settings()
+    memory, disk = (descriptors_for(settings, on_disk=on_disk) for on_disk in (False, True))
+    assert memory.places - disk.places == settings.store.open_files_max
+
+
+# --- housekeeping ----------------------------------------------------------------------------
+
+
+async def test_nothing_that_breaks_in_housekeeping_ends_the_broker() -> None:
+    def breaks(now_s: float, resident_bytes: int) -> None:
+        ticks.append(now_s)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    ticks: list[float] = []
+    with capture_logs() as lines:
+        async with broker() as running:
+            running.onlookers.append(breaks)
+            client = await connect(running, "c", keep_alive_s=1)
+            assert await client.expect(Disconnect)  # Deadlines are looked at, too.
+            await until(lambda: len(ticks) > SHOWN_MAX)
+            await client.close()
+    shown = [line for line in lines if line["event"] == "connection failed"]
+    assert 0 < len(shown) <= 2 * SHOWN_MAX

@@ -1,8 +1,10 @@
 """`flowguard serve` as a process, spoken to with bytes where no other program is needed."""
 
 import fcntl
+import json
 import os
 import pty
+import resource
 import signal
 import socket
 import subprocess
@@ -29,7 +31,14 @@ from flowguard.codec.packets import (
     Suback,
     Subscribe,
 )
-from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
+from flowguard.types import (
+    MQTT_5,
+    MQTT_311,
+    Properties,
+    Publish,
+    ReasonCode,
+    SubscriptionOptions,
+)
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
 
@@ -318,3 +327,58 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         assert isinstance(caller.read(), Disconnect)
         broker.process.send_signal(signal.SIGTERM)
         broker.process.wait(PATIENCE_S)
+
+
+# --- file descriptors ------------------------------------------------------------------------
+
+
+def limited(files: int, *arguments: str) -> "subprocess.Popen[str]":
+    """`flowguard serve` that may open so many files."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowguard", "serve", "--listen", "127.0.0.1:0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files)),
+    )
+
+
+@pytest.mark.slow
+def test_a_flood_of_bare_connections_takes_neither_the_store_nor_http_its_files(
+    tmp_path: Path,
+) -> None:
+    """More than the process may open; then a durable client is served, and /status answers."""
+    with limited(800, "--data", str(tmp_path / "data")) as process:
+        try:
+            assert process.stdout is not None
+            _, _, port = process.stdout.readline().strip().rpartition(":")
+            http = process.stdout.readline().strip().removeprefix("http on ")
+            flood = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(1_000)]
+            looks = 0
+            while looks < 70:  # Each tick looks around; the files are counted every 64th time.
+                with urllib.request.urlopen(f"http://{http}/status", timeout=PATIENCE_S) as answer:
+                    door = json.load(answer)["door"]
+                looks = door["rests"]["descriptors"]
+            assert door["connections"]["limit"] < 800
+            broker = Broker(process, "127.0.0.1", int(port), tmp_path)
+            durable = Properties(session_expiry_interval=3_600)
+            with Caller(broker, client_id="c", clean_start=False, properties=durable) as caller:
+                assert isinstance(caller.read(), Connack)
+                caller.send(Subscribe(1, (("t", SubscriptionOptions(qos=1)),)))
+                assert isinstance(caller.read(), Suback)
+            for sock in flood:
+                sock.close()
+            assert broker.terminate() == 0
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_limit_too_small_for_any_client_is_one_clear_line(tmp_path: Path) -> None:
+    with limited(256, "--data", str(tmp_path / "data")) as process:
+        stdout, complaint = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, stdout) == (2, "")
+    assert "this process may open 256 files" in complaint
+    assert "store.open_files_max" in complaint
+    assert "Traceback" not in complaint
+    assert not (tmp_path / "data").exists()

@@ -1,15 +1,11 @@
 """Keep-alive: one and a half periods of silence, and never because of the server itself."""
 
-import socket
-from dataclasses import dataclass
-
 import pytest
 
-from flowguard.broker.link import Link
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Will
+from flowguard.codec.packets import Disconnect, Pingreq, Pingresp, Will
 from flowguard.types import MQTT_311, Publish, ReasonCode
-from tests.support.stage import Client, Stage
+from tests.support.stage import Stage
 
 
 @pytest.mark.spec("MQTT-3.1.2-22", "v3:MQTT-3.1.2-24")
@@ -134,71 +130,24 @@ def test_a_paused_client_still_gets_its_pingresp(version: int) -> None:
 def test_a_client_whose_bytes_nobody_has_read_is_not_silent(version: int) -> None:
     stage = Stage()
     client = stage.connect("c", version=version, keep_alive_s=2)
-    client.unread = encode(Pingreq(), version)
+    stage.heard_s = stage.now_s
     stage.advance(60)
     assert not client.is_closed
-    client.send_bytes(client.unread)
-    client.unread = b""
+    stage.heard_s = None
+    client.send(Pingreq())
     stage.advance(2)
     assert not client.is_closed
     stage.advance(3)
     assert client.is_closed
 
 
-def test_only_those_about_to_be_cut_off_are_asked_for_bytes(version: int) -> None:
+def test_a_client_whose_packets_wait_for_their_turn_is_not_silent(version: int) -> None:
+    """They are read, and the rounds have not come to it."""
     stage = Stage()
-    asked: list[str] = []
-
-    class Asked(Client):
-        def has_input(self) -> bool:
-            asked.append("")
-            return True
-
-    client = Asked(stage, version)
-    client.send(Connect("c", version, keep_alive_s=20))
-    stage.advance(29)
-    assert not asked
-    stage.advance(31)
-    assert len(asked) <= 2
-
-
-@dataclass(eq=False)
-class Wired(Client):
-    """What it sends besides lies in a real socket."""
-
-    link: Link | None = None
-
-    def has_input(self) -> bool:
-        assert self.link is not None
-        return self.link.has_input()
-
-
-def wired(stage: Stage, version: int, sock: socket.socket) -> Wired:
-    client = Wired(stage, version, link=Link(sock, 0))
-    client.send(Connect("c", version, keep_alive_s=2))
-    assert client.expect(Connack).reason_code == 0
-    return client
-
-
-def test_a_pingreq_in_the_kernel_is_a_sign_of_life(version: int) -> None:
-    stage = Stage()
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        client = wired(stage, version, ours)
-        theirs.sendall(encode(Pingreq(), version))
-        stage.advance(60)
-        assert not client.is_closed
-        client.send_bytes(ours.recv(100))
-        assert client.expect(Pingresp) == Pingresp()
-        stage.advance(5)
-        assert client.is_closed
-
-
-def test_the_end_of_the_stream_in_the_kernel_is_none(version: int) -> None:
-    stage = Stage()
-    ours, theirs = socket.socketpair()
-    with ours:
-        client = wired(stage, version, ours)
-        theirs.close()
-        stage.advance(5)
-        assert client.is_closed
+    client = stage.connect("c", version=version, keep_alive_s=2)
+    client.connection.schedule()
+    stage.node.runnable.clear()
+    for _ in range(60):
+        stage.now_s += 1
+        stage.node.tick(stage.now_s)
+    assert not client.is_closed

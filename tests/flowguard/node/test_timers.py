@@ -49,7 +49,7 @@ class Calls(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         self.now_s += seconds
         self.called.clear()
-        self.timers.fire(self.now_s)
+        self.timers.fire(self.now_s, self.now_s)
         due = [number for number, due_s in self.waiting.items() if due_s <= self.now_s]
         assert self.called == sorted(due, key=lambda number: (self.waiting[number], number))
         for number in due:
@@ -106,7 +106,7 @@ def test_calls_due_at_once_are_made_a_bounded_number_at_a_time_in_their_order() 
     timers.at(9.0, lambda now_s: called.append(-1))
     counts = []
     for _ in range(4):
-        timers.fire(10.0)
+        timers.fire(10.0, 10.0)
         counts.append(len(called))
     assert counts == [DUE_MAX, 2 * DUE_MAX, 2 * DUE_MAX + 6, 2 * DUE_MAX + 6]
     assert called == list(range(-1, 2 * DUE_MAX + 5))

@@ -60,6 +60,7 @@ def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     exported = set()
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
+    stage.node.door.places = 1
     view = view_of(stage, Progress("live", 1))
     for family in parse(generate_latest(registry_of(view)).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

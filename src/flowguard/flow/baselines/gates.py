@@ -65,7 +65,7 @@ class _Bufferless(Generic[K]):
         """The CONNECT is answered, or its connection is gone; safe for who is not inside."""
         self._inside.discard(key)
 
-    def admit_next(self, now_s: float) -> tuple[K, Verdict] | None:
+    def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
         """Nobody waits."""
         return None
 
@@ -73,7 +73,7 @@ class _Bufferless(Generic[K]):
         """Nobody waits."""
         return None
 
-    def tick(self, now_s: float, pressure: float) -> None:
+    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
         """Nothing here adapts."""
 
     def retry_after_s(self, draw: float) -> float:
@@ -83,6 +83,13 @@ class _Bufferless(Generic[K]):
     def may_accept(self, now_s: float) -> bool:
         """Always: refusing has no budget."""
         return True
+
+    def let_in(self, waited_s: float) -> None:
+        """Everybody is."""
+
+    def closes(self, now_s: float) -> bool:
+        """Whenever the rung says so: closing has no budget either."""
+        return self._rung is Rung.CLOSE
 
     def spent(self, cost_s: float, now_s: float) -> None:
         """Not counted."""
@@ -145,7 +152,7 @@ class RejectGate(_Bufferless[K]):
         super().settle(key, now_s)
         self._lender.settle(key, now_s)
 
-    def tick(self, now_s: float, pressure: float) -> None:
+    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
         """The lender's law moves the limit."""
         self._lender.tick(now_s, pressure)
 

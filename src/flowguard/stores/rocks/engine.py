@@ -59,7 +59,6 @@ CONTENT: Final = {
 FAMILIES: Final = tuple(CONTENT)
 SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
-OPEN_FILES_MAX: Final = 512
 BLOCK_BYTES: Final = 16 * 1024
 ARENA_BYTES: Final = 64 * 1024
 """Blocks of a write buffer, small enough that malloc gives the same pages again."""
@@ -299,7 +298,7 @@ class Engine:
         options.set_db_write_buffer_size(4 * settings.write_buffer_bytes)
         options.set_max_total_wal_size(settings.wal_bytes_max)
         options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-        options.set_max_open_files(OPEN_FILES_MAX)
+        options.set_max_open_files(settings.open_files_max)
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(LOG_BYTES)
         options.set_stats_dump_period_sec(0)

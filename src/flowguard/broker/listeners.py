@@ -1,0 +1,170 @@
+"""Listeners: who is at the door comes in, as far as gate and descriptors allow, or waits outside.
+
+Outside is the kernel's backlog, first come, first served; how long somebody waited there is asked
+of the kernel when it comes in. A listener that may not accept rests until the next tick: its event
+is level-triggered, and would spin.
+"""
+
+import errno
+import select
+from collections.abc import Callable
+from itertools import islice
+from socket import socket
+from typing import Final, final
+
+from flowguard.broker.link import Link
+from flowguard.flow import Reason, Rung
+from flowguard.node.door import Rest
+from flowguard.node.node import Node
+from flowguard.session.connection import State
+
+ACCEPTS_MAX: Final = 128
+"""Per turn and listener, so that accepting never starves those already in."""
+SILENT_S: Final = 1.0
+"""Who has said no CONNECT for so long makes room, where there is no place for somebody else."""
+READ: Final = select.EPOLLIN
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@final
+class Listeners:
+    """The listening sockets of a reactor, in its epoll set."""
+
+    def __init__(
+        self,
+        node: Node,
+        epoll: select.epoll,
+        links: dict[int, Link],
+        close: Callable[[Link], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """`links`: the reactor's, by descriptor; `close` closes one of them at once."""
+        self._node = node
+        self._epoll = epoll
+        self._links = links
+        self._close = close
+        self._clock = clock
+        self._door = node.door
+        self._places = 0
+        self._socks: dict[int, socket] = {}
+        self._resting: list[int] = []
+        self.newcomers: dict[Link, float] = {}
+        """Since when they are here, oldest first; who has said CONNECT leaves with a later tick."""
+
+    def listen(self, sock: socket, places: int) -> None:
+        """Accept on this listening socket, as long as all clients have less than `places`."""
+        self._door.places = self._places = places
+        sock.setblocking(False)
+        self._socks[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), READ)
+
+    def close(self) -> None:
+        """Close every listener: new clients are refused by the kernel."""
+        for fd, sock in self._socks.items():
+            if fd not in self._resting:
+                self._epoll.unregister(fd)
+            sock.close()
+        self._socks.clear()
+        self._resting.clear()
+
+    def sweep(self) -> None:
+        """The tick: accept again, and forget whose CONNECT has come."""
+        while (link := next(iter(self.newcomers), None)) is not None:
+            if link.connection.state is State.OPENED:
+                break
+            del self.newcomers[link]
+        for fd in self._resting:
+            self._epoll.register(fd, READ)
+        self._resting.clear()
+        self._door.resting = None
+
+    @property
+    def count(self) -> int:
+        """Listening sockets."""
+        return len(self._socks)
+
+    def accept(self, fd: int, heard_s: float, now_s: float) -> None:
+        """Somebody is at the door of this listener, if it still is one.
+
+        `heard_s`: see `Reactor.heard_s`.
+        """
+        sock = self._socks.get(fd)
+        if sock is None:
+            return
+        gate = self._node.protection.gate
+        if not gate.may_accept(now_s):
+            self._rest(sock, Rest.PRESSURE if gate.rung is Rung.STOP else Rest.REFUSALS)
+            return
+        started_s = self._clock()
+        if gate.closes(now_s):
+            self._close_all(sock)
+        else:
+            if len(self._links) >= self._places:
+                self._make_room(heard_s, now_s)
+            self._accept_all(sock, now_s)
+        gate.spent(self._clock() - started_s, now_s)
+
+    def _make_room(self, heard_s: float, now_s: float) -> None:
+        """Who has been here for a while and has said nothing goes: others wait to say something.
+
+        Else a few sockets that nobody speaks on would keep everybody out until they time out.
+        """
+        for link, since_s in list(islice(self.newcomers.items(), ACCEPTS_MAX)):
+            if since_s + SILENT_S > heard_s:
+                break
+            if link.connection.state is State.OPENED:
+                self._node.counters.drop(Reason.DESCRIPTORS)
+                link.connection.end(None, now_s)
+                self._close(link)
+            else:
+                del self.newcomers[link]
+
+    def _accept_all(self, listener: socket, now_s: float) -> None:
+        gate = self._node.protection.gate
+        for _ in range(ACCEPTS_MAX):
+            if len(self._links) >= self._places:
+                self._rest(listener, Rest.DESCRIPTORS)
+                return
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    self._rest(listener, Rest.DESCRIPTORS)
+                    return
+                continue  # The peer has left already.
+            link = Link(sock, READ)
+            try:
+                self._epoll.register(link.fd, READ)
+            except OSError:
+                sock.close()  # The kernel has no room for another watch.
+                continue
+            waited_s = link.waited_s()
+            link.connection = self._node.opened(link, now_s, waited_s)
+            self._links[link.fd] = link
+            self.newcomers[link] = now_s
+            gate.let_in(waited_s)
+            if gate.rung is Rung.STOP and not gate.may_accept(now_s):
+                self._rest(listener, Rest.PRESSURE)
+                return
+
+    def _close_all(self, listener: socket) -> None:
+        """Before they cost anything."""
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    self._rest(listener, Rest.DESCRIPTORS)
+                    return
+                continue
+            sock.close()
+            self._node.counters.connections_closed += 1
+
+    def _rest(self, listener: socket, reason: Rest) -> None:
+        self._door.rest(reason)
+        self._resting.append(listener.fileno())
+        self._epoll.unregister(listener.fileno())
