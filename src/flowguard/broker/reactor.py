@@ -312,9 +312,11 @@ class Reactor:
                     self._linger(link, now_s)
 
     def _commit(self, now_s: float) -> None:
-        while (batch := self._node.next_batch(now_s)) is not None:
+        node, journal = self._node, self._node.journal
+        while not journal.is_answering and (batch := node.next_batch(now_s)) is not None:
             self._store.commit(batch.ops)
-            self._node.committed(batch, now_s, 0.0)
+            node.durable(batch, now_s, 0.0)
+            journal.answer(len(batch.continuations), now_s)
 
     # --- reading -----------------------------------------------------------------------------
 

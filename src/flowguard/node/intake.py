@@ -142,7 +142,8 @@ class Intake(Generic[C]):
     def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
         self.durable(batch, now_s, latency_s)
-        self.journal.answer(len(batch.continuations), now_s)
+        while self.journal.is_answering:
+            self.journal.answer(len(batch.continuations), now_s)
 
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The same; the driver answers with `journal.answer`, piece by piece."""

@@ -17,7 +17,7 @@ waits for exceeds the bounds by one packet's work at most.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.config import FlowSettings
@@ -27,6 +27,8 @@ from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
+WideContinuation = Callable[[float], bool]
+"""The same where the answer is more than one stretch takes: called again while it is True."""
 
 OP_BYTES: Final = 100
 """What an operation counts besides its message, bytes."""
@@ -47,6 +49,8 @@ class Batch:
     """When the oldest work was appended that waits for this commit."""
     until_s: float
     """When the youngest was."""
+    wide: list[tuple[int, WideContinuation]] = field(default_factory=list)
+    """In the place of which continuations, in their order."""
 
 
 @final
@@ -61,6 +65,7 @@ class Journal:
         "_growing",
         "_ops_count",
         "_ops_max",
+        "_promised_count",
         "_sealed",
         "_under_way",
         "_waiting_count",
@@ -89,6 +94,8 @@ class Journal:
         self.is_answering = False
         """The batch under way is durable, and not all who waited for it were told."""
         self._ops_count = 0
+        self._promised_count = 0
+        """Operations that are on their way, of packets that are admitted."""
         self._waiting_count = 0
         self.sent: dict[str, int] = {}
         """Highest position sent by client id: one `Sent` per client and batch."""
@@ -129,7 +136,7 @@ class Journal:
     @property
     def depth(self) -> int:
         """Operations, or those who wait for them, whichever are more; with those in commit."""
-        return max(self._ops_count, self._waiting_count)
+        return max(self._ops_count + self._promised_count, self._waiting_count)
 
     def waiting_s(self, now_s: float) -> float:
         """How long the oldest work waits that is not in commit yet, seconds."""
@@ -159,6 +166,18 @@ class Journal:
         self._waiting_count += 1
         for op in ops:
             self.note(op)
+        if self.is_full:
+            self._window.closed = True
+
+    def append_wide(self, ops: list[StoreOp], go_on: WideContinuation, now_s: float) -> None:
+        """The same where the answer comes piece by piece; nobody later is answered before it."""
+        self.append(ops, _nothing_more, now_s)
+        batch = self._growing
+        batch.wide.append((len(batch.continuations) - 1, go_on))
+
+    def promise(self, count: int) -> None:
+        """So many operations will be appended; negative: now they are."""
+        self._promised_count += count
         if self.is_full:
             self._window.closed = True
 
@@ -206,11 +225,23 @@ class Journal:
         self.is_answering = True
 
     def answer(self, count_max: int, now_s: float) -> None:
-        """Tell the next `count_max` who waited for the batch that is durable."""
+        """Tell the next `count_max` who waited for the batch that is durable.
+
+        Or do a piece of what one of them gets, if that is more than one stretch takes.
+        """
         batch = self._under_way
         assert batch is not None
         assert self.is_answering
         start = self._answered_count
+        if batch.wide:
+            index, go_on = batch.wide[0]
+            if index > start:
+                count_max = min(count_max, index - start)
+            elif go_on(now_s):
+                return
+            else:
+                del batch.wide[0]
+                count_max = 1
         answered = batch.continuations[start : start + count_max]
         self._answered_count += len(answered)
         self._waiting_count -= len(answered)
@@ -219,3 +250,7 @@ class Journal:
             self.is_answering = False
         for done in answered:
             done(now_s)
+
+
+def _nothing_more(_: float) -> None:
+    """In the place of a wide continuation, which was called before."""

@@ -106,7 +106,7 @@ class Node:
         self.fetches = self.pages.wanted
         self.runnable: list[ServerConnection] = []
         self.dirty: list[ServerConnection] = []
-        self.chores = Chores()
+        self.chores = Chores(on_error)
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
@@ -287,7 +287,8 @@ class Node:
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        return bool(self.runnable or self.dirty or len(self.chores) or self.intake.has_work)
+        begun = len(self.chores) > 0 or self.journal.is_answering
+        return bool(begun or self.runnable or self.dirty or self.intake.has_work)
 
     @property
     def draining(self) -> bool:

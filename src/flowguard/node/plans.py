@@ -15,6 +15,7 @@ reach it by the others alone, at their QoS and with their identifiers: that is w
 """
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -24,6 +25,8 @@ from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
 PLANS_MAX: Final = 65_536
+DELIVERIES_PIECE: Final = 1_000
+"""Of a message, in one stretch: up to four milliseconds where they are durable."""
 PLANS_WEIGHT_MAX: Final = 8 * 1024 * 1024
 """Characters of topics and places of sessions in all plans together: some 64 MB."""
 
@@ -60,6 +63,8 @@ class Plan:
     ops: int = 0
     extra: int = 0
     is_heavy: bool = False
+    is_wide: bool = False
+    """More than one stretch takes: `cut`."""
     version: int = 0
     """Of the subscriptions, when it was last found to be right."""
     durable: bool = field(init=False)
@@ -173,7 +178,37 @@ class Plans:
             ops=ops,
             extra=self._cost.of(deliveries, 0) - 1,
             is_heavy=self._cost.of(deliveries, 0, ops) > 1,
+            is_wide=deliveries > DELIVERIES_PIECE,
         )
+
+
+def cut(plan: Plan) -> Iterator[Plan]:
+    """The same in pieces of `DELIVERIES_PIECE` sessions and shared groups at most."""
+    groups: list[Group] = []
+    room = DELIVERIES_PIECE
+    for group in plan.groups:
+        sessions = group.sessions
+        start = 0
+        while start < len(sessions):
+            stop = min(len(sessions), start + room)
+            groups.append(
+                Group(
+                    group.qos,
+                    group.retain_as_published,
+                    group.no_local,
+                    group.identifiers,
+                    sessions[start:stop],
+                )
+            )
+            room -= stop - start
+            start = stop
+            if not room:
+                yield Plan(groups, [])
+                groups = []
+                room = DELIVERIES_PIECE
+    yield Plan(groups, [], own=plan.own)
+    for start in range(0, len(plan.shared), DELIVERIES_PIECE):
+        yield Plan([], plan.shared[start : start + DELIVERIES_PIECE])
 
 
 def _weight(topic: str, plan: Plan) -> int:

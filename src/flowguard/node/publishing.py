@@ -12,8 +12,9 @@ from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.authentication import Hooks
+from flowguard.node.fan_out import FanOut
 from flowguard.node.journal import Journal
-from flowguard.node.plans import Group, Plan, Plans, Shared, Table
+from flowguard.node.plans import DELIVERIES_PIECE, Group, Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.records import (
@@ -56,6 +57,19 @@ class InProcess:
     targets: list[Target]
     reason_code: int
     cost: int = 1
+    at: int = 0
+    """So many of the targets have got it."""
+
+    def go_on(self, now_s: float) -> bool:
+        """`committed` piece by piece; True: there is more."""
+        until = self.at + DELIVERIES_PIECE
+        self.router.deliver_to(self.targets[self.at : until], now_s)
+        self.at = until
+        if until < len(self.targets):
+            return True
+        self.targets = []
+        self.committed(now_s)
+        return False
 
     def committed(self, now_s: float) -> None:
         self.router.deliver_to(self.targets, now_s)
@@ -92,6 +106,8 @@ class Router:
         plan = plans.by_topic.get(message.topic)
         if plan is None or plan.version != plans.version:
             plan = plans.find(message.topic)
+        if plan.is_wide:
+            return self._publish_widely(inbound, plan, message, now_s)
         size_bytes = len(message.payload)
         if (
             message.qos
@@ -110,14 +126,14 @@ class Router:
         if plan.extra:
             inbound.extra += plan.extra
         if message.qos == 0:
-            self._deliver_qos_0(plan, message, session, now_s)
+            self.deliver_qos_0(plan, message, session, now_s)
             return SUCCESS
         if plan.durable or session.durable or message.retain or not self._journal.is_idle:
             return self._publish_durably(inbound, plan, message, now_s)
         if plan.solo is not None and message.qos == 1:
             self._deliver_solo(plan.solo, message, now_s)
             return SUCCESS
-        self._deliver_now(plan, message, session, now_s)
+        self.deliver_now(plan, message, session, now_s)
         return NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
 
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
@@ -139,6 +155,59 @@ class Router:
         pending = InProcess(self, inbound, message, targets, code, cost)
         self._journal.append(ops, pending.committed, now_s)
         return IN_PROCESS
+
+    def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
+        """Piece by piece: it fills its client's window until everybody has it."""
+        host, session = self._host, inbound.session
+        size_bytes = len(message.payload)
+        cost = max(host.window.limit_max, self.cost.of(plan.deliveries, size_bytes, plan.ops))
+        if not inbound.window.fits(cost):
+            return WAITS
+        host.counters.publish_received += 1
+        host.counters.publish_bytes_received += size_bytes
+        refused = self._admit(session, message, now_s)
+        if refused is not None:
+            return refused
+        lasts = message.qos > 0 and (plan.durable or session.durable or message.retain)
+        if lasts and host.read_only and self._is_refused_durably(session, plan, message):
+            return ReasonCode.QUOTA_EXCEEDED
+        is_queued = lasts or (message.qos > 0 and not self._journal.is_idle)
+        inbound.window.admit(cost, size_bytes)
+        if is_queued:
+            self._journal.promise(plan.ops)
+        host.chores.add(FanOut(self, inbound, plan, message, cost=cost, is_queued=is_queued))
+        return IN_PROCESS
+
+    def queue_fan_out(self, fan_out: FanOut, now_s: float) -> None:
+        """All who get it are known; who has ended since gets nothing."""
+        message, inbound = fan_out.message, fan_out.inbound
+        targets = _placed([pair for pair in fan_out.admitted if not pair[0].ended])
+        ops = _appends(targets)
+        if fan_out.settle is not None:
+            ops.append(fan_out.settle)
+        if inbound is not None:
+            self._journal.promise(-fan_out.plan.ops)
+            session = inbound.session
+            if message.qos == 2 and session.durable and not session.ended:
+                ops.append(PutInbound(session.client_id, message.packet_id))
+        pending = InProcess(self, inbound, message, targets, SUCCESS, fan_out.cost)
+        self._journal.append_wide(ops, pending.go_on, now_s)
+
+    def end_fan_out(self, fan_out: FanOut, inbound: Inbound) -> None:
+        """Everybody has it, and nothing of it is durable."""
+        message = fan_out.message
+        if message.qos:
+            inbound.published(message, SUCCESS)
+        inbound.settle(fan_out.cost, len(message.payload))
+
+    def abandon_fan_out(self, fan_out: FanOut, inbound: Inbound) -> None:
+        """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
+        if fan_out.is_queued:
+            self._journal.promise(-fan_out.plan.ops)
+            for owner, delivery in fan_out.admitted:
+                if delivery.qos and (owner.durable or self._host.blocks) and not owner.ended:
+                    owner.queue.forget(delivery.size_bytes)
+        inbound.settle(fan_out.cost, len(fan_out.message.payload))
 
     def _is_refused_durably(self, session: Session, plan: Plan, message: Publish) -> bool:
         """Whether a full disk is in the way. A 3.1.1 client cannot be told: its message waits."""
@@ -184,6 +253,9 @@ class Router:
             self._retain(message, now_s)
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
+        if plan.is_wide:
+            self._host.chores.add(FanOut(self, None, plan, message, settle=settle))
+            return
         targets = self._targets(plan, message, None, now_s)
         pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS)
         ops = _appends(targets)
@@ -212,7 +284,7 @@ class Router:
 
     # --- delivery ----------------------------------------------------------------------------
 
-    def _deliver_qos_0(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
+    def deliver_qos_0(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """To everybody who is connected; a frame without options is the same for all of them."""
         frame = b""
         size_bytes = len(message.payload)
@@ -248,7 +320,7 @@ class Router:
         if outbound is None or outbound.has_more or not outbound.send(pos, delivery, now_s):
             session.wait(pos, delivery, self._host, now_s)
 
-    def _deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
+    def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
         """Route and deliver in one stretch, without a list of targets."""
         host = self._host
         expires_at_s = NEVER_S
@@ -289,6 +361,12 @@ class Router:
     def _targets(
         self, plan: Plan, message: Publish, origin: Session | None, now_s: float
     ) -> list[Target]:
+        return _placed(self.admitted(plan, message, origin, now_s))
+
+    def admitted(
+        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
+    ) -> list[Admitted]:
+        """Who gets it, and has a place for it now."""
         admitted: list[Admitted] = []
         expires_at_s = _expires_at_s(message, now_s)
         for group in plan.groups:
@@ -300,7 +378,7 @@ class Router:
                     self._admit_to(admitted, session, delivery, now_s)
         admitted += self._own(plan.own, message, origin, now_s)
         admitted += self._shared(plan.shared, message, now_s)
-        return _placed(admitted)
+        return admitted
 
     def _own(
         self, groups: list[Group], message: Publish, origin: Session | None, now_s: float

@@ -112,10 +112,11 @@ class Change(Chore):
         self._admitted = False
         self.inbound.settle(self.cost, self.size_bytes)
 
-    def failed(self, error: Exception, now_s: float) -> None:
+    def failed(self, error: Exception, now_s: float) -> bool:
         """An authorizer that raises, or a filter that no client may send."""
-        self.inbound.failed(error, now_s)
         self._settle()
+        self.inbound.failed(error, now_s)
+        return True
 
 
 @final

@@ -22,18 +22,20 @@ class Chore:
         """Do a piece; True: there is more."""
         raise NotImplementedError
 
-    def failed(self, error: Exception, now_s: float) -> None:
-        """A piece has raised `error`, and there is no other; raises what is nobody's fault."""
-        raise error
+    def failed(self, error: Exception, now_s: float) -> bool:
+        """A piece has raised `error`, and no other follows; whether somebody has heard of it."""
+        return False
 
 
 @final
 class Chores:
     """Those of one node that are not done."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_on_error", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[Exception], None] | None) -> None:
+        """`on_error` is told of what broke and nobody has heard of; None: it is raised."""
+        self._on_error = on_error
         self._waiting: deque[Chore] = deque()
 
     def __len__(self) -> int:
@@ -60,7 +62,10 @@ class Chores:
         try:
             more = chore.step(now_s)
         except Exception as error:
-            chore.failed(error, now_s)
+            if not chore.failed(error, now_s):
+                if self._on_error is None:
+                    raise
+                self._on_error(error)
             return
         if more:
             self._waiting.append(chore)

@@ -88,7 +88,7 @@ class Inbound:
         self.blocked = False
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
         self.extra = 0
-        """What packets handled at once weighed above one since the start of the batch."""
+        """What the packet that was handled at once last weighed above one."""
         self.unacknowledged = 0
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
         self._aliases: dict[int, str] | None = None
@@ -163,9 +163,9 @@ class Inbound:
             if packet.__class__ is Publish:
                 room -= 1
                 if not packet.qos and packet.properties is NO_PROPERTIES:
-                    publish(self, packet, now_s)
-                    continue
-                waits = not self._publish(packet, now_s)
+                    waits = publish(self, packet, now_s) == WAITS
+                else:
+                    waits = not self._publish(packet, now_s)
             elif packet.__class__ is Puback:
                 on_puback(self._outbound, packet.packet_id, now_s)
                 continue
@@ -179,14 +179,12 @@ class Inbound:
                 self._hold([packet], waiting, now_s)
                 room = 0
                 break
-            if window.in_process:
+            if window.in_process or self.extra:
                 # Room that appeared meanwhile is for another batch: this one was cut to its own.
-                room = min(room, window.room())
+                room = min(room - self.extra, window.room())
+                self.extra = 0
                 if room <= 0:
                     self._hold([], waiting, now_s)
-        if self.extra:
-            room -= self.extra
-            self.extra = 0
         return room
 
     @property
@@ -261,8 +259,7 @@ class Inbound:
             packet = self._resolve_alias(packet)
         qos = packet.qos
         if qos == 0:
-            self._host.publish(self, packet, now_s)
-            return True
+            return self._host.publish(self, packet, now_s) != WAITS
         limits = self._host.settings.session
         if qos > limits.maximum_qos:
             # [MQTT-3.2.2-11]
