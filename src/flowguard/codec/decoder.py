@@ -58,6 +58,9 @@ _FROM_SERVER: Final[dict[int, Body]] = {
 _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP))
 COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
 """The packets of a client that count against its in-flight window."""
+BATCH_MAX: Final = 1_000
+"""Where none counts: 64 KiB may be 32,768 times PINGREQ, fifty milliseconds of work. PUBACK is a
+tenth of that, and as many as there are may be a batch."""
 _NOTHING: Final = b""
 _PLAIN: Final = frozenset(bytes((first,)) for first in range(0x30, 0x41))
 _SUCCESS: Final = ReasonCode.SUCCESS
@@ -220,12 +223,12 @@ class PacketDecoder:
         """Complete packets in order, until `room` of them count against a window; [] at the end.
 
         PUBLISH, SUBSCRIBE and UNSUBSCRIBE count. Where room is left over, no complete packet is,
-        unless the next one is bad (`has_failed`). Raises as `next()` does, but only when no good
-        packet is left before the bad one.
+        unless the next one is bad (`has_failed`), or there are `BATCH_MAX` before it. Raises as
+        `next()` does, but only when no good packet is left before the bad one.
         """
         packets: list[Packet] = []
         try:
-            while room > 0:
+            while room > 0 and len(packets) < BATCH_MAX:
                 if self._data[self._pos : self._pos + 1] in _PLAIN:
                     room = self._take_plain(packets, room)
                     if not room or (self._pos == len(self._data) and self._tail is None):

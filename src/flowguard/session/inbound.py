@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
 from flowguard.codec.packets import (
     Auth,
@@ -122,7 +122,7 @@ class Inbound:
         """Handle buffered packets; True: nothing complete is left, False: the window is spent.
 
         No loop, so there is nothing to spin: what waits decoded, and a batch from the decoder. That
-        one leaves room over only where no good packet is left.
+        one leaves room over only where no good packet is left, or where it is as long as can be.
         """
         decoder = self._decoder
         room = min(self.room(), RUN_MAX)
@@ -133,7 +133,7 @@ class Inbound:
         if room > 0:
             packets = decoder.next_batch(room)
             self._host.counters.messages_received += len(packets)
-            if self._serve(packets, room, now_s) > 0:
+            if self._serve(packets, room, now_s) > 0 and len(packets) < BATCH_MAX:
                 if decoder.has_failed:
                     decoder.fail()
                 self.window.rest(waits=False)
@@ -143,8 +143,8 @@ class Inbound:
         if self.room():
             waits = self.waiting_bytes > 0
         else:
-            self._control_lane(now_s)
-            waits = self._held is not None or decoder.has_deferred
+            more = self._control_lane(now_s)
+            waits = more or self._held is not None or decoder.has_deferred
         self.window.rest(waits)
         return not waits
 
@@ -209,20 +209,28 @@ class Inbound:
                 held.append(packet)
         self._held = held or None
 
-    def _control_lane(self, now_s: float) -> None:
-        """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0)."""
+    def _control_lane(self, now_s: float) -> bool:
+        """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0).
+
+        True: there was more of it than one run takes, and another one follows.
+        """
         packet_ids = self._decoder.take_pubacks()
         self._host.counters.messages_received += len(packet_ids)
         for packet_id in packet_ids:
             on_puback(self._outbound, packet_id, now_s)
         if not self._decoder.buffered_bytes:
-            return
-        while (packet := self._decoder.next_control()) is not None:
+            return False
+        for _ in range(BATCH_MAX):
+            packet = self._decoder.next_control()
+            if packet is None:
+                return False
             self._host.counters.messages_received += 1
             if packet.__class__ is Puback:
                 on_puback(self._outbound, packet.packet_id, now_s)
             else:
                 self._other(packet, now_s)
+        self._connection.schedule()
+        return True
 
     def _other(self, packet: Packet, now_s: float) -> int:
         """Everything but PUBLISH and PUBACK; 1 when the packet counts against the window.
