@@ -39,6 +39,8 @@ ROUND_TURN_S: Final = 0.0005
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
 ANSWERS: Final = 64
 """Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
+SENDS_MAX: Final = 256
+"""Of a slice, two milliseconds: who is one of more has its turn behind those who are few."""
 LINGER_S: Final = 2.0
 """How long we wait for a peer to close after our last word, so that no reset destroys it."""
 LINGERING_MAX: Final = 10_000
@@ -74,6 +76,8 @@ class Reactor:
         self._listeners = Listeners(node, self._epoll, self._links, self._close, clock)
         self._lingering: deque[tuple[float, Link]] = deque()
         self._rounds: Rounds[ServerConnection] = Rounds()
+        self._later: deque[ServerConnection] = deque()
+        """They have something to say, as many others have."""
         self._served_s = 0.0
         """How long the sockets of this turn took."""
         self._is_idle = False
@@ -159,7 +163,7 @@ class Reactor:
         if answered:
             now_s = self._answer(now_s)
         self.settle(now_s)
-        return bool(events) or answered or self._node.has_work
+        return bool(events or self._later) or answered or self._node.has_work
 
     def heard_s(self, now_s: float) -> float:
         """Until when whatever had come has been read: not yet now, where the loop was away.
@@ -302,14 +306,25 @@ class Reactor:
         dirty = node.dirty
         if dirty:
             node.dirty = []
-            for connection in dirty:
-                link = connection.transport
-                if not isinstance(link, Link):
-                    continue  # Closed meanwhile.
-                if not connection.outbound.blocked:
-                    self._flush(link, now_s)
-                elif connection.ended:
-                    self._linger(link, now_s)
+            if len(dirty) > SENDS_MAX:
+                self._later.extend(dirty)
+            else:
+                self._send(dirty, now_s)
+        if self._later:
+            count = min(SENDS_MAX, len(self._later))
+            self._send([self._later.popleft() for _ in range(count)], now_s)
+            if self._later:
+                self.wake()
+
+    def _send(self, dirty: list[ServerConnection], now_s: float) -> None:
+        for connection in dirty:
+            link = connection.transport
+            if not isinstance(link, Link):
+                continue  # Closed meanwhile.
+            if not connection.outbound.blocked:
+                self._flush(link, now_s)
+            elif connection.ended:
+                self._linger(link, now_s)
 
     def _commit(self, now_s: float) -> None:
         node, journal = self._node, self._node.journal
@@ -455,7 +470,7 @@ class Reactor:
     def is_quiet(self) -> bool:
         """Nothing in process: journal empty, nobody runnable, nothing dirty."""
         node = self._node
-        waits = node.runnable or self._rounds or node.dirty or len(node.chores)
+        waits = node.runnable or self._rounds or node.dirty or self._later or len(node.chores)
         return node.journal.is_empty and not waits
 
     def connections(self) -> list[ServerConnection]:

@@ -1,0 +1,96 @@
+"""Sockets with something to say: a slice of the loop sends to so many, and few go before many."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from flowguard.broker.link import Link
+from flowguard.broker.reactor import READ, SENDS_MAX, Reactor
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connect
+from flowguard.types import MQTT_5
+from tests.support.stage import Stage
+
+COUNT = SENDS_MAX + 100
+PINGREQ = b"\xc0\x00"
+
+
+class Crowd:
+    """A reactor, and clients at the other end of their sockets; nothing turns by itself."""
+
+    def __init__(self, count: int, stack: ExitStack) -> None:
+        self.stage = Stage()
+        node, now_s = self.stage.node, self.stage.now_s
+        self.reactor = Reactor(node, self.stage.store, lambda: now_s, lambda: False)
+        stack.callback(self.reactor.close)
+        self.ends: list[socket.socket] = []
+        self.links: list[Link] = []
+        for number in range(count):
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            theirs.setblocking(False)
+            self.reactor._epoll.register(ours.fileno(), READ)
+            link = Link(ours, READ)
+            link.connection = node.opened(link, now_s)
+            self.reactor._links[link.fd] = link
+            self.ends.append(theirs)
+            self.links.append(link)
+            self.says(number, encode(Connect(f"c{number}"), MQTT_5))
+            self.settle()
+            assert self.heard() == 1
+
+    def says(self, number: int, data: bytes) -> None:
+        self.links[number].connection.receive_data(data, self.stage.now_s)
+
+    def settle(self) -> None:
+        self.reactor.settle(self.stage.now_s)
+
+    def heard(self) -> int:
+        """How many clients find something to read."""
+        count = 0
+        for end in self.ends:
+            try:
+                count += bool(end.recv(65_536))
+            except BlockingIOError:
+                continue
+        return count
+
+
+@pytest.fixture
+def crowd() -> Iterator[Crowd]:
+    with ExitStack() as stack:
+        yield Crowd(COUNT, stack)
+
+
+def test_many_are_sent_to_in_several_slices_and_few_before_them(crowd: Crowd) -> None:
+    for number in range(1, COUNT):
+        crowd.says(number, PINGREQ)
+    crowd.settle()
+    assert crowd.heard() == SENDS_MAX
+    assert not crowd.reactor.is_quiet
+    crowd.says(0, PINGREQ)
+    crowd.settle()
+    assert crowd.heard() == 1 + COUNT - 1 - SENDS_MAX
+    assert crowd.reactor.is_quiet
+
+
+def test_the_loop_does_not_sleep_while_somebody_waits_for_its_turn(crowd: Crowd) -> None:
+    for number in range(COUNT):
+        crowd.says(number, PINGREQ)
+    crowd.settle()
+    heard = crowd.heard()
+    assert crowd.reactor._turn(crowd.stage.now_s)
+    assert heard + crowd.heard() == COUNT
+    assert not crowd.reactor._turn(crowd.stage.now_s)
+
+
+def test_who_has_left_meanwhile_is_passed(crowd: Crowd) -> None:
+    for number in range(COUNT):
+        crowd.says(number, PINGREQ)
+    crowd.settle()
+    for link in crowd.links[SENDS_MAX:]:
+        crowd.reactor._close(link)
+    crowd.settle()
+    assert crowd.reactor.is_quiet
