@@ -54,7 +54,9 @@ QUESTION: Final = Question(
     "latency",
     "How long do clients wait?",
     "From histograms: a percentile is the upper bound of its bucket, so the true one is not "
-    "larger. From PUBLISH to PUBACK, from CONNECT to CONNACK, from PUBLISH to the subscriber.",
+    "larger. From PUBLISH to PUBACK or PUBREC, from CONNECT to CONNACK, from PUBLISH to the "
+    "subscriber. A broker that recorded itself counts from decoding a PUBLISH: what it waited in a "
+    "socket before, only its client can tell.",
     tuple(
         _metric(kind, words, name, share)
         for kind, words in zip(KINDS, ("PUBACK", "CONNACK", "delivery"), strict=True)

@@ -186,6 +186,8 @@ class Stage:
             chored = self._do_chore()
             committed = self._commit()
             pages = self._replay()
+            if node.router.acknowledgements.at_once_count:
+                node.router.acknowledgements.leave(self.now_s)
             dirty, node.dirty = node.dirty, []
             for connection in dirty:
                 client = connection.transport

@@ -303,6 +303,9 @@ class Reactor:
                 self._commit(now_s)
         elif node.journal.is_urgent or node.pages.is_hungry:
             self.awaited |= self._on_work()
+        acknowledgements = node.router.acknowledgements
+        if acknowledgements.at_once_count:
+            acknowledgements.leave(self._clock())
         dirty = node.dirty
         if dirty:
             node.dirty = []

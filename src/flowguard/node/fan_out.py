@@ -32,6 +32,7 @@ class FanOut(Chore):
         "message",
         "plan",
         "settle",
+        "since_s",
     )
 
     def __init__(
@@ -40,6 +41,7 @@ class FanOut(Chore):
         inbound: Inbound | None,
         plan: Plan,
         message: Publish,
+        since_s: float,
         *,
         cost: int = 1,
         is_queued: bool = True,
@@ -52,6 +54,8 @@ class FanOut(Chore):
         self.inbound = inbound
         self.plan = plan
         self.message = message
+        self.since_s = since_s
+        """When it was decoded."""
         self.cost = cost
         self.settle = settle
         """What becomes durable with it: it is published instead of this one."""
@@ -66,7 +70,7 @@ class FanOut(Chore):
             if self.is_queued:
                 router.queue_fan_out(self, now_s)
             elif self.inbound is not None:
-                router.end_fan_out(self, self.inbound)
+                router.end_fan_out(self, self.inbound, now_s)
             return False
         if self.is_queued or session is None:
             self.admitted += router.admitted(piece, message, session, now_s)

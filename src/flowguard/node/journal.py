@@ -71,7 +71,6 @@ class Journal:
         "_waiting_count",
         "_window",
         "is_answering",
-        "last_sojourn_s",
         "sent",
         "size_bytes",
         "sojourn",
@@ -103,8 +102,6 @@ class Journal:
         """Of all that is not durable yet."""
         self.sojourn = Histogram()
         """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
-        self.last_sojourn_s = 0.0
-        """What was counted there last: for whoever is called from `answer`, what it waited."""
 
     @classmethod
     def create(cls, flow: FlowSettings, window: NodeWindow) -> "Journal":
@@ -219,8 +216,7 @@ class Journal:
         assert not self.is_answering
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes
-        self.last_sojourn_s = now_s - batch.since_s
-        self.sojourn.observe(self.last_sojourn_s, len(batch.continuations))
+        self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))
         self._answered_count = 0
         self.is_answering = True
 

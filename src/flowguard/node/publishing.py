@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
+from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import FanOut
 from flowguard.node.journal import Journal
@@ -56,6 +57,8 @@ class InProcess:
     message: Publish
     targets: list[Target]
     reason_code: int
+    since_s: float
+    """When it was decoded."""
     cost: int = 1
     at: int = 0
     """So many of the targets have got it."""
@@ -76,13 +79,24 @@ class InProcess:
         if self.inbound is not None:
             self.inbound.published(self.message, self.reason_code)
             self.inbound.settle(self.cost, len(self.message.payload))
+            self.router.acknowledgements.came(self.since_s, now_s)
 
 
 @final
 class Router:
     """Takes messages in and gives them to the sessions that want them."""
 
-    __slots__ = ("_hooks", "_host", "_journal", "cost", "plans", "queues", "retained", "table")
+    __slots__ = (
+        "_hooks",
+        "_host",
+        "_journal",
+        "acknowledgements",
+        "cost",
+        "plans",
+        "queues",
+        "retained",
+        "table",
+    )
 
     def __init__(
         self, host: "Host", journal: Journal, hooks: Hooks, queue_budget: FairBudget
@@ -92,6 +106,7 @@ class Router:
         self._journal = journal
         self._hooks = hooks
         self.table: Table = Table()
+        self.acknowledgements = Acknowledgements()
         self.cost = Cost(limits.flow)
         self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
         self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
@@ -122,12 +137,16 @@ class Router:
         if message.retain or self._hooks.authorizer is not None or plan.refused is not None:
             refused = plan.refused or self._admit(session, message, now_s)
             if refused is not None:
+                self.acknowledgements.at_once(message.qos, now_s)
                 return refused
         if plan.extra:
             inbound.extra += plan.extra
         if message.qos == 0:
             self.deliver_qos_0(plan, message, session, now_s)
             return SUCCESS
+        acknowledgements = self.acknowledgements
+        acknowledgements.at_once_count += 1
+        acknowledgements.since_s = now_s
         if plan.durable or session.durable or message.retain or not self._journal.is_idle:
             return self._publish_durably(inbound, plan, message, now_s)
         if plan.solo is not None and message.qos == 1:
@@ -152,8 +171,9 @@ class Router:
         size_bytes = len(message.payload)
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
-        pending = InProcess(self, inbound, message, targets, code, cost)
+        pending = InProcess(self, inbound, message, targets, code, now_s, cost)
         self._journal.append(ops, pending.committed, now_s)
+        self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
@@ -166,16 +186,18 @@ class Router:
         host.counters.publish_received += 1
         host.counters.publish_bytes_received += size_bytes
         refused = self._admit(session, message, now_s)
-        if refused is not None:
-            return refused
         lasts = message.qos > 0 and (plan.durable or session.durable or message.retain)
-        if lasts and host.read_only and self._is_refused_durably(session, plan, message):
-            return ReasonCode.QUOTA_EXCEEDED
+        if refused is None and lasts and host.read_only:
+            is_refused = self._is_refused_durably(session, plan, message)
+            refused = ReasonCode.QUOTA_EXCEEDED if is_refused else None
+        if refused is not None:
+            self.acknowledgements.at_once(message.qos, now_s)
+            return refused
         is_queued = lasts or (message.qos > 0 and not self._journal.is_idle)
         inbound.window.admit(cost, size_bytes)
         if is_queued:
             self._journal.promise(plan.ops)
-        host.chores.add(FanOut(self, inbound, plan, message, cost=cost, is_queued=is_queued))
+        host.chores.add(FanOut(self, inbound, plan, message, now_s, cost=cost, is_queued=is_queued))
         return IN_PROCESS
 
     def queue_fan_out(self, fan_out: FanOut, now_s: float) -> None:
@@ -190,14 +212,15 @@ class Router:
             session = inbound.session
             if message.qos == 2 and session.durable and not session.ended:
                 ops.append(PutInbound(session.client_id, message.packet_id))
-        pending = InProcess(self, inbound, message, targets, SUCCESS, fan_out.cost)
+        pending = InProcess(self, inbound, message, targets, SUCCESS, fan_out.since_s, fan_out.cost)
         self._journal.append_wide(ops, pending.go_on, now_s)
 
-    def end_fan_out(self, fan_out: FanOut, inbound: Inbound) -> None:
+    def end_fan_out(self, fan_out: FanOut, inbound: Inbound, now_s: float) -> None:
         """Everybody has it, and nothing of it is durable."""
         message = fan_out.message
         if message.qos:
             inbound.published(message, SUCCESS)
+            self.acknowledgements.came(fan_out.since_s, now_s)
         inbound.settle(fan_out.cost, len(message.payload))
 
     def abandon_fan_out(self, fan_out: FanOut, inbound: Inbound) -> None:
@@ -254,10 +277,10 @@ class Router:
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
-            self._host.chores.add(FanOut(self, None, plan, message, settle=settle))
+            self._host.chores.add(FanOut(self, None, plan, message, now_s, settle=settle))
             return
         targets = self._targets(plan, message, None, now_s)
-        pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS)
+        pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS, now_s)
         ops = _appends(targets)
         if settle is not None:
             ops.append(settle)

@@ -24,7 +24,7 @@ POPULATION: Final = "all"
 NODE: Final = 0
 LIVE: Final = "live"
 BUCKETS_S: Final = (*BOUNDS_S, inf)
-"""Upper bounds of the buckets for CONNECTs."""
+"""Upper bounds of the buckets."""
 QUEUES: Final = frozenset(
     (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES, Reason.NODE_QUEUE_BYTES, Reason.OUTBOX_BYTES)
 )
@@ -72,9 +72,7 @@ class Observation:
         self._ended_s = 0.0
         self._client = 0
         self._connects = [0] * len(BUCKETS_S)
-        self._waits = node.journal.sojourn.cumulative()
-        self._claims = [0] * len(self._waits)
-        """CONNECTs among them, by bucket, since `latencies` was asked."""
+        self._acknowledged = node.router.acknowledgements.latency.cumulative()
         self._decided_s = 0.0
         self._window = 0.0
         self._limit = 0
@@ -188,8 +186,6 @@ class Observation:
         """Of table `attempts`."""
         if outcome == CONNECTED:
             self._connects[bisect_left(BUCKETS_S, until_s - since_s)] += 1
-            journal = self._node.journal
-            self._claims[bisect_left(journal.sojourn.bounds, journal.last_sojourn_s)] += 1
         else:
             self._declined_count += 1
         # A turn's clock may be a little behind that of a commit; rows are in order.
@@ -211,18 +207,14 @@ class Observation:
     def latencies(self, now_s: float) -> Iterator[Row]:
         """Of table `latencies`: what was observed since the last call."""
         t_s = self.t_s(now_s)
-        histogram = self._node.journal.sojourn
-        waits = histogram.cumulative()
+        acknowledged = self._node.router.acknowledgements.latency.cumulative()
         below = 0
-        for bucket, bound_s in enumerate((*histogram.bounds, inf)):
-            until = waits[bucket] - self._waits[bucket]
-            count = until - below - self._claims[bucket]
-            if count > 0:
-                yield POPULATION, "acknowledgement", t_s, bound_s, count
-            # A batch that is told of in slices was counted as a whole, perhaps a second ago.
-            self._claims[bucket] = max(0, -count)
+        for bucket, bound_s in enumerate(BUCKETS_S):
+            until = acknowledged[bucket] - self._acknowledged[bucket]
+            if until > below:
+                yield POPULATION, "acknowledgement", t_s, bound_s, until - below
             below = until
-        self._waits = waits
+        self._acknowledged = acknowledged
         for bucket, count in enumerate(self._connects):
             if count:
                 yield POPULATION, "connect", t_s, BUCKETS_S[bucket], count

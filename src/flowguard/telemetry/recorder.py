@@ -104,6 +104,7 @@ class Recorder:
         self._pending.begin(name, described)
 
     def _end(self, now_s: float, by: str) -> None:
+        self._add_latencies(now_s)
         self._pending.end((self._observation.t_s(now_s), by, None, 0))
 
     def _on_tick(self, now_s: float, memory_bytes: int) -> None:
@@ -131,9 +132,12 @@ class Recorder:
             pending.add(DECISIONS, row, len(row[WHY_FIELD]))
         self._number += 1
         if self._number % SAMPLES_PER_S == 0:
-            for row in observation.latencies(now_s):
-                pending.add(LATENCIES, row)
+            self._add_latencies(now_s)
             self._write_due.set()
+
+    def _add_latencies(self, now_s: float) -> None:
+        for row in self._observation.latencies(now_s):
+            self._pending.add(LATENCIES, row)
 
     def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
         """A connection is a client, or will be none; never raises."""

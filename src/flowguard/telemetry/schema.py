@@ -183,8 +183,9 @@ ATTEMPTS: Final = Table(
 LATENCIES: Final = Table(
     "latencies",
     "Histograms per second; buckets without an observation are left out. Of a broker: `connect` is "
-    "an attempt that was connected, `acknowledgement` all else that waited for a commit, in few "
-    "buckets; it knows no `delivery`.",
+    "an attempt that was connected, `acknowledgement` a PUBLISH of QoS 1 or 2 from its decoding to "
+    "PUBACK or PUBREC (what it waits before, in a socket, only its client knows); it knows no "
+    "`delivery`.",
     (
         _RUN_ID,
         _POPULATION,

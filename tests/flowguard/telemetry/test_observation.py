@@ -5,11 +5,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from flowguard.codec.packets import Connack, Connect
+from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Subscribe, Will
 from flowguard.config import Settings
 from flowguard.flow import Reason
+from flowguard.flow.observer import BOUNDS_S, BUCKET_RATIO
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED
+from flowguard.node.authentication import Hooks
+from flowguard.node.plans import DELIVERIES_PIECE
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.schema import (
@@ -21,7 +26,7 @@ from flowguard.telemetry.schema import (
     SAMPLES,
     Table,
 )
-from flowguard.types import Properties, ReasonCode
+from flowguard.types import Properties, ReasonCode, SubscriptionOptions
 from tests.support.stage import Stage
 
 MEMORY_BYTES = 1_000
@@ -41,8 +46,10 @@ def read(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
 class Watched:
     """A stage that is recorded."""
 
-    def __init__(self, settings: dict[str, dict[str, Any]] | None = None) -> None:
-        self.stage = Stage(settings)
+    def __init__(
+        self, settings: dict[str, dict[str, Any]] | None = None, hooks: Hooks | None = None
+    ) -> None:
+        self.stage = Stage(settings, hooks=hooks)
         self.observation = Observation(self.stage.node, LIMIT_BYTES)
         self.attempts: list[Row] = []
         self.stage.node.attempts.tell = lambda *ended: self.attempts.append(
@@ -194,21 +201,111 @@ def test_latencies_are_what_was_observed_since_the_last_time() -> None:
     assert not list(watched.observation.latencies(stage.now_s))
 
 
-def test_acknowledgements_are_what_waited_for_a_commit_without_connects() -> None:
+def acknowledgements(watched: Watched) -> list[tuple[float, int]]:
+    """Bounds and counts since the last call."""
+    rows = read(LATENCIES, watched.observation.latencies(watched.stage.now_s))
+    found = [(row["bound_s"], row["count"]) for row in rows if row["kind"] == "acknowledgement"]
+    assert found == sorted(found)
+    return found
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_publish_that_waits_for_a_commit_is_observed_by_itself(qos: int) -> None:
+    """Not as the oldest of its batch, and without CONNECTs and SUBSCRIBEs beside it."""
     watched = Watched()
     stage = watched.stage
-    stage.connect_durable("s").subscribe("t", qos=1)
-    publisher = stage.connect("p")
-    list(watched.observation.latencies(stage.now_s))
+    stage.connect_durable("s").subscribe("t", qos=2)
+    publisher, subscriber = stage.connect("p"), stage.connect_durable("d")
     stage.hold_commits = True
-    for _ in range(3):
-        publisher.publish("t", b"x", qos=1)
+    publisher.publish("t", b"x", qos=qos)
+    stage.now_s += 0.3
+    publisher.publish("t", b"x", qos=qos)
+    subscriber.send(Subscribe(1, (("u", SubscriptionOptions(1)),)))
     stage.connect("c")
     stage.now_s += 0.2
     stage.release_commits()
-    rows = read(LATENCIES, watched.observation.latencies(stage.now_s))
-    waits = [row for row in rows if row["kind"] == "acknowledgement"]
-    assert [(row["bound_s"], row["count"]) for row in waits] == [(0.25, 3)]
+    (early_s, early), (late_s, late) = acknowledgements(watched)
+    assert early == late == 1
+    assert 0.2 <= early_s <= 0.2 * BUCKET_RATIO
+    assert 0.5 <= late_s <= 0.5 * BUCKET_RATIO
+    assert acknowledgements(watched) == []
+
+
+def test_a_publish_that_is_answered_at_once_is_observed_too() -> None:
+    watched = Watched()
+    publisher = watched.stage.connect("p")
+    for qos in (0, 1, 2, 1):
+        publisher.publish("t", b"x", qos=qos)
+    assert acknowledgements(watched) == [(BOUNDS_S[0], 3)]
+
+
+@pytest.mark.slow
+def test_a_publish_that_is_delivered_piece_by_piece_is_observed_once_and_whole() -> None:
+    watched = Watched()
+    stage = watched.stage
+    for number in range(DELIVERIES_PIECE + 1):
+        stage.connect(f"s{number}").subscribe("wide")
+    for publisher in (stage.connect("clean"), stage.connect_durable("durable")):
+        for qos in (0, 1, 2):
+            stage.hold_chores = True
+            publisher.publish("wide", b"x", qos=qos)
+            stage.now_s += 0.3
+            stage.hold_chores = False
+            stage.settle()
+            found = acknowledgements(watched)
+            assert [count for _, count in found] == [1] * min(qos, 1)
+            assert all(0.3 <= bound_s <= 0.3 * BUCKET_RATIO for bound_s, _ in found)
+    stage.node.read_only = True
+    publisher.publish("wide", b"x", qos=2)
+    assert acknowledgements(watched) == [(BOUNDS_S[0], 1)]
+
+
+def test_where_nobody_publishes_nothing_is_acknowledged() -> None:
+    """Wills and `$SYS` topics are messages, of the node."""
+    watched = Watched({"node": {"sys_interval_s": 0.1}})
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("#", "$SYS/#", qos=1)
+    stage.connect("c", will=Will("t", b"x", qos=1, retain=True)).close()
+    stage.advance(1)
+    assert stage.node.counters.wills_published == 1
+    assert acknowledgements(watched) == []
+
+
+class NotToNo:
+    """An authorizer."""
+
+    def may_publish(self, client_id: str, topic: str) -> bool:
+        return topic != "no"
+
+    def may_subscribe(self, client_id: str, filter: str) -> bool:
+        return True
+
+
+@given(
+    messages=st.lists(
+        st.tuples(
+            st.integers(0, 2), st.booleans(), st.sampled_from(["durable", "clean", "none", "no"])
+        ),
+        max_size=20,
+    ),
+    holds=st.booleans(),
+)
+def test_every_publish_that_is_answered_is_observed_once(
+    messages: list[tuple[int, bool, str]], holds: bool
+) -> None:
+    """However it is answered: at once, after a commit, with a refusal."""
+    watched = Watched({"node": {"retained_messages_max": 1}}, Hooks(authorizer=NotToNo()))
+    stage = watched.stage
+    stage.connect_durable("s").subscribe("durable", qos=2)
+    stage.connect("c").subscribe("clean", qos=2)
+    publisher = stage.connect_durable("p") if holds else stage.connect("p")
+    for number, (qos, retain, topic) in enumerate(messages):
+        stage.hold_commits = holds and number % 3 == 0
+        publisher.publish(topic, b"x", qos=qos, retain=retain)
+    stage.release_commits()
+    answers = [one for one in publisher.take() if isinstance(one, Puback | Pubrec)]
+    assert len(answers) == sum(1 for qos, _, _ in messages if qos)
+    assert sum(count for _, count in acknowledgements(watched)) == len(answers)
 
 
 def test_decisions_begin_with_what_is_in_force_and_come_once() -> None:
