@@ -16,6 +16,7 @@ from spark_analysis.comparing import SET, VALUE, outliers, parameter_sets, summa
 from spark_analysis.courses import POINTS, window_course, work_course
 from spark_analysis.examination import LeftOut, Run, read_through
 from spark_analysis.grains import by_instant, by_node, by_second
+from spark_analysis.loads import loads
 from spark_analysis.questions import (
     admission,
     cascade,
@@ -126,7 +127,10 @@ class _Analysing:
         self._runs = tuple(runs)
         self._tell = tell
         self._inputs = read_inputs(spark, runs)
-        self._sets = parameter_sets(self._inputs.runs)
+        is_live = any(run.run["source"] == "broker" for run in self._runs)
+        inputs = self._inputs
+        found = loads(inputs.runs, inputs.seconds) if is_live else None
+        self._sets = parameter_sets(inputs.runs, found)
 
     def analyse(self, left_out: Sequence[LeftOut]) -> Analysis:
         inputs = self._inputs

@@ -1,10 +1,11 @@
 """Comparing: from one value per run to parameter sets beside each other, and runs that stand out.
 
 A parameter set is a scenario, a policy and what differs from the scenario's file; its runs differ
-in their seeds. Values are put in order before they are added, so that the same runs give the same
-bits.
+in their seeds. Of live runs it is what differs from the defaults, and the load (`loads`). Values
+are put in order before they are added, so that the same runs give the same bits.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -29,13 +30,23 @@ COMMON_SHARE: Final = 0.8
 """If so many runs have a value, one without stands out."""
 
 
-def parameter_sets(runs: DataFrame) -> DataFrame:
-    """Which run belongs to which set; parameters as one text, sorted: `a.b=1, c=x`."""
+def parameter_sets(runs: DataFrame, loads: Mapping[str, str] | None = None) -> DataFrame:
+    """Which run belongs to which set; parameters as one text, sorted: `a.b=1, c=x`.
+
+    `loads`: what is to be said of the load, by run; it comes last.
+    """
     pairs = F.transform(
         F.array_sort(F.map_entries("parameters")),
         lambda pair: F.concat(pair["key"], F.lit("="), F.coalesce(pair["value"], F.lit(""))),
     )
-    parameters = F.array_join(pairs, ", ").alias("parameters")
+    said = F.array_join(pairs, ", ")
+    if loads:
+        rows = runs.sparkSession.createDataFrame(
+            sorted(loads.items()), "run_id string, load string"
+        )
+        runs = runs.join(F.broadcast(rows), "run_id", "left")
+        said = F.array_join(F.array(F.nullif(said, F.lit("")), F.col("load")), ", ")
+    parameters = said.alias("parameters")
     return runs.select("run_id", "scenario", "policy", parameters, "seed", "command")
 
 

@@ -15,7 +15,7 @@ COLOURS: Final = (
 )
 """Okabe and Ito's, which most eyes tell apart."""
 SHOWN_MAX: Final = 12
-"""Parameter sets of one chart; of more, the best nine and the last three are shown."""
+"""Parameter sets of one chart; of more, the first nine and the last three are shown."""
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _DETAIL_MAX: Final = 46
 _ROW_PX: Final = 62

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 from spark_analysis.analysis import Analysis
@@ -61,10 +62,15 @@ class Block:
         return self.question.metrics[0]
 
     def ranked(self) -> list[Summary]:
-        """The first metric of all sets, the best one first; equal ones by name."""
+        """The first metric of all sets, by load; of each the best one first, equal ones by name."""
         of_metric = self.summaries.get(self.first.column, {})
         of_all = [one for one in of_metric.values() if one.population == ALL]
-        return sorted(of_all, key=lambda one: (*_rank(one, self.first), one.set))
+        return sorted(of_all, key=lambda one: (one.set.load, *_rank(one, self.first), one.set))
+
+    def rivals(self) -> list[list[Summary]]:
+        """The same in groups: those that had the same load, and so can be compared."""
+        by_load = groupby(self.ranked(), key=lambda one: one.set.load)
+        return [list(of_load) for _, of_load in by_load]
 
     def rows(self) -> list[tuple[ParameterSet, str]]:
         """Sets and populations that have a value; populations only where there are several."""

@@ -6,6 +6,7 @@ The same analysis gives the same bytes.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
@@ -16,6 +17,9 @@ from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
+
+BROKER: Final = "broker"
+"""Source of live runs."""
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
@@ -56,8 +60,10 @@ def _header(findings: Findings) -> Html:
     title = element("h1", "What the runs say")
     words = (
         "Every value is a mean over runs that differ in their seed only; ± is half of its 95 % "
-        "interval. Where a value does not exist in some runs, that is said beside it and they are "
-        "not in the mean."
+        "interval. Live runs have no seeds: those of one set had the same settings and about the "
+        "same load. Only sets that had the same load are compared, and what differs by no more "
+        "than runs of the same set do, or single runs by 10 %, is called equal. Where a value does "
+        "not exist in some runs, that is said beside it and they are not in the mean."
     )
     return element("header", title, element("dl", *cells), element("p", words, class_="how"))
 
@@ -72,7 +78,12 @@ def _trouble(analysis: Analysis) -> Html:
     if analysis.left_out:
         text = f"{count(len(analysis.left_out), 'entry', 'entries')} could not be read: "
         notes.append(element("li", text, element("a", "which and why", href="#left-out"), "."))
-    stopped = [run.run_id for run in analysis.runs if run.end["ended_by"] == "stopped"]
+    # A broker has no end to come to: to be stopped is its usual one.
+    stopped = [
+        run.run_id
+        for run in analysis.runs
+        if run.end["ended_by"] == "stopped" and run.run["source"] != BROKER
+    ]
     if stopped:
         notes.append(element("li", f"Stopped before their end, and in the means: {_few(stopped)}."))
     repeated = [run.run_id for run in analysis.runs if run.repeated]
@@ -158,7 +169,7 @@ def _runs(findings: Findings) -> Html:
             _range([run.run["nodes_count"] for run in of_set]),
             ", ".join(
                 f"{words} {amount}"
-                for words, amount in sorted(Counter(run.end["ended_by"] for run in of_set).items())
+                for words, amount in sorted(Counter(map(_ended_by, of_set)).items())
             ),
         )
         for one, of_set in sorted(by_set.items())
@@ -171,6 +182,11 @@ def _runs(findings: Findings) -> Html:
         "runs",
         "",
     )
+
+
+def _ended_by(run: Run) -> str:
+    is_orderly = run.run["source"] == BROKER and run.end["ended_by"] == "stopped"
+    return "its broker's end" if is_orderly else str(run.end["ended_by"])
 
 
 def _seeds(runs: Sequence[Run]) -> str:

@@ -117,7 +117,7 @@ class Sections:
         hidden = len(ranked) - len(charts.shown(ranked))
         note = []
         if hidden:
-            words = f"The charts show the best nine and the last three of {len(ranked)}; "
+            words = f"The charts show the first nine and the last three of {len(ranked)}; "
             note = [element("p", words + "the table has all of them.", class_="note")]
         return element(
             "article",

@@ -2,17 +2,49 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from spark_analysis.questions.question import Better, Metric, Unit
 from spark_analysis.report.findings import Block, Summary
 from spark_analysis.report.words import Names, count, margin, number, quantity
 
+ALONE_SHARE: Final = 0.05
+"""A single run says nothing of its noise: so much of its value is taken for it, up and down."""
+SAME_SHARE: Final = 0.005
+"""However alike the runs of a set are, nobody cares for less."""
+LOADS_SHOWN: Final = 4
+"""Of so many loads there is a sentence; the table has all of them."""
+
 
 def conclusion(block: Block, names: Names) -> str:
-    """Who is best and who is last, or that nobody can tell; with how many runs."""
-    ranked = block.ranked()
-    metric = block.first
+    """Who is best and who is last, or that nobody can tell; with how many runs.
+
+    Only sets that had the same load are compared; others stand beside each other.
+    """
+    groups = block.rivals()
+    if len(groups) == 1:
+        return _comparison(groups[0], block.first, names)
+    compared = [group for group in groups if len(group) > 1]
+    sentences = [_comparison(group, block.first, names) for group in compared[:LOADS_SHOWN]]
+    alone = [group[0] for group in groups if len(group) == 1]
+    if alone:
+        sentences.append(_not_compared(alone, block.first, names))
+    hidden = max(0, len(compared) - LOADS_SHOWN)
+    if hidden:
+        sentences.append(f"{count(hidden, 'more load')}: in the table.")
+    return " ".join(sentences)
+
+
+def _not_compared(alone: Sequence[Summary], metric: Metric, names: Names) -> str:
+    """Sets that nobody shares the load of."""
+    shown = [f"{_value(one, metric)} ({names.name(one.set)})" for one in alone[:LOADS_SHOWN]]
+    more = len(alone) - len(shown)
+    values = "; ".join(shown) + (f"; {more} more in the table" if more else "")
+    return f"Not compared, because each had a load of its own: {values} {metric.words}."
+
+
+def _comparison(ranked: Sequence[Summary], metric: Metric, names: Names) -> str:
+    """Of those that can be compared, the best one first."""
     best, last = ranked[0], ranked[-1]
     runs = _runs(ranked)
     if len(ranked) == 1:
@@ -23,21 +55,32 @@ def conclusion(block: Block, names: Names) -> str:
     if not _is_clear(best, last):
         words = f"{_value(best, metric)} ({names.name(best.set)})"
         words += f" and {_value(last, metric)} ({names.name(last.set)})"
-        return f"No clear difference: between {words} {metric.words}, {runs} each."
-    first = f"{_leaders(ranked, names)}: {_value(best, metric)} {metric.words}"
-    second = f"{names.name(last.set)} is last: {_value(last, metric)}{_times(best, last, metric)}"
+        return f"Equal within noise: between {words} {metric.words}, {runs} each."
+    lead = [one for one in ranked if not _is_clear(best, one)]
+    behind = [one for one in ranked[len(lead) :] if not _is_clear(one, last)]
+    first = f"{_leaders(lead, len(ranked), names)}: {_value(best, metric)} {metric.words}"
+    second = f"{_trailers(behind, names)}: {_value(last, metric)}{_times(best, last, metric)}"
     return f"{first}; {second}; {runs} each."
 
 
-def _leaders(ranked: Sequence[Summary], names: Names) -> str:
-    """Who is best, with those whose interval touches that of the best."""
-    best = names.name(ranked[0].set)
-    lead = [one for one in ranked if not _is_clear(ranked[0], one)]
+def _leaders(lead: Sequence[Summary], all_count: int, names: Names) -> str:
+    """Who is best, with those that cannot be told from the best."""
+    best = names.name(lead[0].set)
     if len(lead) == 1:
-        return f"{best} is best of {len(ranked)}"
+        return f"{best} is best of {all_count}"
     if len(lead) == 2:
         return f"{best} and {names.name(lead[1].set)} are ahead"
-    return f"{best} and {len(lead) - 1} more of {len(ranked)} are ahead"
+    return f"{best} and {len(lead) - 1} more of {all_count} are ahead"
+
+
+def _trailers(behind: Sequence[Summary], names: Names) -> str:
+    """Who is last, with those that cannot be told from the last."""
+    last = names.name(behind[-1].set)
+    if len(behind) == 1:
+        return f"{last} is last"
+    if len(behind) == 2:
+        return f"{last} and {names.name(behind[0].set)} are behind"
+    return f"{last} and {len(behind) - 1} more are behind"
 
 
 def _value(one: Summary, metric: Metric) -> str:
@@ -67,17 +110,23 @@ def _is_equal(ranked: Sequence[Summary]) -> bool:
 
 
 def _is_clear(best: Summary, last: Summary) -> bool:
-    """Whether the two intervals are apart; a single run has none and is taken as it is."""
+    """Whether the two are apart by more than noise."""
     if best.missing / best.runs != last.missing / last.runs:
         return True
     if best.mean is None or last.mean is None:
         return False
-    lower, upper = sorted((best, last), key=lambda one: one.mean or 0.0)
-    assert lower.mean is not None
-    assert upper.mean is not None
-    return (upper.mean if upper.low is None else upper.low) > (
-        lower.mean if lower.high is None else lower.high
-    )
+    lower, upper = sorted((_interval(best), _interval(last)))
+    return upper[0] > lower[1]
+
+
+def _interval(one: Summary) -> tuple[float, float]:
+    """Where the mean may be: as its runs say, or as wide as noise is said to be."""
+    assert one.mean is not None
+    is_alone = one.low is None or one.high is None
+    half = abs(one.mean) * (ALONE_SHARE if is_alone else SAME_SHARE)
+    low = one.mean if one.low is None else one.low
+    high = one.mean if one.high is None else one.high
+    return min(low, one.mean - half), max(high, one.mean + half)
 
 
 def _times(best: Summary, last: Summary, metric: Metric) -> str:

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from spark_analysis.loads import LIMIT, LOAD
 from spark_analysis.questions.question import Unit
 
+LIVE: Final = "live"
+"""What the scenario of a broker's runs is called."""
 NONE: Final = "\N{EN DASH}"
 """Where there is no value."""
 _SPACE: Final = "\N{NO-BREAK SPACE}"
@@ -76,6 +79,17 @@ class ParameterSet:
     scenario: str
     policy: str
     parameters: str
+
+    @property
+    def load(self) -> str:
+        """The parameters that are no limits: what a policy had to do, and on which machine.
+
+        Of a live run that is what came; its settings are all its own.
+        """
+        pairs = self.parameters.split(", ") if self.parameters else []
+        if self.scenario == LIVE:
+            return ", ".join(pair for pair in pairs if pair.startswith(LOAD))
+        return ", ".join(pair for pair in pairs if not pair.startswith(LIMIT))
 
 
 class Names:

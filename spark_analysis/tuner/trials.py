@@ -7,10 +7,9 @@ from hashlib import blake2b
 from typing import Final
 
 from spark_analysis.examination import Run
+from spark_analysis.loads import LIMIT
 from spark_analysis.report.words import distinct
 
-PREFIX: Final = "flow."
-"""Parameters with this prefix are limits; all others are part of the load."""
 ABSENT: Final = ""
 """A limit that is taken out of its section."""
 
@@ -142,7 +141,7 @@ def _default_limits(runs: Sequence[Run]) -> dict[str, str]:
     limits = [
         {key: plain(value) for key, value in run.run["limits"].items()}
         for run in runs
-        if not any(key.startswith(PREFIX) for key in run.run["parameters"])
+        if not any(key.startswith(LIMIT) for key in run.run["parameters"])
     ]
     if not limits:
         return {}
@@ -155,9 +154,9 @@ def _default_limits(runs: Sequence[Run]) -> dict[str, str]:
 
 def _candidate(run: Run, defaults: Mapping[str, str]) -> Candidate:
     changed = {
-        key.removeprefix(PREFIX): plain(value)
+        key.removeprefix(LIMIT): plain(value)
         for key, value in run.run["parameters"].items()
-        if key.startswith(PREFIX)
+        if key.startswith(LIMIT)
     }
     pairs = sorted(changed.items())
     return Candidate(tuple((key, value) for key, value in pairs if defaults.get(key) != value))
@@ -165,7 +164,7 @@ def _candidate(run: Run, defaults: Mapping[str, str]) -> Candidate:
 
 def _place(run: Run) -> Place:
     pairs = sorted(run.run["parameters"].items())
-    load = ", ".join(f"{key}={value}" for key, value in pairs if not key.startswith(PREFIX))
+    load = ", ".join(f"{key}={value}" for key, value in pairs if not key.startswith(LIMIT))
     return Place(run.run["scenario"], load)
 
 

@@ -1,13 +1,17 @@
 import json
 import re
+from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+from pyspark.sql import SparkSession
 
-from spark_analysis.analysis import QUESTIONS, Analysis
+from spark_analysis.analysis import QUESTIONS, Analysis, analyse
+from spark_analysis.examination import examine, find_runs
 from spark_analysis.report.markup import Html, element, table
 from spark_analysis.report.page import page
 from spark_analysis.report.sections import REGION_TITLE
+from tests.spark_analysis.recorded import record
 
 FIGURE = re.compile(r'<script type="application/json">(.*?)</script>', re.DOTALL)
 
@@ -46,3 +50,32 @@ def test_what_comes_from_data_is_text() -> None:
     assert nasty not in cell
     assert "&lt;script&gt;" in cell
     assert str(element("p", Html("<b>b</b>"), title='"')) == '<p title="&quot;"><b>b</b></p>'
+
+
+@pytest.mark.spark
+def test_live_runs_of_different_load_are_no_rivals_and_an_orderly_end_is_no_trouble(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, window, per_step in (("a", "50", 6_533), ("b", "60", 6_532), ("idle", "70", 0)):
+        goodput = [
+            {"population": "all", "t_s": float(t_s), "acknowledged_count": per_step}
+            for t_s in range(1, 61)
+        ]
+        described = {"source": "broker", "scenario": "live", "policy": "flowguard"}
+        parameters = [("flow.window_max", window)]
+        record(
+            tmp_path / name,
+            name,
+            run={**described, "parameters": parameters},
+            end={"ended_by": "stopped"},
+            goodput=goodput,
+        )
+    text = page(analyse(spark, *examine(find_runs([tmp_path])))).replace("\N{NO-BREAK SPACE}", " ")
+    goodput_section = text.split('id="q-goodput"')[1].split("</section>")[0]
+    (sentence,) = re.findall(r'<p class="conclusion">(.*?)</p>', goodput_section)
+    assert sentence.startswith("Equal within noise: between 6,533 /s (")
+    assert "Not compared, because each had a load of its own: 0 /s (" in sentence
+    assert "best of" not in text
+    assert "is last" not in text
+    assert "Stopped before their end" not in text
+    assert "its broker&#x27;s end 1" in text

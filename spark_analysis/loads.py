@@ -1,0 +1,68 @@
+"""Loads: which live runs had about the same to do.
+
+A simulated run meets the load that its parameters say. A broker meets what its clients bring, which
+no setting of it knows: a run of an idle night is no rival of one that stood a storm. So what came
+is a parameter of a live run, in classes; runs of different classes are different parameter sets.
+"""
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_analysis.grains import ALL
+
+LIMIT: Final = "flow."
+"""Parameters with this prefix are limits; all others of a simulated run are part of its load."""
+LOAD: Final = "load."
+"""The prefix of a live run's load among its parameters."""
+ALIKE_RATIO: Final = 1.2
+"""Rates of a class differ by no more."""
+ALIKE_PER_S: Final = 1.0
+"""Nor do rates that are apart by no more than this differ."""
+_RATES: Final = {
+    "connects_per_s": "attempts_count",
+    "publishes_per_s": "acknowledged_count",
+}
+
+
+def loads(runs: DataFrame, seconds: DataFrame) -> dict[str, str]:
+    """By live run: `load.connects_per_s=20, load.publishes_per_s=6530`; `seconds` as by_second."""
+    live = runs.where(F.col("source") == "broker").select("run_id", "ended_s")
+    counts = (
+        seconds.where(F.col("population") == ALL)
+        .join(live, "run_id")
+        .groupBy("run_id", "ended_s")
+        .agg(*(F.sum(column).alias(name) for name, column in _RATES.items()))
+        .collect()
+    )
+    texts: dict[str, list[str]] = {row["run_id"]: [] for row in counts}
+    for name in _RATES:
+        rates = {row["run_id"]: (row[name] or 0) / max(row["ended_s"], 1.0) for row in counts}
+        for run_id, text in classes(rates).items():
+            texts[run_id].append(f"{LOAD}{name}={text}")
+    return {run_id: ", ".join(pairs) for run_id, pairs in texts.items()}
+
+
+def classes(rates: Mapping[str, float]) -> dict[str, str]:
+    """By key: the middle of the rates that are alike, as text."""
+    named: dict[str, str] = {}
+    alike: list[str] = []
+    for key in sorted(rates, key=lambda key: (rates[key], key)):
+        if alike and not _are_alike(rates[alike[0]], rates[key]):
+            named |= _named(alike, rates)
+            alike = []
+        alike.append(key)
+    return named | _named(alike, rates)
+
+
+def _are_alike(lower: float, upper: float) -> bool:
+    return upper - lower <= max(ALIKE_PER_S, (ALIKE_RATIO - 1) * lower)
+
+
+def _named(alike: list[str], rates: Mapping[str, float]) -> dict[str, str]:
+    middle = median(rates[key] for key in alike) if alike else 0.0
+    text = f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"
+    return dict.fromkeys(alike, text)
