@@ -19,6 +19,7 @@ import trio
 
 from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
+from flowguard.broker.listeners import OUT_OF_DESCRIPTORS
 from flowguard.broker.server import listen as listen_broker
 from flowguard.config import HttpSettings
 from flowguard.node.node import Node
@@ -91,8 +92,11 @@ async def _accept(listener: socket) -> list[Exchange]:
             sock, address = listener.accept()
         except BlockingIOError:
             break
-        except OSError:
-            await trio.sleep(ACCEPT_REST_S)
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                continue  # The peer has left already.
+            if not exchanges:  # Else those that are in come first.
+                await trio.sleep(ACCEPT_REST_S)
             break
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
         exchanges.append(Exchange(stream, address[0]))

@@ -1,6 +1,9 @@
 """The HTTP port beside a real broker: what it answers, and what it never does to the broker."""
 
+import errno
 import json
+import socket
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pytest
@@ -11,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from structlog.testing import capture_logs
 
 from flowguard.broker.server import unix_clock
-from flowguard.ops import endpoints, exchange
+from flowguard.ops import endpoints, exchange, http
 from flowguard.ops.exchange import Answer, text_answer
 from flowguard.ops.hosts import is_ours
 from flowguard.ops.http import (
@@ -353,6 +356,35 @@ async def test_many_at_once_are_answered_or_told_to_come_back() -> None:
     refused = [headers["retry-after"] for code, headers, _ in answers if code == 503]
     assert len(served) > TURNS_WAITING_MAX
     assert refused == ["1"] * (CONNECTIONS_MAX - len(served))
+
+
+class ShortOfDescriptors(socket.socket):
+    """A listener that gets what `errors` say before it gets a connection."""
+
+    errors: ClassVar[list[int]] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.errors and (number := self.errors.pop(0)):
+            raise OSError(number, "on purpose")
+        return super().accept()
+
+
+async def test_who_is_in_does_not_wait_for_descriptors(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    ordinary = listen("127.0.0.1", 0)
+    listener = ShortOfDescriptors(fileno=ordinary.detach())
+    listener.setblocking(False)
+    streams = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+    listener.errors += [0, errno.ECONNABORTED, 0, errno.EMFILE, errno.EMFILE]
+    for count, rests_s in ((2, 0), (0, http.ACCEPT_REST_S), (1, 0)):
+        began_s = trio.current_time()
+        accepted = await http._accept(listener)
+        assert (len(accepted), trio.current_time() - began_s) == (count, rests_s)
+        for one in accepted:
+            one.close()
+    for sock in (*streams, listener):
+        sock.close()
 
 
 async def test_answers_take_no_more_than_their_share_of_the_loop(
