@@ -1,7 +1,9 @@
 """Acknowledgements of the client for what was sent to it at QoS 1 and 2: each ends or advances one
 exchange [MQTT-4.3.2-3] [MQTT-4.3.3-4], and makes room for the next message.
 
-A QoS 2 exchange holds its delivery until PUBREC, and None from then until PUBCOMP.
+A QoS 2 exchange holds its delivery until PUBREC, and None from then until PUBCOMP. An answer that
+does not fit the exchange is a protocol error [MQTT-4.13.1-1] [v3 MQTT-4.8.0-1]. One to an
+identifier that is not in use is counted and no more: its session may have ended meanwhile.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -24,10 +26,10 @@ def on_puback(outbound: "Outbound", packet_id: int, now_s: float) -> None:
     session = outbound.session
     assert session is not None
     delivery = session.inflight.get(packet_id)
-    if delivery is None:
+    if delivery is None and packet_id not in session.inflight:
         outbound.host.counters.unknown_acknowledgements += 1
         return
-    if delivery.qos != 1:
+    if delivery is None or delivery.qos != 1:
         raise ProtocolViolation("PUBACK for a QoS 2 message")
     settle(outbound, session, packet_id, delivery)
     if outbound.has_more:
@@ -71,9 +73,14 @@ def on_pubcomp(outbound: "Outbound", packet_id: int, now_s: float) -> None:
     """[MQTT-4.3.3-7] the exchange of a QoS 2 message is over."""
     session = outbound.session
     assert session is not None
-    if session.inflight.get(packet_id, _ABSENT) is not None:
+    delivery = session.inflight.get(packet_id, _ABSENT)
+    if delivery is _ABSENT:
         outbound.host.counters.unknown_acknowledgements += 1
         return
+    if delivery is not None:
+        assert isinstance(delivery, Delivery)
+        wrong = "for a QoS 1 message" if delivery.qos == 1 else "before PUBREC"
+        raise ProtocolViolation(f"PUBCOMP {wrong}")
     settle(outbound, session, packet_id, None)
     outbound.send_waiting(now_s)
 

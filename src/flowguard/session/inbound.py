@@ -420,7 +420,10 @@ class Inbound:
 
     def _pubrel(self, packet_id: int, now_s: float) -> None:
         ids = self.session.inbound_ids
-        known = ids is not None and ids.get(packet_id) is True
+        durable = ids.get(packet_id) if ids else None
+        if durable is False:
+            raise ProtocolViolation("PUBREL before PUBREC")
+        known = durable is not None
         if ids is not None and known:
             self._forget(ids, packet_id)
             if self.unacknowledged:

@@ -82,10 +82,67 @@ def test_an_unknown_identifier_is_no_reason_to_close(
     assert client.take() == [*expected, Pingresp()]
 
 
-def test_an_answer_of_the_wrong_kind_is_a_protocol_error() -> None:
-    client, message = sent_one(Stage(), 2)
-    client.send(Puback(message.packet_id))
-    assert client.expect(Disconnect).reason_code == ReasonCode.PROTOCOL_ERROR
+# --- answers that do not fit ---------------------------------------------------------------------
+
+STEPS: dict[str, tuple[int, type[Puback] | type[Pubrec] | None]] = {
+    "QoS 1": (1, None),
+    "QoS 2": (2, None),
+    "QoS 2 after PUBREC": (2, Pubrec),
+}
+FITTING = {
+    ("QoS 1", Puback),
+    ("QoS 2", Pubrec),
+    ("QoS 2 after PUBREC", Pubrec),
+    ("QoS 2 after PUBREC", Pubcomp),
+}
+
+
+@pytest.mark.spec("MQTT-4.13.1-1", "v3:MQTT-4.8.0-1")
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "clean"])
+@pytest.mark.parametrize("kind", [Puback, Pubrec, Pubcomp])
+@pytest.mark.parametrize("step", STEPS)
+def test_an_answer_that_does_not_fit_its_message_ends_the_connection(
+    version: int, step: str, kind: type[Puback] | type[Pubrec] | type[Pubcomp], durable: bool
+) -> None:
+    stage = Stage()
+    qos, before = STEPS[step]
+    connect = stage.connect_durable if durable else stage.connect
+    subscriber = connect("s", version=version)
+    subscriber.subscribe("t", qos=qos)
+    stage.connect("p").publish("t", b"x", qos=qos)
+    (message,) = subscriber.publishes(acknowledge=False)
+    if before is not None:
+        subscriber.send(before(message.packet_id))
+        subscriber.expect(Pubrel)
+    subscriber.send(kind(message.packet_id))
+    assert subscriber.is_closed is ((step, kind) not in FITTING)
+    if subscriber.is_closed and version == MQTT_5:
+        assert subscriber.expect(Disconnect).reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+@pytest.mark.spec("MQTT-4.13.1-1", "MQTT-4.4.0-1")
+def test_what_was_answered_wrongly_is_sent_again_to_who_comes_back() -> None:
+    stage = Stage()
+    client, message = sent_one(stage, 2)
+    client.send(Pubcomp(message.packet_id))
+    assert client.is_closed
+    (again,) = stage.connect_durable("s").publishes()
+    assert (again.packet_id, again.payload, again.dup) == (message.packet_id, b"x", True)
+
+
+@pytest.mark.spec("MQTT-4.13.1-1", "v3:MQTT-4.8.0-1")
+def test_a_pubrel_before_its_pubrec_ends_the_connection(version: int) -> None:
+    stage = Stage()
+    stage.connect_durable("s").subscribe("t", qos=2)
+    client = stage.connect_durable("c", version=version)
+    stage.hold_commits = True
+    packet_id = client.publish("t", b"x", qos=2)
+    client.send(Pubrel(packet_id))
+    assert client.is_closed
+    stage.release_commits()
+    again = stage.connect_durable("c", version=version)
+    again.send(Publish("t", b"x", 2, dup=True, packet_id=packet_id))
+    assert again.take() == [Pubrec(packet_id)]
 
 
 # --- what a connection in error leaves behind ------------------------------------------------

@@ -76,10 +76,12 @@ def test_a_pubrel_before_its_pubrec_frees_nothing(version: int) -> None:
     client = stage.connect_durable("p", version=version)
     stage.hold_commits = True
     client.send(Publish("t", b"1", 2, packet_id=1), Pubrel(1))
-    client.send(Publish("t", b"1", 2, dup=True, packet_id=1))
+    assert client.is_closed
+    again = stage.connect_durable("p", version=version)
+    again.send(Publish("t", b"1", 2, dup=True, packet_id=1))
     stage.release_commits()
-    client.expect(Pubrec)
-    client.send(Pubrel(1))
+    again.expect(Pubrec)
+    again.send(Pubrel(1))
     assert len(stage.connect_durable("s").publishes()) == 1
 
 

@@ -253,7 +253,7 @@ def test_a_message_is_unacknowledged_until_its_own_acknowledgement(version: int,
     subscriber = subscribed(stage, version, qos)
     stage.connect("p", version=version).publish("a", b"x", qos=qos)
     (message,) = subscriber.publishes(acknowledge=False)
-    subscriber.send(Puback(message.packet_id + 1), Pubcomp(message.packet_id))
+    subscriber.send(Puback(message.packet_id + 1), Pubcomp(message.packet_id + 1))
     assert stage.node.counters.unknown_acknowledgements == 2
     subscriber.close()
     (again,) = stage.connect_durable("s", version=version).publishes()
