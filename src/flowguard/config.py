@@ -170,6 +170,8 @@ class SessionSettings(_Settings):
     """Highest QoS a client may publish with, and is granted."""
     retain_available: bool = True
     """Whether retained messages are kept at all."""
+    long_client_ids_v31: bool = True
+    """Whether MQTT 3.1 clients, too, may have client ids of more than 23 characters."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
     """Levels of a topic or filter, levels."""
 

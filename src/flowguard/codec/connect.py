@@ -58,12 +58,13 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
     if flags & _WILL:
         # [MQTT-3.1.2-9] [v3 MQTT-3.1.2-9]
         will, pos = _decode_will(data, pos, end, version, flags)
+    may_lack = version == MQTT_31  # [MQTT 3.1, 3.1]: the length counts, whatever the flags say.
     username: str | None = None
-    if flags & _USERNAME:
+    if flags & _USERNAME and not (may_lack and pos == end):
         # [MQTT-3.1.2-17, MQTT-3.1.3-12] [v3 MQTT-3.1.2-19, v3 MQTT-3.1.3-11]
         username, pos = decode_string(data, pos, end)
     password: bytes | None = None
-    if flags & _PASSWORD:
+    if flags & _PASSWORD and not (may_lack and pos == end):
         # [MQTT-3.1.2-19] [v3 MQTT-3.1.2-21]
         password, pos = decode_binary(data, pos, end)
     if pos != end:
@@ -77,6 +78,9 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
+    """What MQTT 3.1 gives no meaning is not judged there: old devices send anything."""
+    if version == MQTT_31:
+        flags &= ~_RESERVED if flags & _WILL else ~(_RESERVED | _WILL_DETAILS)
     if flags & _RESERVED:
         # [MQTT-3.1.2-3] [v3 MQTT-3.1.2-3]
         raise MalformedPacket("the reserved connect flag is set")

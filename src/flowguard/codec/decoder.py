@@ -212,7 +212,7 @@ class PacketDecoder:
             packet = Puback(data[start] << 8 | data[start + 1], _SUCCESS, NO_PROPERTIES)
         else:
             self._check_first_byte(first)
-            if first == 0x10:
+            if first >> 4 == t.CONNECT:
                 packet = self._open(data, pos, start, end)
             else:
                 packet = self._bodies()[first >> 4](data, start, end, first & 15, version)
@@ -451,17 +451,18 @@ class PacketDecoder:
         if packet_type == 0 or (packet_type == t.AUTH and version != MQTT_5):
             raise MalformedPacket("a reserved packet type")
         fixed = t.FIXED_FLAGS[packet_type]
+        if packet_type == t.CONNECT and version == 0:
+            return  # Its flags are judged with its version (`_open`).
         if flags != fixed and not (version == MQTT_31 and fixed and flags == fixed | 8):
             # MQTT 3.1 marked repeated PUBREL, SUBSCRIBE and UNSUBSCRIBE with DUP.
             # [MQTT-2.1.3-1, MQTT-3.6.1-1, MQTT-3.8.1-1, MQTT-3.10.1-1, MQTT-3.14.1-1]
             # [MQTT-3.15.1-1] [v3 MQTT-2.2.2-1, v3 MQTT-2.2.2-2, v3 MQTT-3.6.1-1]
             # [v3 MQTT-3.8.1-1, v3 MQTT-3.10.1-1, v3 MQTT-3.14.1-1]
-            raise MalformedPacket("reserved flags of the fixed header")
+            raise _reserved_flags()
         if packet_type == t.CONNECT:
-            if version:
-                # [MQTT-3.1.0-2] [v3 MQTT-3.1.0-2]
-                raise ProtocolViolation("a second CONNECT, or one from a server")
-        elif packet_type not in self._bodies():
+            # [MQTT-3.1.0-2] [v3 MQTT-3.1.0-2]
+            raise ProtocolViolation("a second CONNECT, or one from a server")
+        if packet_type not in self._bodies():
             raise ProtocolViolation("a packet that this side never sends")
 
     def _open(self, data: bytes, pos: int, start: int, end: int) -> Packet:
@@ -473,11 +474,18 @@ class PacketDecoder:
             raise ProtocolViolation(
                 "a protocol level that is not served", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
             )
-        self._measure(data, pos)  # 5.0 is strict about the length, which is known only now
+        # Only now it is known how strict its fixed header is meant.
+        self._measure(data, pos)
+        if data[pos] != 0x10 and version != MQTT_31:
+            raise _reserved_flags()
         return decode_connect(data, at, end, version)
 
     def _bodies(self) -> dict[int, Body]:
         return _FROM_CLIENT if self._from_client else _FROM_SERVER
+
+
+def _reserved_flags() -> MalformedPacket:
+    return MalformedPacket("reserved flags of the fixed header")
 
 
 def _too_large() -> MalformedPacket:

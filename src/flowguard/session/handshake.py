@@ -8,7 +8,7 @@ from flowguard.records import WillRecord, message_bytes
 from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Properties, Publish, ReasonCode
 
 CLIENT_ID_MAX_V31 = 23
-"""Characters of a client id in MQTT 3.1; level 3 clients are held to it by their own standard."""
+"""Characters of a client id, as MQTT 3.1 has it; `session.long_client_ids_v31` lifts it."""
 
 RECEIVE_MAXIMUM_FLOOR = 10
 """It stays as long as the connection does: a bad second must not throttle a client for weeks."""
@@ -46,9 +46,14 @@ def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:
         return ReasonCode.RETAIN_NOT_SUPPORTED  # [MQTT-3.2.2-13]
     if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
         return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID  # [v3 MQTT-3.1.3-8]
-    if packet.version == MQTT_31 and not 1 <= len(packet.client_id) <= CLIENT_ID_MAX_V31:
-        return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID
+    if packet.version == MQTT_31:
+        return _refusal_v31(packet.client_id, settings)
     return None
+
+
+def _refusal_v31(client_id: str, settings: SessionSettings) -> ReasonCode | None:
+    too_long = len(client_id) > CLIENT_ID_MAX_V31 and not settings.long_client_ids_v31
+    return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if too_long or not client_id else None
 
 
 def grant(packet: Connect, settings: SessionSettings, window: int) -> Grant:

@@ -388,6 +388,40 @@ def test_bad_connect(
 
 
 @pytest.mark.spec("MQTT-1.5.5-1")
+@pytest.mark.parametrize("first", range(0x10, 0x20))
+@pytest.mark.parametrize("flags", [0x02, 0x03, 0x0A, 0x1B, 0x22, 0x3B])
+def test_what_31_gives_no_meaning_is_not_judged_there(first: int, flags: int) -> None:
+    """DUP, QoS and RETAIN of CONNECT, the reserved flag, and details of a will without a will."""
+    old, new = connect(3, flags=flags)[1:], connect(4, flags=flags)[1:]
+    assert decode_connect(bytes((first,)) + old) == Connect("c", 3, True, 60)
+    if (first, flags) != (0x10, 0x02):
+        with pytest.raises(MalformedPacket):
+            decode_connect(bytes((first,)) + new)
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields", "username", "password"),
+    [
+        (0x82, b"", None, None),
+        (0xC2, b"", None, None),
+        (0xC2, text("u"), "u", None),
+        (0xC2, text("u") + text("p"), "u", b"p"),
+    ],
+)
+def test_31_may_announce_a_user_name_and_not_send_it(
+    flags: int, fields: bytes, username: str | None, password: bytes | None
+) -> None:
+    """The Remaining Length field takes precedence over the User Name flag (MQTT 3.1, 3.1)."""
+    packet = decode_connect(connect(3, flags=flags, payload=text("c") + fields))
+    assert (packet.username, packet.password) == (username, password)
+
+
+@pytest.mark.parametrize("flags", [0x1E, 0x1F])
+def test_a_will_of_31_has_no_qos_3(flags: int) -> None:
+    with pytest.raises(MalformedPacket):
+        decode_connect(connect(3, flags=flags, payload=text("c") + text("w") + text("x")))
+
+
 def test_a_length_with_a_byte_too_many_is_malformed_in_5_only() -> None:
     for version in (3, 4):
         data = connect(version)

@@ -98,10 +98,16 @@ def test_a_client_id_that_is_not_wanted_is_told_so_and_closed(version: int) -> N
     assert client.is_closed
 
 
-@pytest.mark.parametrize(("client_id", "accepted"), [("", 2), ("x" * 23, 0), ("x" * 24, 2)])
-def test_31_wants_1_to_23_characters(client_id: str, accepted: int) -> None:
-    client = Stage().attempt(Connect(client_id, MQTT_31))
-    assert client.raw[3] == accepted
+@pytest.mark.parametrize("long", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 65_535])
+def test_31_wants_1_to_23_characters_where_longer_ones_are_not_allowed(
+    size: int, long: bool
+) -> None:
+    stage = Stage({"session": {"long_client_ids_v31": long}})
+    client = stage.attempt(Connect("x" * size, MQTT_31))
+    accepted = 1 <= size <= (65_535 if long else 23)
+    assert client.raw[3] == (0 if accepted else 2)
+    assert client.is_closed is not accepted
 
 
 # --- take-over -------------------------------------------------------------------------------
