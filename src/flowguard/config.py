@@ -144,6 +144,8 @@ class SessionSettings(_Settings):
     """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, packets."""
     topic_alias_maximum: int = Field(64, ge=0, le=65_535)
     """Topic aliases a client may set, and we use at most towards a client, aliases."""
+    topic_alias_qos_max: int = Field(1, ge=0, le=2)
+    """Highest QoS of what we send by alias; MQTT.js 5.16 forgets the topic at 2, QoS."""
     session_expiry_max_s: int = Field(0xFFFF_FFFF, ge=0, le=0xFFFF_FFFF)
     """Longest session expiry granted; 4294967295: for ever, seconds."""
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
@@ -172,6 +174,8 @@ class SessionSettings(_Settings):
     """Whether retained messages are kept at all."""
     long_client_ids_v31: bool = True
     """Whether MQTT 3.1 clients, too, may have client ids of more than 23 characters."""
+    control_characters: bool = True
+    """Whether strings may hold control characters and non-characters; else 0x81, or closed."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
     """Levels of a topic or filter, levels."""
 

@@ -14,12 +14,10 @@ the look-ahead goes on where it stopped, at the start of `_tail`. All three empt
 A bad packet stays where it is: every further call raises again.
 """
 
-from collections.abc import Callable
 from typing import Final, Literal, NoReturn, final
 
-from flowguard.codec import bodies
 from flowguard.codec import tables as t
-from flowguard.codec.connect import decode_connack, decode_connect, decode_protocol
+from flowguard.codec.connect import decode_connect, decode_protocol
 from flowguard.codec.packets import Packet, Puback, Subscribe, Unsubscribe
 from flowguard.codec.publish import (
     check_publish_flags,
@@ -27,34 +25,11 @@ from flowguard.codec.publish import (
     decode_publish,
     known_topics,
 )
+from flowguard.codec.sides import FROM_CLIENT, FROM_SERVER, Body
+from flowguard.codec.strict import check_strings
 from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
 from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Publish, ReasonCode
 
-Body = Callable[[bytes, int, int, int, int], Packet]
-
-_FROM_CLIENT: Final[dict[int, Body]] = {
-    t.PUBACK: bodies.decode_puback,
-    t.PUBREC: bodies.decode_pubrec,
-    t.PUBREL: bodies.decode_pubrel,
-    t.PUBCOMP: bodies.decode_pubcomp,
-    t.SUBSCRIBE: bodies.decode_subscribe,
-    t.UNSUBSCRIBE: bodies.decode_unsubscribe,
-    t.PINGREQ: bodies.decode_pingreq,
-    t.DISCONNECT: bodies.decode_disconnect_from_client,
-    t.AUTH: bodies.decode_auth_from_client,
-}
-_FROM_SERVER: Final[dict[int, Body]] = {
-    t.CONNACK: decode_connack,
-    t.PUBACK: bodies.decode_puback,
-    t.PUBREC: bodies.decode_pubrec,
-    t.PUBREL: bodies.decode_pubrel,
-    t.PUBCOMP: bodies.decode_pubcomp,
-    t.SUBACK: bodies.decode_suback,
-    t.UNSUBACK: bodies.decode_unsuback,
-    t.PINGRESP: bodies.decode_pingresp,
-    t.DISCONNECT: bodies.decode_disconnect_from_server,
-    t.AUTH: bodies.decode_auth_from_server,
-}
 _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP))
 COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
 """The packets of a client that count against its in-flight window."""
@@ -78,6 +53,7 @@ class PacketDecoder:
         "version",
         "_max_packet_size",
         "_from_client",
+        "_strict",
         "_data",
         "_pos",
         "_deferred",
@@ -90,12 +66,16 @@ class PacketDecoder:
         max_packet_size: int,
         version: int = 0,
         role: Literal["server", "client"] = "server",
+        *,
+        strict: bool = False,
     ) -> None:
-        """`max_packet_size`: bytes of a whole packet, fixed header included; `role`: ours."""
+        """`max_packet_size`: bytes of a whole packet, fixed header included; `role`: ours;
+        `strict`: no control characters in strings, which costs the short ways."""
         assert version or role == "server", "a client knows which version it speaks"
         self.version = version
         self._max_packet_size = max_packet_size
         self._from_client = role == "server"
+        self._strict = strict
         self._data = _NOTHING
         self._pos = 0
         self._deferred: bytearray | None = None
@@ -147,7 +127,9 @@ class PacketDecoder:
         topic known before. None: it is something else, or bytes wait before it; `feed` it.
         """
         size = len(data)
-        if self._data or self._tail is not None or not 4 <= size < 0x82 or data[1] != size - 2:
+        if self._data or self._tail is not None or self._strict:
+            return None
+        if not 4 <= size < 0x82 or data[1] != size - 2:
             return None
         version = self.version
         first = data[0]
@@ -211,11 +193,9 @@ class PacketDecoder:
         elif version and first == 0x40 and size == 2 and (data[start] or data[start + 1]):
             packet = Puback(data[start] << 8 | data[start + 1], _SUCCESS, NO_PROPERTIES)
         else:
-            self._check_first_byte(first)
-            if first >> 4 == t.CONNECT:
-                packet = self._open(data, pos, start, end)
-            else:
-                packet = self._bodies()[first >> 4](data, start, end, first & 15, version)
+            packet = self._decode(data, pos, start, end)
+        if self._strict:
+            check_strings(packet)
         self._pos = end
         return packet
 
@@ -229,7 +209,7 @@ class PacketDecoder:
         packets: list[Packet] = []
         try:
             while room > 0 and len(packets) < BATCH_MAX:
-                if self._data[self._pos : self._pos + 1] in _PLAIN:
+                if not self._strict and self._data[self._pos : self._pos + 1] in _PLAIN:
                     room = self._take_plain(packets, room)
                     if not room or (self._pos == len(self._data) and self._tail is None):
                         break
@@ -379,6 +359,8 @@ class PacketDecoder:
             body = bytes(tail[start:end])
             packet = self._bodies()[first >> 4](body, 0, len(body), first & 15, self.version)
             passed = end
+            if self._strict:
+                check_strings(packet)
         self._deferred += tail[:pos]
         del tail[:passed]  # moves the start of a bytearray: O(1) but for halving now and then
         return packet
@@ -465,6 +447,14 @@ class PacketDecoder:
         if packet_type not in self._bodies():
             raise ProtocolViolation("a packet that this side never sends")
 
+    def _decode(self, data: bytes, pos: int, start: int, end: int) -> Packet:
+        """The packet at `pos`, whatever it is, with its body from `start` to `end`."""
+        first = data[pos]
+        self._check_first_byte(first)
+        if first >> 4 == t.CONNECT:
+            return self._open(data, pos, start, end)
+        return self._bodies()[first >> 4](data, start, end, first & 15, self.version)
+
     def _open(self, data: bytes, pos: int, start: int, end: int) -> Packet:
         """The CONNECT that opens the connection, and decides its version."""
         version, supported, at = decode_protocol(data, start, end)
@@ -474,14 +464,13 @@ class PacketDecoder:
             raise ProtocolViolation(
                 "a protocol level that is not served", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
             )
-        # Only now it is known how strict its fixed header is meant.
-        self._measure(data, pos)
+        self._measure(data, pos)  # How strict the fixed header is meant is known only now.
         if data[pos] != 0x10 and version != MQTT_31:
             raise _reserved_flags()
         return decode_connect(data, at, end, version)
 
     def _bodies(self) -> dict[int, Body]:
-        return _FROM_CLIENT if self._from_client else _FROM_SERVER
+        return FROM_CLIENT if self._from_client else FROM_SERVER
 
 
 def _reserved_flags() -> MalformedPacket:

@@ -200,7 +200,7 @@ def _decode_value(row: Property, data: bytes, pos: int, stop: int) -> tuple[int 
         text, pos = decode_string(data, pos, stop)
         if row.field == "response_topic" and (not text or "+" in text or "#" in text):
             # [MQTT-3.3.2-14, MQTT-4.7.3-1]
-            raise ProtocolViolation("the response topic is empty or has wildcards")
+            raise MalformedPacket("the response topic is empty or has wildcards")
         return text, pos
     if wire == BINARY:
         return decode_binary(data, pos, stop)

@@ -64,9 +64,10 @@ def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
 
 
 def check_topic_name(topic: str) -> None:
+    """0x90 is for names that are well-formed and unwanted; this one is malformed."""
     if "+" in topic or "#" in topic:
         # [MQTT-3.3.2-2, MQTT-4.7.0-1] [v3 MQTT-3.3.2-2, v3 MQTT-4.7.1-1]
-        raise ProtocolViolation("a topic name has wildcards", ReasonCode.TOPIC_NAME_INVALID)
+        raise MalformedPacket("a topic name has wildcards")
 
 
 def decode_carefully(

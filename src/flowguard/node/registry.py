@@ -100,6 +100,8 @@ class Registry:
         """
         session = self.sessions.get(client_id)
         if session is not None and (clean_start or not session.durable):
+            # [MQTT-3.1.2-8] its client is back within the delay, with or without its session.
+            self._drop_will(session)
             self.end(session, now_s)
             session = None
         present = session is not None

@@ -4,11 +4,12 @@ One with few filters is worked off in one stretch; one with many piece by piece,
 meanwhile it has its client's window for itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
+from flowguard.errors import MalformedPacket
 from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.publishing import Router, retained_delivery
@@ -18,7 +19,7 @@ from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
 from flowguard.session.session import Session
 from flowguard.session.state import subscription_bytes
-from flowguard.types import ReasonCode, SubscriptionOptions
+from flowguard.types import MQTT_5, ReasonCode, SubscriptionOptions
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
@@ -133,7 +134,9 @@ class Subscribing(Change):
 
     def work(self, start: int, stop: int) -> None:
         put, codes = self.subscriber.put, self.codes
-        for filter, asked in self.packet.filters[start:stop]:
+        filters = self.packet.filters[start:stop]
+        check_filters([filter for filter, _ in filters], version_of(self.inbound.session))
+        for filter, asked in filters:
             codes.append(put(self, filter, asked))
 
     def answer(self, now_s: float) -> None:
@@ -160,7 +163,9 @@ class Unsubscribing(Change):
 
     def work(self, start: int, stop: int) -> None:
         drop, codes = self.subscriber.drop, self.codes
-        for filter in self.packet.filters[start:stop]:
+        filters = self.packet.filters[start:stop]
+        check_filters(filters, version_of(self.inbound.session))
+        for filter in filters:
             codes.append(drop(self, filter))
 
     def answer(self, now_s: float) -> None:
@@ -293,12 +298,8 @@ class Subscriber:
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
         """Why this filter is not subscribed; None: it is."""
         limits = self.host.settings
-        try:
-            parse_shared(filter)
-        except ValueError:
-            return ReasonCode.TOPIC_FILTER_INVALID  # [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        if not valid_filter(filter) or levels_count(filter) > limits.session.topic_levels_max:
-            return ReasonCode.TOPIC_FILTER_INVALID  # [MQTT-4.7.1-1]
+        if levels_count(filter) > limits.session.topic_levels_max or _is_half_shared(filter):
+            return ReasonCode.TOPIC_FILTER_INVALID
         authorizer = self._hooks.authorizer
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
@@ -343,3 +344,32 @@ def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) 
     if parse_shared(filter) is not None:
         return False
     return options.retain_handling == 0 or (options.retain_handling == 1 and is_new)
+
+
+def version_of(session: Session) -> int:
+    """What the client of the session speaks, while it is connected."""
+    assert session.outbound is not None
+    return session.outbound.version
+
+
+def check_filters(filters: Iterable[str], version: int) -> None:
+    """A filter against the grammar makes its packet malformed: nothing of that piece is done.
+
+    0x8F is for filters that are well-formed and unwanted. 3.1.1 knows no shared subscriptions: what
+    begins like one there, and is none, is such a filter.
+    """
+    for filter in filters:
+        # [MQTT-4.7.1-1, MQTT-4.7.1-2] [v3 MQTT-4.7.1-2, v3 MQTT-4.7.1-3]
+        if not valid_filter(filter):
+            raise MalformedPacket("a topic filter with a wildcard where none may stand")
+        if version == MQTT_5 and _is_half_shared(filter):
+            # [MQTT-4.8.2-1, MQTT-4.8.2-2]
+            raise MalformedPacket("a shared subscription without share name or topic filter")
+
+
+def _is_half_shared(filter: str) -> bool:
+    try:
+        parse_shared(filter)
+    except ValueError:
+        return True
+    return False

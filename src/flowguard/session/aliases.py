@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class TopicAliases:
     """The first topics sent to a client get one; without room for more, others go without."""
 
-    __slots__ = ("_aliases_max", "_by_topic", "_host", "_session")
+    __slots__ = ("_aliases_max", "_by_topic", "_host", "_session", "qos_max")
 
     def __init__(self, aliases_max: int, session: "Session", host: "Host") -> None:
         self._aliases_max = aliases_max
         self._session = session
         self._host = host
+        self.qos_max = host.settings.session.topic_alias_qos_max
         self._by_topic: dict[str, int] = {}
 
     def frame(self, delivery: Delivery, properties: Properties) -> tuple[bytes, bytes]:

@@ -86,7 +86,8 @@ class ServerConnection:
         self._host = host
         self.transport: object | None = transport
         self.state = OPENED
-        self._decoder = PacketDecoder(limits.packet_size_max)
+        strict = not limits.control_characters
+        self._decoder = PacketDecoder(limits.packet_size_max, strict=strict)
         self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES
         self._eof = False
         self._input_bytes = 0

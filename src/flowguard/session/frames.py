@@ -25,8 +25,7 @@ def frame_v4(delivery: Delivery) -> Frame:
 def frame_v5(delivery: Delivery, aliases: "TopicAliases | None", now_s: float) -> Frame:
     """For 5.0, remembered unless it depends on time or aliases; at QoS 0 all of it is head."""
     properties = forwarded(delivery, now_s)
-    if aliases is not None and delivery.qos < 2:
-        # MQTT.js 5.16 forgets the topic with QoS 2.
+    if aliases is not None and delivery.qos <= aliases.qos_max:
         return aliases.frame(delivery, properties)
     frame = publish_frame(delivery.message, MQTT_5, delivery.qos, delivery.retain, properties)
     if not delivery.qos:

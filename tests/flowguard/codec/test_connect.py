@@ -88,7 +88,6 @@ def test_connect(name: str, data: bytes, expected: Connect) -> None:
 MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
 VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
 UNSUPPORTED = (ProtocolViolation, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
-WILL_TOPIC = (ProtocolViolation, ReasonCode.TOPIC_NAME_INVALID)
 
 
 # name, version to answer in, bytes, error, reason code
@@ -272,14 +271,14 @@ WILL_TOPIC = (ProtocolViolation, ReasonCode.TOPIC_NAME_INVALID)
             "a will topic with wildcards",
             5,
             connect(5, flags=6, payload=text("c") + props() + text("a/#") + text("")),
-            *WILL_TOPIC,
+            *MALFORMED,
             marks=pytest.mark.spec("MQTT-4.7.0-1"),
         ),
         pytest.param(
             "a will topic with wildcards in 3.1.1",
             4,
             connect(4, flags=6, payload=text("c") + text("+") + text("")),
-            *WILL_TOPIC,
+            *MALFORMED,
             marks=pytest.mark.spec("v3:MQTT-4.7.1-1"),
         ),
         (

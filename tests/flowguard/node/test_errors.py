@@ -37,7 +37,7 @@ BROKEN_IN_5 = {
     "no topic and no alias": (b"\x30\x03\x00\x00\x00", PROTOCOL_ERROR),
     "alias 0": (b"\x30\x07\x00\x01a\x03\x23\x00\x00", 0x94),
     "alias never set": (b"\x30\x06\x00\x00\x03\x23\x00\x01", PROTOCOL_ERROR),
-    "wildcard in a topic": (b"\x30\x04\x00\x01#\x00", 0x90),
+    "wildcard in a topic": (b"\x30\x04\x00\x01#\x00", MALFORMED),
     "too large": (b"\x30\xff\xff\xff\x7f", 0x95),
 }
 BROKEN_IN_311 = {

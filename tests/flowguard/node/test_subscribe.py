@@ -1,7 +1,15 @@
 import pytest
 
-from flowguard.codec.packets import Puback, Suback, Subscribe
+from flowguard.codec.packets import (
+    Disconnect,
+    Puback,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from flowguard.node.authentication import Hooks
+from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage
 
@@ -43,8 +51,8 @@ def test_one_suback_has_a_code_for_each_filter_in_its_order(version: int) -> Non
 
 @pytest.mark.spec("MQTT-3.8.4-7", "MQTT-3.9.3-2", "MQTT-3.2.2-10")
 def test_the_codes_are_the_granted_qos_or_the_reason_of_a_failure() -> None:
-    client = Stage({"session": {"maximum_qos": 1}}).connect("c")
-    assert client.subscribe("a", "a/#/b", "$share//x", qos=2).reason_codes == (
+    client = Stage({"session": {"maximum_qos": 1, "topic_levels_max": 3}}).connect("c")
+    assert client.subscribe("a", "a/b/c/d", "$share/g/c/d", qos=2).reason_codes == (
         ReasonCode.GRANTED_QOS_1,
         ReasonCode.TOPIC_FILTER_INVALID,
         ReasonCode.TOPIC_FILTER_INVALID,
@@ -53,17 +61,74 @@ def test_the_codes_are_the_granted_qos_or_the_reason_of_a_failure() -> None:
 
 @pytest.mark.spec("v3:MQTT-3.9.3-2")
 def test_in_3_1_1_every_failure_is_0x80() -> None:
-    client = Stage().connect("c", version=MQTT_311)
-    assert client.subscribe("a", "a/#/b", "$share//x", qos=2).reason_codes == (2, 0x80, 0x80)
+    client = Stage({"session": {"topic_levels_max": 3}}).connect("c", version=MQTT_311)
+    assert client.subscribe("a", "a/b/c/d", "$share//x", qos=2).reason_codes == (2, 0x80, 0x80)
 
 
 @pytest.mark.spec("MQTT-3.8.4-5", "v3:MQTT-3.8.4-4")
 def test_a_refused_filter_does_not_harm_the_others_of_its_packet(version: int) -> None:
-    stage = Stage()
+    stage = Stage({"session": {"topic_levels_max": 3}})
     client = stage.connect("c", version=version)
-    client.subscribe("a+", "a")
+    client.subscribe("a/b/c/d", "a")
     stage.connect("p").publish("a", b"x")
     assert payloads(client) == [b"x"]
+
+
+BROKEN = ("#/x", "a#", "a/#/b", "+a", "a/b+/c", "##", "$share/g/#/x", "$share/+/x#", "$share/g#/x")
+HALF_SHARED = ("$share/", "$share//x", "$share/p", "$share/p/", "$share/+/x")
+
+
+@pytest.mark.spec("MQTT-4.7.1-1", "MQTT-4.7.1-2", "v3:MQTT-4.7.1-2", "v3:MQTT-4.7.1-3")
+@pytest.mark.spec("MQTT-4.8.2-1", "MQTT-4.8.2-2", "MQTT-4.13.1-1", "v3:MQTT-4.8.0-1")
+@pytest.mark.parametrize("filter", BROKEN + HALF_SHARED)
+@pytest.mark.parametrize("unsubscribes", [False, True], ids=["SUBSCRIBE", "UNSUBSCRIBE"])
+def test_a_filter_against_the_grammar_ends_the_connection_and_nothing_of_its_packet_is_done(
+    version: int, filter: str, unsubscribes: bool
+) -> None:
+    stage = Stage()
+    client = stage.connect("c", version=version)
+    client.subscribe("kept")
+    if unsubscribes:
+        client.send(Unsubscribe(9, ("kept", filter)))
+    else:
+        client.send(Subscribe(9, (("new", options()), (filter, options()))))
+    if version == MQTT_311 and "$share/" in filter and filter not in BROKEN:
+        # 3.1.1 knows no shared subscriptions: no filter of ours, but a legal one.
+        assert client.take()[0] == (Unsuback(9) if unsubscribes else Suback(9, (0, 0x80)))
+        return
+    assert client.is_closed
+    answers = client.take()
+    if version == MQTT_5:
+        goodbye = answers.pop()
+        assert isinstance(goodbye, Disconnect)
+        assert goodbye.reason_code == ReasonCode.MALFORMED_PACKET
+    assert answers == []
+    assert stage.node.counters.malformed == 1
+
+
+@pytest.mark.parametrize("unsubscribes", [False, True], ids=["SUBSCRIBE", "UNSUBSCRIBE"])
+def test_a_filter_against_the_grammar_is_found_among_many(unsubscribes: bool) -> None:
+    """They are worked off piece by piece: what came before it is done, nothing behind it is."""
+    stage = Stage()
+    client = stage.connect_durable("c")
+    filters = [*(f"a/{number}" for number in range(2 * FILTERS_PIECE)), "a#", "z"]
+    if unsubscribes:
+        client.send(Unsubscribe(9, tuple(filters)))
+    else:
+        client.send(Subscribe(9, tuple((filter, options()) for filter in filters)))
+    assert client.expect(Disconnect).reason_code == ReasonCode.MALFORMED_PACKET
+    assert client.take() == []
+    assert "z" not in stage.node.registry.sessions["c"].subscriptions
+    assert stage.connect_durable("c").subscribe("z").reason_codes == (0,)
+
+
+def test_a_malformed_unsubscribe_leaves_the_subscriptions_of_the_session() -> None:
+    stage = Stage()
+    client = stage.connect_durable("c")
+    client.subscribe("a", qos=1)
+    client.send(Unsubscribe(9, ("a", "#/a")))
+    stage.connect("p").publish("a", b"x", qos=1)
+    assert payloads(stage.connect_durable("c")) == [b"x"]
 
 
 # --- delivery --------------------------------------------------------------------------------

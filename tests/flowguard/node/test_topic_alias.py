@@ -123,9 +123,9 @@ def test_a_client_that_allows_no_alias_gets_none(maximum: int | None) -> None:
     assert raw_publishes(subscriber) == [("t", None)] * 3
 
 
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_topic_is_sent_once_and_its_alias_from_then_on(qos: int) -> None:
-    stage = Stage()
+    stage = Stage({"session": {"topic_alias_qos_max": 2}})
     subscriber = stage.connect("s", topic_alias_maximum=5)
     subscriber.subscribe("#", qos=qos)
     publisher = stage.connect("p")
@@ -134,13 +134,27 @@ def test_a_topic_is_sent_once_and_its_alias_from_then_on(qos: int) -> None:
     assert raw_publishes(subscriber) == [("t", 1), ("", 1), ("", 1)]
 
 
-def test_qos_2_goes_without_alias() -> None:
-    """MQTT.js 5.16 keeps such a message until PUBREL under the topic of the packet: none."""
-    stage = Stage()
+@pytest.mark.parametrize("qos_max", [None, 0, 1, 2])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_goes_by_alias_is_a_setting(qos: int, qos_max: int | None) -> None:
+    """MQTT.js 5.16 keeps a message of QoS 2 until PUBREL under the topic of the packet: none."""
+    stage = Stage({"session": {} if qos_max is None else {"topic_alias_qos_max": qos_max}})
     subscriber = stage.connect("s", topic_alias_maximum=5)
     subscriber.subscribe("#", qos=2)
-    stage.connect("p").publish("t", qos=2)
-    assert raw_publishes(subscriber) == [("t", None)]
+    stage.connect("p").publish("t", qos=qos)
+    is_alias = qos <= (1 if qos_max is None else qos_max)
+    assert raw_publishes(subscriber) == [("t", 1 if is_alias else None)]
+
+
+def test_a_message_of_qos_2_that_is_sent_again_names_its_topic() -> None:
+    stage = Stage({"session": {"topic_alias_qos_max": 2}})
+    subscriber = stage.connect_durable("s", topic_alias_maximum=5)
+    subscriber.subscribe("#", qos=2)
+    for _ in range(2):
+        stage.connect("p").publish("t", qos=2)
+    assert [each.topic for each in subscriber.publishes(acknowledge=False)] == ["t", ""]
+    again = stage.connect_durable("s", topic_alias_maximum=5)
+    assert raw_publishes(again) == [("t", 1), ("", 1)]
 
 
 @pytest.mark.spec("MQTT-3.1.2-26", "MQTT-3.3.2-11")

@@ -226,10 +226,26 @@ def test_the_end_of_the_session_does_not_wait_for_the_delay() -> None:
     assert payloads(witness) == []
 
 
-def test_a_clean_start_ends_the_session_and_publishes_its_waiting_will() -> None:
+@pytest.mark.spec("MQTT-3.1.2-8")
+def test_who_is_back_within_the_delay_takes_its_will_with_it_also_without_its_session() -> None:
     stage = Stage()
     witness = witness_of(stage)
-    stage.connect("c", will=delayed(60), session_expiry_interval=60).close()
+    stage.connect("c", will=delayed(60), session_expiry_interval=90).close()
+    stage.advance(30)
+    again = stage.connect("c", clean_start=True)
+    stage.advance(120)
+    assert payloads(witness) == []
+    again.close()
+    stage.advance(120)
+    assert payloads(witness) == []
+
+
+@pytest.mark.spec("MQTT-3.1.2-8")
+def test_a_clean_start_after_the_delay_comes_too_late() -> None:
+    stage = Stage()
+    witness = witness_of(stage)
+    stage.connect("c", will=delayed(60), session_expiry_interval=90).close()
+    stage.advance(61)
     stage.connect("c", clean_start=True)
     assert payloads(witness) == [b"gone"]
 

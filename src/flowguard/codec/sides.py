@@ -1,0 +1,35 @@
+"""Which packets each side sends, and who reads their bodies (but CONNECT's and PUBLISH's)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from flowguard.codec import bodies
+from flowguard.codec import tables as t
+from flowguard.codec.connect import decode_connack
+from flowguard.codec.packets import Packet
+
+Body = Callable[[bytes, int, int, int, int], Packet]
+
+FROM_CLIENT: Final[dict[int, Body]] = {
+    t.PUBACK: bodies.decode_puback,
+    t.PUBREC: bodies.decode_pubrec,
+    t.PUBREL: bodies.decode_pubrel,
+    t.PUBCOMP: bodies.decode_pubcomp,
+    t.SUBSCRIBE: bodies.decode_subscribe,
+    t.UNSUBSCRIBE: bodies.decode_unsubscribe,
+    t.PINGREQ: bodies.decode_pingreq,
+    t.DISCONNECT: bodies.decode_disconnect_from_client,
+    t.AUTH: bodies.decode_auth_from_client,
+}
+FROM_SERVER: Final[dict[int, Body]] = {
+    t.CONNACK: decode_connack,
+    t.PUBACK: bodies.decode_puback,
+    t.PUBREC: bodies.decode_pubrec,
+    t.PUBREL: bodies.decode_pubrel,
+    t.PUBCOMP: bodies.decode_pubcomp,
+    t.SUBACK: bodies.decode_suback,
+    t.UNSUBACK: bodies.decode_unsuback,
+    t.PINGRESP: bodies.decode_pingresp,
+    t.DISCONNECT: bodies.decode_disconnect_from_server,
+    t.AUTH: bodies.decode_auth_from_server,
+}
