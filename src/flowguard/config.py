@@ -141,7 +141,8 @@ class SessionSettings(_Settings):
     packet_size_max: int = Field(MIB, ge=KIB, le=PACKET_SIZE_MAX)
     """Largest packet accepted from a client, bytes."""
     receive_maximum: int = Field(1_000, ge=1, le=65_535)
-    """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, packets."""
+    """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, more is 0x93; CONNACK tells the
+    window of that moment where it is less, but 10 at least, packets."""
     topic_alias_maximum: int = Field(64, ge=0, le=65_535)
     """Topic aliases a client may set, and we use at most towards a client, aliases."""
     topic_alias_qos_max: int = Field(1, ge=0, le=2)

@@ -103,6 +103,9 @@ def _numbers(explanation: Explanation) -> Table:
     connected = explanation["connected"]
     if connected is not None:
         _use(table, "in process", connected["window"], "packets of it, of its window")
+        told = connected["receive_maximum"]
+        what = "PUBLISH of it" if told is None else f"PUBLISH of it; its CONNACK said {told:,}"
+        _use(table, "unacknowledged", connected["unacknowledged"], what)
         _use(table, "outbox", connected["outbox_bytes"], "bytes for its socket")
         keep_alive_s = connected["keep_alive_s"]
         limit = "no keep-alive" if keep_alive_s is None else f"ended after {keep_alive_s:g} s"

@@ -35,6 +35,10 @@ class Connected(TypedDict):
     """The silence that ends the connection; None: none does."""
     window: Use
     """Cost units of it in process."""
+    unacknowledged: Use
+    """QoS 1 and 2 PUBLISH of it; beyond the limit a 5.0 client is closed, others have none."""
+    receive_maximum: int | None
+    """What its CONNACK has told of that limit; None: before 5.0 it cannot be told."""
     outbox_bytes: Use
     socket_full: bool
     """Its socket takes nothing more for now."""
@@ -93,6 +97,8 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
 
 def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connected:
     inbound, outbound = connection.inbound, connection.outbound
+    limits = node.settings.session
+    is_5 = connection.version == MQTT_5
     return Connected(
         protocol=PROTOCOLS.get(connection.version, "3.1"),
         silent_s=max(0.0, now_s - connection.last_received_s),
@@ -100,7 +106,12 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
         window=Use(
             used=0 if inbound is None else inbound.window.in_process, limit=node.window.limit
         ),
-        outbox_bytes=Use(used=outbound.outbox_bytes, limit=node.settings.session.outbox_bytes_max),
+        unacknowledged=Use(
+            used=0 if inbound is None else inbound.unacknowledged,
+            limit=limits.receive_maximum if is_5 else None,
+        ),
+        receive_maximum=inbound.receive_maximum if inbound is not None and is_5 else None,
+        outbox_bytes=Use(used=outbound.outbox_bytes, limit=limits.outbox_bytes_max),
         socket_full=outbound.blocked,
     )
 

@@ -324,6 +324,7 @@ class ServerConnection:
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
         self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
+        self.inbound.receive_maximum = answer.granted.receive_maximum
         self.state = CONNECTED
         self.tenant = self.connect_packet.username or ""
         self.connect_packet = None

@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
-from flowguard.config import FlowSettings
+from flowguard.config import FlowSettings, SessionSettings
 from flowguard.node.protection import Protection
 from flowguard.records import PutInbound
+from flowguard.session.handshake import grant
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -234,6 +237,14 @@ def test_receive_maximum_is_what_the_node_allows_just_now_but_not_less_than_ten(
     assert stage.connect("busy").connack.properties.receive_maximum == 40
     stage.node.window.resize(1)
     assert stage.connect("crowd").connack.properties.receive_maximum == 10
+
+
+@given(st.integers(1, 65_535), st.integers(1, 65_535))
+def test_what_is_told_never_exceeds_what_holds(receive_maximum: int, window: int) -> None:
+    settings = SessionSettings(receive_maximum=receive_maximum)
+    told = grant(Connect("c"), settings, window).receive_maximum
+    assert 1 <= told <= receive_maximum
+    assert told == receive_maximum or told == max(10, window)
 
 
 def test_who_comes_back_may_repeat_what_it_was_allowed_before_though_it_is_told_less() -> None:

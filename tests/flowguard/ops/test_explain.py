@@ -51,6 +51,25 @@ def test_the_protocol_is_named() -> None:
     assert connected["protocol"] == "3.1.1"
 
 
+def test_receive_maximum_is_shown_as_it_was_told_and_as_it_holds() -> None:
+    stage, publisher = slow_store({"flow": {"window_max": 40}, "session": {"receive_maximum": 50}})
+    for qos in (1, 2, 0):
+        publisher.publish("t", b"x", qos=qos)
+    connected = explained(stage, "p")["connected"]
+    assert connected is not None
+    assert connected["unacknowledged"] == {"used": 2, "limit": 50}
+    assert connected["receive_maximum"] == publisher.connack.properties.receive_maximum == 40
+
+
+def test_before_5_0_receive_maximum_is_not_told_and_does_not_hold() -> None:
+    stage = Stage()
+    stage.connect("c", version=4)
+    connected = explained(stage, "c")["connected"]
+    assert connected is not None
+    assert connected["unacknowledged"] == {"used": 0, "limit": None}
+    assert connected["receive_maximum"] is None
+
+
 def test_a_spent_window_is_the_reason_while_packets_wait() -> None:
     stage, publisher = slow_store({"flow": {"window_max": 2}})
     for _ in range(2):
