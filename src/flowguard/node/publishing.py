@@ -15,7 +15,7 @@ from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import FanOut
 from flowguard.node.journal import Journal
-from flowguard.node.plans import DELIVERIES_PIECE, Group, Plan, Plans, Shared, Table
+from flowguard.node.plans import Group, Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.records import (
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 SUCCESS: Final = ReasonCode.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = ReasonCode.NO_MATCHING_SUBSCRIBERS
 
+OFFERS_PIECE: Final = 250
+"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
+
 Admitted = tuple[QueueOwner, Delivery]
 """Who gets a message, and has a place for it."""
 Target = tuple[QueueOwner, int, Delivery]
@@ -65,7 +68,7 @@ class InProcess:
 
     def go_on(self, now_s: float) -> bool:
         """`committed` piece by piece; True: there is more."""
-        until = self.at + DELIVERIES_PIECE
+        until = self.at + OFFERS_PIECE
         self.router.deliver_to(self.targets[self.at : until], now_s)
         self.at = until
         if until < len(self.targets):

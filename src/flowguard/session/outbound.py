@@ -351,7 +351,7 @@ class Outbound:
                 session.expire(pos, delivery, self.host, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
-                    self.host.dirty.append(self.connection)
+                    self.pump_again()
                     return
             elif self.send(pos, delivery, now_s, charged=True):
                 queue.take()
@@ -389,8 +389,12 @@ class Outbound:
         self.pump_again()
 
     def pump_again(self) -> None:
-        """`pump`, in a later slice."""
-        self.host.dirty.append(self.connection)
+        """`pump`, in a later slice; what waits to be sent is followed by that anyway.
+
+        Else two entries of the connection would become four, and then eight.
+        """
+        if not self.dirty:
+            self.host.dirty.append(self.connection)
 
     def stop_replay(self, filter: str) -> None:
         """[MQTT-3.10.4-2] `filter` is no longer subscribed."""

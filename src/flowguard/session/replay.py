@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from flowguard.session.session import Session
 
 STEPS_MAX: Final = 1_000
-"""Messages per turn, sent or not: some ten milliseconds."""
-SLICE_STEPS: Final = 100
+"""Messages per turn, sent or not: some milliseconds."""
+SLICE_STEPS: Final = 200
 """What a slice of searching counts, found or not."""
 
 
@@ -63,7 +63,7 @@ class Replay:
             elif not session.offer_retained(delivery, host, now_s):
                 return
         if self._by_filter and self._steps_left <= 0:
-            host.dirty.append(outbound.connection)
+            outbound.pump_again()
 
     def _take(self) -> Delivery | None:
         """The next message; None: done, or tired."""
