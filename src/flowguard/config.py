@@ -12,6 +12,8 @@ KIB = 1024
 MIB = 1024 * KIB
 PACKET_SIZE_MAX = 268_435_460
 """The largest control packet MQTT can express: 5 bytes of fixed header and 2**28 - 1 more."""
+PACKET_SIZE_MIN = 39
+"""A CONNECT of MQTT 3.1 with a client id of 23 bytes, which every server has to take, bytes."""
 PolicyName = Literal[
     "flowguard",
     "unlimited",
@@ -138,8 +140,10 @@ class FlowSettings(_Settings):
 class SessionSettings(_Settings):
     """What one client may ask for, and what the server announces in CONNACK."""
 
-    packet_size_max: int = Field(MIB, ge=KIB, le=PACKET_SIZE_MAX)
+    packet_size_max: int = Field(MIB, ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)
     """Largest packet accepted from a client, bytes."""
+    payload_bytes_max: int | None = Field(None, ge=0)
+    """Largest payload of a PUBLISH or will, beyond it 0x97; absent: what a packet holds, bytes."""
     receive_maximum: int = Field(1_000, ge=1, le=65_535)
     """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, more is 0x93; CONNACK tells the
     window of that moment where it is less, but 10 at least, packets."""
@@ -153,6 +157,8 @@ class SessionSettings(_Settings):
     """Longest keep-alive; who asks for more, or none, is told this one; absent: any, seconds."""
     inflight_max: int = Field(1_000, ge=1, le=32_000)
     """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
+    inflight_bytes_max: int | None = Field(None, ge=KIB)
+    """The same, as `node.inflight_bytes_max` counts, but one always; absent: any, bytes."""
     queue_messages_max: int = Field(10_000, ge=1)
     """QoS 1 and 2 messages waiting for a client or a shared subscription, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)

@@ -71,7 +71,7 @@ class FullQueues:
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
         """`Router.publish`, once there is room for the message; see `Host.publish`."""
         wait = None
-        if message.qos:
+        if message.qos and len(message.payload) <= self._router.payload_bytes_max:
             publisher = inbound.session
             wait = self._waits.get(publisher)
             if wait is None or not wait.overdue:

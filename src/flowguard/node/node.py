@@ -94,7 +94,7 @@ class Node:
         self.queue_budget = FairBudget(settings.node.queue_bytes_max)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
         self.state_budget = FairBudget(settings.node.state_bytes_max)
-        self.inflight = Inflight(FairBudget(settings.node.inflight_bytes_max), self.queue_budget)
+        self.inflight = Inflight(settings, self.queue_budget)
         self.spills = False
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
+from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
@@ -17,7 +18,7 @@ from flowguard.node.fan_out import FanOut
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
-from flowguard.node.shared_queues import SharedQueues
+from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
 from flowguard.records import (
     NEVER_S,
     Append,
@@ -95,6 +96,7 @@ class Router:
         "_journal",
         "acknowledgements",
         "cost",
+        "payload_bytes_max",
         "plans",
         "queues",
         "retained",
@@ -111,6 +113,8 @@ class Router:
         self.table: Table = Table()
         self.acknowledgements = Acknowledgements()
         self.cost = Cost(limits.flow)
+        largest = limits.session.payload_bytes_max
+        self.payload_bytes_max = PACKET_SIZE_MAX if largest is None else largest
         self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
         self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
@@ -137,7 +141,12 @@ class Router:
         counters.publish_received += 1
         counters.publish_bytes_received += size_bytes
         session = inbound.session
-        if message.retain or self._hooks.authorizer is not None or plan.refused is not None:
+        if (
+            message.retain
+            or self._hooks.authorizer is not None
+            or plan.refused is not None
+            or size_bytes > self.payload_bytes_max
+        ):
             refused = plan.refused or self._admit(session, message, now_s)
             if refused is not None:
                 self.acknowledgements.at_once(message.qos, now_s)
@@ -242,7 +251,10 @@ class Router:
         return durable and outbound is not None and outbound.version == MQTT_5
 
     def _admit(self, session: Session, message: Publish, now_s: float) -> ReasonCode | None:
-        """What is asked of few messages: permission, and a place among the retained."""
+        """What is asked of few messages: their size, permission, a place among the retained."""
+        if len(message.payload) > self.payload_bytes_max:
+            self._host.counters.drop(Reason.PAYLOAD_TOO_LARGE)
+            return ReasonCode.QUOTA_EXCEEDED
         if not self.may_publish(session, message.topic):
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
@@ -430,7 +442,7 @@ class Router:
                 delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
                 self._admit_to(admitted, queue, delivery, now_s)
                 continue
-            chosen = group.pick(_rank if message.qos else _rank_qos_0)
+            chosen = group.pick(rank if message.qos else rank_qos_0)
             if chosen is None:
                 self._host.counters.drop(Reason.OFFLINE_QOS_0)
             else:
@@ -481,18 +493,3 @@ def _expires_at_s(message: Publish, now_s: float) -> float:
         return NEVER_S
     interval_s = message.properties.message_expiry_interval
     return NEVER_S if interval_s is None else now_s + interval_s
-
-
-def _rank(session: Session) -> int:
-    """How well a member of a shared group can take a QoS 1 or 2 message."""
-    if session.ended:
-        return -1
-    if session.queue.is_full:
-        return 3
-    if session.outbound is None:
-        return 2
-    return 1 if session.queue.waits else 0
-
-
-def _rank_qos_0(session: Session) -> int:
-    return -1 if session.outbound is None else 0

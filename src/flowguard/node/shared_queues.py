@@ -1,7 +1,8 @@
 """Which shared subscriptions of a node have a queue; subscriptions come and go through here.
 
 A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
-clean sessions only has none: its messages go to members that are here, and wait in their queues.
+clean sessions only has none: its messages go to members that are here, and wait in their queues;
+`rank` says to whom.
 """
 
 from typing import TYPE_CHECKING, final
@@ -157,3 +158,19 @@ class SharedQueues:
         if not self._host.spills:
             for queue in self._queues.values():
                 queue.load(store, self._host)
+
+
+def rank(session: Session) -> int:
+    """How well a member of a shared group can take a QoS 1 or 2 message."""
+    if session.ended:
+        return -1
+    if session.queue.is_full:
+        return 3
+    if session.outbound is None:
+        return 2
+    return 1 if session.queue.waits else 0
+
+
+def rank_qos_0(session: Session) -> int:
+    """The same at QoS 0."""
+    return -1 if session.outbound is None else 0

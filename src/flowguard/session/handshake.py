@@ -44,6 +44,9 @@ def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:
         return ReasonCode.QOS_NOT_SUPPORTED  # [MQTT-3.2.2-12]
     if will is not None and will.retain and not settings.retain_available:
         return ReasonCode.RETAIN_NOT_SUPPORTED  # [MQTT-3.2.2-13]
+    largest = settings.payload_bytes_max
+    if will is not None and largest is not None and len(will.payload) > largest:
+        return ReasonCode.QUOTA_EXCEEDED
     if not packet.client_id and packet.version != MQTT_5 and not packet.clean_start:
         return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID  # [v3 MQTT-3.1.3-8]
     if packet.version == MQTT_31:

@@ -15,6 +15,7 @@ per client.)
 
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.config import Settings
 from flowguard.flow import FairBudget
 from flowguard.records import Delivery
 
@@ -43,10 +44,12 @@ class Share:
 class Inflight:
     """The account of a node; `budget` is open, for the hot path to charge plain messages itself."""
 
-    __slots__ = ("_queue_budget", "_shares", "budget")
+    __slots__ = ("_queue_budget", "_shares", "budget", "client_bytes_max")
 
-    def __init__(self, budget: FairBudget, queue_budget: FairBudget) -> None:
-        self.budget = budget
+    def __init__(self, settings: Settings, queue_budget: FairBudget) -> None:
+        self.budget = FairBudget(settings.node.inflight_bytes_max)
+        self.client_bytes_max = settings.session.inflight_bytes_max
+        """Of one client, in the same bytes; None: whatever the budget has."""
         self._queue_budget = queue_budget
         self._shares: dict[Delivery, Share] = {}
 
@@ -54,6 +57,8 @@ class Inflight:
         self, session: "Session", packet_id: int, delivery: Delivery, *, plain: bool, charged: bool
     ) -> bool:
         """Charge what the hot path does not; False: it has to wait. `charged`: it did already."""
+        if self.client_bytes_max is not None and not self._may_have(session, delivery):
+            return False
         share = None if plain else self._shares.get(delivery)
         budget = self.budget
         content_bytes = _content_bytes(delivery) if share is None else 0
@@ -72,6 +77,14 @@ class Inflight:
             self._shares[delivery] = share
         _hold(session, packet_id, share)
         return True
+
+    def _may_have(self, session: "Session", delivery: Delivery) -> bool:
+        """Whether a client stays within its own limit; one message it may always have."""
+        limit_bytes = self.client_bytes_max
+        if limit_bytes is None or not session.inflight:
+            return True
+        size_bytes = INFLIGHT_BYTES + _content_bytes(delivery)
+        return size_bytes + _held_bytes(session, limit_bytes) <= limit_bytes
 
     def _fits(self, size_bytes: int, session: "Session") -> bool:
         """What a client holds is added up only where the budget asks for it, as far as it matters.

@@ -48,6 +48,7 @@ class Outbound:
         "_drained_bytes",
         "_outbox_max",
         "_packet_size_max",
+        "_plain_bytes_max",
         "_replay",
         "_resend",
         "_turn_left",
@@ -87,6 +88,8 @@ class Outbound:
         """What it held before the last send, if the socket was blocked then."""
         self._outbox_max = host.settings.session.outbox_bytes_max
         self.inflight_budget = host.inflight.budget
+        # A client with a limit of its own has all of its messages looked at.
+        self._plain_bytes_max = SHARED_BYTES if host.inflight.client_bytes_max is None else 0
         self.inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
         self._aliases: TopicAliases | None = None
@@ -277,7 +280,7 @@ class Outbound:
         message = delivery.message
         payload_bytes = len(message.payload)
         plain = (
-            payload_bytes < SHARED_BYTES
+            payload_bytes < self._plain_bytes_max
             and size_bytes - payload_bytes <= PLAIN_HEAD_MAX
             and message.properties is NO_PROPERTIES
         )
