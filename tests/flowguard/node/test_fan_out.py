@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
-from flowguard.node.plans import DELIVERIES_PIECE, Group, Plan, cut
+from flowguard.node.plans import DELIVERIES_PIECE, Group, Plan, Shared, cut
 from flowguard.node.publishing import OFFERS_PIECE
+from flowguard.routing import SharedGroup
+from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.flowguard.node.test_pieces import Pieces, names, subscribe
 from tests.support.stage import Client, Stage
@@ -20,17 +22,22 @@ def sent(stage: Stage) -> int:
     return stage.node.counters.publish_sent
 
 
+STAGE = Stage()
+SESSIONS = [
+    Session.create(f"{number}", STAGE.node, STAGE.node.queue_budget, 0)
+    for number in range(2 * DELIVERIES_PIECE + 1)
+]
+GROUPS: list[Shared] = [SharedGroup(f"{number}", "t") for number in range(2 * DELIVERIES_PIECE + 1)]
+
+
 @settings(max_examples=50)
 @given(
     sizes=st.lists(st.integers(1, 2 * DELIVERIES_PIECE + 1), max_size=5),
     shared=st.integers(0, 2 * DELIVERIES_PIECE + 1),
 )
 def test_pieces_are_the_whole_and_none_is_too_large(sizes: list[int], shared: int) -> None:
-    groups = [
-        Group(qos % 3, False, False, (), [(qos, number) for number in range(size)])  # type: ignore[misc]
-        for qos, size in enumerate(sizes)
-    ]
-    plan = Plan(groups, list(range(shared)))  # type: ignore[arg-type]
+    groups = [Group(qos % 3, False, False, (), SESSIONS[:size]) for qos, size in enumerate(sizes)]
+    plan = Plan(groups, GROUPS[:shared])
     pieces = list(cut(plan))
     for piece in pieces:
         count = sum(len(group.sessions) for group in piece.groups) + len(piece.shared)

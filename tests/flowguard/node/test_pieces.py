@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Puback, Suback, Subscribe, Unsubscribe
 from flowguard.errors import ProtocolViolation
-from flowguard.node.authentication import Authorizer, Hooks
+from flowguard.node.authentication import Hooks
 from flowguard.session.chores import FILTERS_PIECE
 from flowguard.types import MQTT_5, Publish, ReasonCode, SubscriptionOptions
 from tests.support.stage import Client, Stage
@@ -212,7 +212,7 @@ def test_a_window_that_grows_meanwhile_lets_nothing_pass() -> None:
     assert [packet.packet_id for packet in client.take()] == [1, 2, 3]  # type: ignore[union-attr]
 
 
-class Moody(Authorizer):
+class Moody:
     """Breaks, or finds the client broken, at one filter."""
 
     def __init__(self, error: Exception) -> None:
