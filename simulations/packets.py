@@ -7,9 +7,9 @@ are the real ones and decide what is begun when; what a packet costs is `NodePla
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.broker.reactor import READ_BYTES
 from flowguard.flow.window import UNBOUNDED
 from flowguard.records import PutSession, Settle
+from flowguard.session.connection import READ_BYTES_MAX
 from flowguard.session.inbound import RUN_MAX
 from simulations.connection import CONNECTED, Connection, Inbound, Packet
 
@@ -94,9 +94,9 @@ class Packets:
         topic = connection.population.topic
         if not self._plan.takes_turns:
             return UNBOUNDED
-        if topic is None or topic.payload_bytes * RUN_MAX <= READ_BYTES:
+        if topic is None or topic.payload_bytes * RUN_MAX <= READ_BYTES_MAX:
             return RUN_MAX
-        return max(1, READ_BYTES // topic.payload_bytes)
+        return max(1, READ_BYTES_MAX // topic.payload_bytes)
 
     def _publish(
         self, connection: Connection, inbound: Inbound, due_s: float, now_s: float

@@ -16,7 +16,7 @@ from typing import Annotated
 import trio
 import typer
 
-from flowguard.broker.housekeeping import memory_gauge
+from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS

@@ -59,7 +59,7 @@ CALM: Final[dict[str, object]] = {
 ROOMY: Final[dict[str, object]] = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
 """For a session that is not there and takes all that is published meanwhile."""
 SETTINGS: Final[dict[str, dict[str, object]]] = {
-    "flow": CALM,
+    "flow": {**CALM, "memory_max_bytes": 1 << 35},
     "session": ROOMY,
     "node": {"queue_bytes_max": 1 << 34},
 }

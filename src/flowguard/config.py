@@ -66,15 +66,10 @@ NO_LESS_THAN = (
         "one client could never use its state; raise the node's or lower the session's",
     ),
 )
-"""Pairs of keys: the first must not be above the second, and what to do where it is."""
-PROCESS_BYTES = 64 * MIB
-"""What a process without clients holds."""
-FIXED_COSTS = (
-    "flow.journal_bytes_max",
-    "flow.connect_buffer_bytes_max",
-    "flow.unfinished_bytes_max",
-)
-"""Bytes that may be held however few clients there are."""
+"""Pairs of keys: the first must not be above the second, and what to do where it is.
+
+Where one of them is left to `flowguard.bounds`, it follows from the other.
+"""
 
 
 class _Settings(BaseModel):
@@ -103,7 +98,7 @@ class FlowSettings(_Settings):
     replication_objective_s: float = Field(0.100, gt=0)
     """Age of unacknowledged replication that is still fine, seconds."""
     memory_objective: float = Field(0.70, gt=0, lt=1)
-    """Used share of the memory limit that is still fine, 0 to 1."""
+    """Share of the memory limit that may be held for long; more is pressure, 0 to 1."""
     cluster_rule: Literal["path", "max"] = "path"
     """Which nodes slow a client: those its work touches, or the worst of all, rule."""
     cost_deliveries: int = Field(100, ge=1)
@@ -113,7 +108,7 @@ class FlowSettings(_Settings):
     unfinished_max: int = Field(4_096, ge=1)
     """Cost units of all clients in process; beyond it they take turns, packets."""
     unfinished_bytes_max: int | None = Field(None, ge=MIB)
-    """Bytes of all packets in process; absent: a quarter of the memory limit, bytes."""
+    """Bytes of all packets in process; absent: its share of the memory limit, a quarter, bytes."""
     connects_in_process_max: int = Field(1_024, ge=1)
     """CONNECTs worked on at once, at most; the law chooses below it, packets."""
     connect_objective_s: float = Field(0.250, gt=0)
@@ -121,7 +116,7 @@ class FlowSettings(_Settings):
     connect_buffer_max: int = Field(10_000, ge=0)
     """CONNECTs waiting for a place, packets."""
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
-    """The same, bytes."""
+    """The same; where it is not set, no more than its share of the memory limit, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
     """A CONNECT that waited, or would wait, longer is refused: its client has given up; where
     clients hang up earlier that is learned, seconds."""
@@ -132,9 +127,10 @@ class FlowSettings(_Settings):
     journal_ops_max: int = Field(65_536, ge=1)
     """Store operations waiting for a commit before all sockets pause, operations."""
     journal_bytes_max: int = Field(64 * MIB, ge=1)
-    """The same, bytes."""
+    """The same; where it is not set, no more than its share of the memory limit, bytes."""
     memory_max_bytes: int | None = Field(None, ge=64 * MIB)
-    """Resident memory that counts as full; absent: 3/4 of the machine's or container's, bytes."""
+    """All that the process may hold; every bound on memory that is not set gets its share of it
+    (docs/limits.md); absent: 3/4 of the machine's or container's, bytes."""
 
 
 class SessionSettings(_Settings):
@@ -162,7 +158,7 @@ class SessionSettings(_Settings):
     queue_messages_max: int = Field(10_000, ge=1)
     """QoS 1 and 2 messages waiting for a client or a shared subscription, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
-    """The same, bytes."""
+    """The same; where it is not set, no more than an eighth of the node's, or a packet, bytes."""
     queue_policy: Literal["drop-new", "drop-oldest", "block"] = "drop-new"
     """What gives way in a full queue, never what was sent; `block`: the publisher waits, name."""
     block_s: float = Field(30.0, gt=0)
@@ -170,11 +166,13 @@ class SessionSettings(_Settings):
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
     """Messages that expire in a durable session go to this topic + "/" + their own, topic."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
-    """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped, bytes."""
+    """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped; where it is not set,
+    no more than an eighth of the node's, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
     """Subscriptions of one client, filters."""
     state_bytes_max: int = Field(16 * MIB, ge=16 * KIB)
-    """Client id, subscriptions, aliases, will, QoS 2 ids of a client; beyond it 0x97, bytes."""
+    """Client id, subscriptions, aliases, will, QoS 2 ids of a client; beyond it 0x97; where it is
+    not set, no more than an eighth of the node's, bytes."""
     maximum_qos: int = Field(2, ge=0, le=2)
     """Highest QoS a client may publish with, and is granted."""
     retain_available: bool = True
@@ -195,32 +193,35 @@ class SessionSettings(_Settings):
 
 
 class NodeSettings(_Settings):
-    """Totals of the whole node."""
+    """Totals of the whole node; "its share": of the memory limit (docs/limits.md)."""
 
-    connections_max: int = Field(1_000_000, ge=1)
-    """Clients connected or connecting; beyond it CONNACK 0x97, clients."""
+    connections_max: int | None = Field(None, ge=1)
+    """Clients connected or connecting; beyond it CONNACK 0x97; absent: its share, clients."""
     descriptors_reserve: int = Field(128, ge=64)
     """Kept from clients, for the store beside its tables, HTTP, logs, recording, descriptors."""
-    sessions_max: int = Field(1_000_000, ge=1)
-    """Sessions, connected or not; beyond it CONNACK 0x97, sessions."""
+    sessions_max: int | None = Field(None, ge=1)
+    """Sessions that are kept when their client goes; beyond it CONNACK 0x97; absent: its share,
+    sessions."""
     subscriptions_max: int = Field(10_000_000, ge=1)
     """Subscriptions of all clients; beyond it SUBACK 0x97, filters."""
-    queue_bytes_max: int = Field(512 * MIB, ge=MIB)
-    """QoS 1 and 2 messages waiting in all queues, in memory, bytes."""
+    queue_bytes_max: int | None = Field(None, ge=MIB)
+    """QoS 1 and 2 messages waiting in all queues, in memory; absent: its share, bytes."""
     disk_queue_bytes_max: int | None = Field(None, ge=MIB)
     """Messages waiting in all durable queues; absent: half of what the disk had at start, bytes."""
-    inflight_bytes_max: int = Field(256 * MIB, ge=MIB)
-    """QoS 1 and 2 messages sent and unacknowledged; beyond it one at a time per client, bytes."""
-    outbox_bytes_max: int = Field(256 * MIB, ge=MIB)
-    """Encoded bytes waiting for sockets that do not take them, bytes."""
-    input_bytes_max: int = Field(256 * MIB, ge=MIB)
-    """Received, not decoded, above 64 KiB per client; beyond it packets end with 0x97, bytes."""
-    state_bytes_max: int = Field(1024 * MIB, ge=MIB)
-    """Client ids, subscriptions, aliases, wills, QoS 2 ids of all clients, bytes."""
+    inflight_bytes_max: int | None = Field(None, ge=MIB)
+    """QoS 1 and 2 messages sent and unacknowledged; beyond it one at a time per client; absent: its
+    share, bytes."""
+    outbox_bytes_max: int | None = Field(None, ge=MIB)
+    """Encoded bytes waiting for sockets that do not take them; absent: its share, bytes."""
+    input_bytes_max: int | None = Field(None, ge=MIB)
+    """Received and not decoded, and CONNECTs not answered, above 1 KiB per client; beyond it who
+    wants much and stands still is ended with 0x97; absent: its share, bytes."""
+    state_bytes_max: int | None = Field(None, ge=MIB)
+    """Subscriptions, aliases, wills, QoS 2 ids, long client ids; absent: its share, bytes."""
     retained_messages_max: int = Field(100_000, ge=0)
     """Retained messages, messages."""
-    retained_bytes_max: int = Field(256 * MIB, ge=0)
-    """The same, bytes."""
+    retained_bytes_max: int | None = Field(None, ge=0)
+    """The same; absent: its share, bytes."""
     sys_interval_s: float = Field(10.0, gt=0)
     """Between two rounds of $SYS topics, seconds."""
     drain_s: float = Field(5.0, gt=0)
@@ -239,9 +240,11 @@ class StoreSettings(_Settings):
     disk_reserve_bytes: int = Field(64 * MIB, ge=0)
     """Left free on the disk; below it the store is read-only and durable work refused, bytes."""
     cache_bytes: int = Field(64 * MIB, ge=MIB)
-    """RocksDB's cache of blocks, bytes."""
+    """RocksDB's cache of blocks; where it is not set, no more than its share of the memory limit,
+    bytes."""
     write_buffer_bytes: int = Field(32 * MIB, ge=MIB)
-    """Of each column family, before it is written as a table, bytes."""
+    """Of each column family, before it is written as a table; all together have four times as much;
+    where it is not set, no more than its share of the memory limit, bytes."""
     wal_bytes_max: int = Field(256 * MIB, ge=MIB)
     """Of the write-ahead log, before tables are written to shorten it, bytes."""
     blob_bytes_min: int = Field(4 * KIB, ge=64)
@@ -307,21 +310,19 @@ class Settings(_Settings):
     @model_validator(mode="after")
     def _relations(self) -> Self:
         for lesser, greater, why in NO_LESS_THAN:
+            if self._follows(lesser, greater):
+                continue
             if self._value(lesser) > self._value(greater):
                 raise ValueError(f"{lesser} is above {greater}: {why}")
         return self
 
-    @model_validator(mode="after")
-    def _memory(self) -> Self:
-        limit_bytes = self.flow.memory_max_bytes
-        fixed_bytes = PROCESS_BYTES + sum(int(self._value(key) or 0) for key in FIXED_COSTS)
-        if limit_bytes is not None and limit_bytes < fixed_bytes:
-            raise ValueError(
-                f"flow.memory_max_bytes is {limit_bytes}, below the {fixed_bytes} bytes that the "
-                f"process itself (64 MiB), {' and '.join(FIXED_COSTS)} may take before any client "
-                "is served; raise it, or lower those"
-            )
-        return self
+    def _follows(self, lesser: str, greater: str) -> bool:
+        """Whether one of them is not set, and is given what goes with the other."""
+        if self._value(greater) is None:
+            return True
+        _, _, name = lesser.partition(".")
+        same = lesser == "session." + greater.removeprefix("node.")
+        return same and name not in self.session.model_fields_set
 
     def _value(self, key: str) -> float:
         section, _, name = key.partition(".")

@@ -68,12 +68,13 @@ class Stage:
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
+        checked = Settings.model_validate(settings or {})
         self.node = Node(
-            Settings.model_validate(settings or {}),
+            checked,
             now_s,
             random_id=self._next_id,
             draw=lambda: 0.5,
-            memory_limit_bytes=1 << 30,
+            memory_limit_bytes=checked.flow.memory_max_bytes or 1 << 30,
             hooks=hooks,
             cluster=cluster,
             tell=tell,

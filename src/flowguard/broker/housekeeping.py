@@ -1,15 +1,13 @@
 """The 100 ms tick: deadlines, load signals, `$SYS`."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from secrets import SystemRandom
 from typing import final
 
 import trio
 
 from flowguard.broker.committer import Committer
+from flowguard.broker.memory import memory_gauge
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
 from flowguard.errors import StoreError
@@ -18,38 +16,10 @@ from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
 from flowguard.stores import Store
 
-MEMORY_SHARE = 0.75
-"""Of what the machine or container has: the rest is the kernel's sockets."""
 JITTER = (0.9, 1.1)
 """Of a tick: so that the nodes of a cluster do not march in step."""
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""
-
-
-def memory_limit_bytes() -> int:
-    """What the process may hold: a share of physical memory or of the container's limit."""
-    limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
-    for path in CGROUP_LIMITS:
-        try:
-            text = path.read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            limit = min(limit, int(text))
-    return int(MEMORY_SHARE * limit)
-
-
-@contextmanager
-def memory_gauge() -> Iterator[Callable[[], int]]:
-    """Reads the resident set, bytes; opened once: later there may be no descriptor for it."""
-    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
-        yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
 
 @final
@@ -87,7 +57,7 @@ class _Chores:
 
     def _observe(self, _: float) -> None:
         node = self._node
-        node.protection.observe_memory(self._resident_bytes())
+        node.protection.observe_memory(node.held_bytes, self._resident_bytes())
         node.store_load = self._store.load()
         node.protection.observer.store(node.store_load.state)
 

@@ -1,6 +1,6 @@
 """A socket and the conversation it carries."""
 
-from socket import IPPROTO_TCP, TCP_INFO, socket
+from socket import IPPROTO_TCP, MSG_DONTWAIT, TCP_INFO, socket
 from struct import Struct
 from typing import Final, final
 
@@ -32,6 +32,15 @@ class Link:
         except OSError:
             return "unknown"  # It is gone already.
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def read(self, size_bytes: int) -> bytes | None:
+        """So many bytes at most; nothing: its stream has ended. None: there are none now."""
+        try:
+            return self.sock.recv(size_bytes, MSG_DONTWAIT) if size_bytes else None
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
 
     def waited_s(self) -> float:
         """How long what the peer sent has waited in the kernel; nothing sent: since it came."""

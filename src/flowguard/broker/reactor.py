@@ -23,10 +23,9 @@ from flowguard.broker.listeners import Listeners
 from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.node.rounds import Rounds
-from flowguard.session.connection import ServerConnection
+from flowguard.session.connection import READ_BYTES_MAX, ServerConnection
 from flowguard.stores import Store
 
-READ_BYTES: Final = 64 * 1024
 EVENTS_MAX: Final = 128
 """Per turn: more at once only spreads the work over more memory than the caches hold."""
 SLICE_CONNECTIONS: Final = 64
@@ -196,6 +195,7 @@ class Reactor:
         data where it left them, in the caches.
         """
         links = self._links
+        is_tight = self._node.input_holders.is_tight
         chunks: list[tuple[Link, bytes]] = []
         size_bytes = 0
         for fd, event in events:
@@ -208,12 +208,14 @@ class Reactor:
                     self._flush(link, now_s)
                 if event == WRITE:
                     continue
-            try:
-                data = link.sock.recv(READ_BYTES, MSG_DONTWAIT)
-            except BlockingIOError:
+            read_bytes = READ_BYTES_MAX
+            if is_tight or link.interest != READ:
+                read_bytes = link.connection.read_bytes_max(blocked=link.interest & WRITE != 0)
+            data = link.read(read_bytes)
+            if data is None:
+                if not read_bytes:
+                    self._set_interest(link, link.interest & ~READ)
                 continue
-            except OSError:
-                data = b""
             chunks.append((link, data))
             size_bytes += len(data)
             if size_bytes >= SLICE_BYTES or len(chunks) >= SLICE_CONNECTIONS:
@@ -221,6 +223,7 @@ class Reactor:
                 self.settle(now_s)
                 chunks = []
                 size_bytes = 0
+                is_tight = self._node.input_holders.is_tight
                 now_s = self._clock()
         self._receive(chunks, now_s)
 

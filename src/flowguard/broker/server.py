@@ -13,12 +13,14 @@ import trio
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.error_log import ErrorLog, PeerLog
-from flowguard.broker.housekeeping import Onlooker, keep_house, memory_limit_bytes
+from flowguard.broker.housekeeping import Onlooker, keep_house
+from flowguard.broker.memory import give_back_memory, memory_limit_bytes
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
 from flowguard.config import FlowSettings, Settings
 from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
+from flowguard.node.holdings import check_restored
 from flowguard.node.node import Node
 from flowguard.stores import Store
 from flowguard.types import ReasonCode
@@ -103,6 +105,8 @@ async def serve(
     try:
         descriptors = descriptors or descriptors_for(settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
+        for part in check_restored(node):
+            log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))
         compiled = decoder.__file__.endswith(".so")
         log.info(
             "store opened",
@@ -119,16 +123,16 @@ async def serve(
                 "keep it on 127.0.0.1, or behind a proxy that asks",
                 listens_on=host,
             )
-        reactor.listen(listener, descriptors.places)
+        reactor.listen(listener, min(descriptors.places, node.bounds.sockets_max))
         running = Running(node, (host, port), trio.Event(), committer.backup, [])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(
                 keep_house, node, store, committer, reactor, clock, running.onlookers, errors
             )
-            nursery.start_soon(reactor.run)
-            for bounded in (errors, turned_away):
-                nursery.start_soon(bounded.run)
+            nursery.start_soon(give_back_memory, node)
+            for run in (reactor.run, errors.run, turned_away.run):
+                nursery.start_soon(run)
             task_status.started(running)
             await running.stop.wait()
             await _drain(node, reactor, clock)

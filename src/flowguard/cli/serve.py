@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import structlog
 import trio
 import typer
 from rich.console import Console
 
+from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import Descriptors, descriptors_for
+from flowguard.broker.memory import memory_limit_bytes
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
@@ -26,7 +28,13 @@ from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.config import FlowSettings, Settings
-from flowguard.errors import ConfigError, CorruptionError, StoreError, SyncError
+from flowguard.errors import (
+    ConfigError,
+    CorruptionError,
+    FlowguardError,
+    StoreError,
+    SyncError,
+)
 from flowguard.flow.policies import MINDED
 from flowguard.stores import MemoryStore, Store
 
@@ -43,6 +51,8 @@ EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 GC_THRESHOLDS = (100_000, 50, 100)
 """Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
+
+E = TypeVar("E", bound=FlowguardError)
 
 log = structlog.get_logger()
 
@@ -94,7 +104,8 @@ def serve(
     try:
         shadow_limits = read_limits(shadow)
         loaded = load(config, os.environ | chosen, read_limits(limits))
-        settings = loaded.settings
+        memory_bytes = loaded.settings.flow.memory_max_bytes or memory_limit_bytes()
+        settings = Bounds.of(loaded.settings, memory_bytes).settings
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
         host, port = parse_address(listen_on)
         http_address = _http_address(http, port)
@@ -115,7 +126,7 @@ def serve(
     try:
         trio.run(_main, start)
     except BaseExceptionGroup as group:
-        raise _store_failed(group) from group
+        raise _ended(group) from group
 
 
 def _log_to_stderr() -> None:
@@ -142,8 +153,11 @@ def _listen(host: str, port: int) -> socket:
         ) from error
 
 
-def _store_failed(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
+def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
     """What to say, and the end; where it was something else, or not only that, it is raised."""
+    unfit, others = group.split(ConfigError)
+    if unfit is not None and others is None:
+        return _refused("flowguard cannot start", str(next(_leaves(unfit))), 2)
     failed, others = group.split(StoreError)
     if failed is None or others is not None:
         raise group
@@ -158,7 +172,7 @@ def _store_failed(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
     )
 
 
-def _leaves(group: BaseExceptionGroup[StoreError]) -> Iterator[StoreError]:
+def _leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _leaves(error)

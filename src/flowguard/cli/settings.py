@@ -17,6 +17,8 @@ import typer
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from flowguard.bounds import Bounds
+from flowguard.broker.memory import memory_limit_bytes
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
 
@@ -69,7 +71,9 @@ def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = 
         if name.startswith(PREFIX) and separator:
             _table(values, section, name)[key] = text
             origins[f"{section}.{key}"] = name
-    return Loaded(_settings(values), origins)
+    settings = _settings(values)
+    Bounds.of(settings, settings.flow.memory_max_bytes or memory_limit_bytes())
+    return Loaded(settings, origins)
 
 
 def read_limits(path: Path | None) -> Limits | None:
@@ -96,8 +100,8 @@ def read_limits(path: Path | None) -> Limits | None:
 
 def with_limits(settings: Settings, limits: Limits) -> FlowSettings:
     """Section `flow` of `settings`, overridden by `limits`; raises ConfigError."""
-    values = settings.model_dump()
-    values[LIMITS] |= limits.values
+    values = settings.model_dump(exclude_unset=True)
+    values.setdefault(LIMITS, {}).update(limits.values)
     return _settings(values).flow
 
 

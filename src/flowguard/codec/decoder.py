@@ -105,6 +105,22 @@ class PacketDecoder:
             size += len(self._tail)
         return size
 
+    def compact(self) -> int:
+        """Let go of what was read; returns the bytes that stay, read or not.
+
+        Cost: amortised O(bytes received); a chunk is copied when half of it has been read.
+        """
+        pos = self._pos
+        if pos and 2 * pos >= len(self._data):
+            self._data = self._data[pos:]
+            self._pos = 0
+        return self.buffered_bytes + self._pos
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of the packet that comes next, five at most."""
+        return (self._data[self._pos : self._pos + 5] + (self._tail or _NOTHING)[:5])[:5]
+
     def feed(self, data: bytes) -> None:
         """Cost: amortised O(len(data)), no copy at all when everything before has been read."""
         if self._tail is not None:

@@ -10,6 +10,7 @@ from flowguard.flow.budget import Budget, FairBudget
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
+from flowguard.flow.holders import Holders
 from flowguard.flow.observer import Observer
 from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
@@ -29,6 +30,7 @@ __all__ = [
     "FairPool",
     "Gate",
     "Grant",
+    "Holders",
     "InflightWindow",
     "NodeWindow",
     "Observer",

@@ -46,7 +46,7 @@ class Handshakes:
         node = self._node
         if node.draining:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-        elif self._clients_count >= node.settings.node.connections_max:
+        elif self._clients_count >= node.bounds.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
             node.intake.connect(connection, self._arrival(connection, packet), now_s)
@@ -169,12 +169,8 @@ class Handshakes:
                 connection.refuse(reason, now_s)
                 return
         self._take_over(client_id, now_s)
-        sessions = node.registry.sessions
-        if len(sessions) >= node.settings.node.sessions_max and client_id not in sessions:
-            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
-            return
         granted = grant(packet, node.settings.session, node.window.limit)
-        if node.read_only and granted.session_expiry_s:
+        if granted.session_expiry_s and not self._may_keep(client_id):
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         claimed = node.registry.claim(
@@ -201,6 +197,16 @@ class Handshakes:
             claimed_by(now_s)
         else:
             node.journal.append(ops, claimed_by, now_s)
+
+    def _may_keep(self, client_id: str) -> bool:
+        """Whether a session may outlive its connection: the disk has room, and memory a place."""
+        node = self._node
+        if node.read_only:
+            return False
+        session = node.registry.sessions.get(client_id)
+        return (
+            session is not None and session.durable
+        ) or node.registry.kept_count < node.bounds.sessions_max
 
     def _claimed(
         self,

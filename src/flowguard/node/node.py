@@ -12,10 +12,11 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 from collections.abc import Callable
 from typing import Final, final
 
+from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, Cluster, FairBudget, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, FairBudget, Holders, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
@@ -23,6 +24,7 @@ from flowguard.node.connecting import Handshakes
 from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.door import Door
 from flowguard.node.full_queues import FullQueues
+from flowguard.node.holdings import held_bytes
 from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.pages import Pages
@@ -43,6 +45,8 @@ from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import ReasonCode
 
+HALF_PACKET_S = 2.0
+"""So long a part of a packet may stand still where memory for input is short."""
 TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
 """Is told of each CONNACK with an error, and of each connection that ends for breaking MQTT: whose,
 the reason code, and more in words, or nothing."""
@@ -72,29 +76,29 @@ class Node:
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
     ) -> None:
-        """`draw`: uniform in [0, 1); `on_error` is told of what broke while a connection was
-        served, None: it is raised; `tell` takes what other nodes of `cluster` should hear;
-        `shadow`: limits that only watch (`Protection`)."""
-        self.settings = settings
+        """What is not set gets its share of `memory_limit_bytes`; raises ConfigError. `draw`: in
+        [0, 1); `on_error` hears what broke in a connection, None: it is raised; `tell` takes what
+        other nodes of `cluster` should hear; `shadow`: limits that only watch (`Protection`)."""
+        self.bounds = bounds = Bounds.of(settings, memory_limit_bytes)
+        self.settings = settings = bounds.settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
         self.started_s = now_s
-        flow = settings.flow
         self.protection: Protection[ServerConnection] = Protection(
-            flow, memory_limit_bytes, cluster, tell, shadow
+            settings.flow, memory_limit_bytes, cluster, tell, shadow
         )
-        self.journal = Journal.create(flow, self.protection.window)
+        self.journal = Journal.create(settings.flow, self.protection.window)
         self.sent = self.journal.sent
         self.handshakes = Handshakes(self, random_id, draw)
         self.intake = Intake(self.protection, self.journal, self.handshakes)
         self.window = self.protection.window
         self.gate = self.protection.gate
-        self.input_budget = Budget(settings.node.input_bytes_max)
-        self.outbox_budget = FairBudget(settings.node.outbox_bytes_max)
-        self.queue_budget = FairBudget(settings.node.queue_bytes_max)
+        self.input_holders: Holders[ServerConnection] = Holders(Budget(bounds.input_bytes))
+        self.outbox_budget = FairBudget(bounds.outbox_bytes)
+        self.queue_budget = FairBudget(bounds.queue_bytes)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
-        self.state_budget = FairBudget(settings.node.state_bytes_max)
-        self.inflight = Inflight(settings, self.queue_budget)
+        self.state_budget = FairBudget(bounds.state_bytes)
+        self.inflight = Inflight(bounds, self.queue_budget)
         self.spills = False
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
@@ -130,8 +134,21 @@ class Node:
 
     # --- connections -------------------------------------------------------------------------
 
+    @property
+    def input_budget(self) -> Budget:
+        """What peers have sent and nobody has decoded."""
+        return self.input_holders.budget
+
+    @property
+    def held_bytes(self) -> int:
+        """All that the node holds, by its own count."""
+        return held_bytes(self)
+
     def recover(self, store: Store, now_s: float) -> int:
-        """Take over what the store remembers, before the first connection; count of sessions."""
+        """Take over what the store remembers, before the first connection; count of sessions.
+
+        All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
+        """
         self.spills = store.on_disk
         limit_bytes, load = self.settings.node.disk_queue_bytes_max, store.load()
         if limit_bytes is None and load.free_bytes is not None:
@@ -306,6 +323,7 @@ class Node:
         self.intake.tick(now_s, heard_s)
         self.timers.fire(heard_s, now_s)
         self.full_queues.tick(heard_s)
+        self._end_half_packets(heard_s, now_s)
         for connection in self.wheel.due(heard_s):
             try:
                 self._look_at(connection, heard_s, now_s)
@@ -314,6 +332,15 @@ class Node:
         expired = self.router.retained.expire(now_s, 1_000)
         for topic in expired:
             self.journal.note(DropRetained(topic))
+
+    def _end_half_packets(self, heard_s: float, now_s: float) -> None:
+        """While they take half of the memory for input, those that will never be complete go."""
+        budget = self.input_budget
+        while 2 * budget.used_bytes > budget.limit_bytes:
+            holder = self.input_holders.costliest(now_s, heard_s - HALF_PACKET_S)
+            if holder is None:
+                return
+            holder.give_way(now_s)
 
     def _look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""

@@ -32,6 +32,8 @@ ROUNDING: Final = 1e-9
 TURNS_AT_ONCE: Final = 256
 """So many clients share what may be in process, at most: what a client sent at once stays together
 on its way, and costs one system call, not one for each packet."""
+RESIDENT_SHARE_MAX: Final = 1.1
+"""Of the memory limit: more than that is pressure, whatever is counted."""
 BYTES_SHARE: Final = 0.25
 """Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
 
@@ -73,6 +75,7 @@ class Protection(Generic[C]):
         "_bytes_max",
         "_carry",
         "_memory_limit_bytes",
+        "_memory_objective",
         "_rationed",
         "_units_limit",
         "decisions",
@@ -107,6 +110,7 @@ class Protection(Generic[C]):
         self.observer = Observer()
         self.pool: FairPool[C] = FairPool()
         self._memory_limit_bytes = memory_limit_bytes
+        self._memory_objective = settings.memory_objective
         self._bytes_max = settings.unfinished_bytes_max or int(BYTES_SHARE * memory_limit_bytes)
         if settings.policy in WITH_BUDGETS:
             self.window = NodeWindow(settings.window_max, settings.unfinished_max, self._bytes_max)
@@ -122,10 +126,15 @@ class Protection(Generic[C]):
         self._rationed: dict[C, None] = {}
         """Who has spent its credits of this round (`Grant.credits`)."""
 
-    def observe_memory(self, resident_bytes: int) -> None:
-        """What the process holds now."""
+    def observe_memory(self, held_bytes: int, resident_bytes: int = 0) -> None:
+        """What the node holds by its own count, and what the process has of the system.
+
+        The second is looked at only where it is above the limit for reasons that nobody counts:
+        else what an allocator keeps for the next crowd would look like a crowd.
+        """
+        unknown_share = resident_bytes / self._memory_limit_bytes - RESIDENT_SHARE_MAX
         self.observer.memory(
-            resident_bytes / self._memory_limit_bytes,
+            max(held_bytes / self._memory_limit_bytes, unknown_share + self._memory_objective),
             self.window.in_process_bytes / self._bytes_max,
         )
 

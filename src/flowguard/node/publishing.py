@@ -119,7 +119,7 @@ class Router:
         self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
-            bytes_max=limits.node.retained_bytes_max,
+            bytes_max=host.bounds.retained_bytes,
         )
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:

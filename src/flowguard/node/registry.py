@@ -68,6 +68,7 @@ class Registry:
         "_queues",
         "_router",
         "_timers",
+        "kept_count",
         "sessions",
     )
 
@@ -81,6 +82,8 @@ class Registry:
         self._timers = timers
         self._budget = budget
         self.sessions: dict[str, Session] = {}
+        self.kept_count = 0
+        """Those that outlive their connection."""
         self._armed: dict[Session, list[Timer]] = {}
         """Timers of sessions without a connection: expiry, will."""
 
@@ -120,6 +123,8 @@ class Registry:
         session.ends_at_s = None
         session.expiry_interval_s = expiry_s
         self.sessions[client_id] = session
+        if session.durable and not present:
+            self.kept_count += 1
         return session, present
 
     def claim_ops(self, session: Session) -> list[StoreOp]:
@@ -175,6 +180,7 @@ class Registry:
         session.state_bytes = 0
         del self.sessions[session.client_id]
         if session.durable:
+            self.kept_count -= 1
             self._journal.note(DropSession(session.client_id))
         if session.will is not None:
             self._publish_will(session, session.will, now_s)
@@ -220,7 +226,7 @@ class Registry:
     def recover(self, store: Store, now_s: float) -> int:
         """Take over what a store remembers; the number of sessions. O(everything stored)."""
         for message, expires_at_s in store.retained():
-            self._router.retained.put(message, expires_at_s)
+            self._router.retained.restore(message, expires_at_s)
         for record in store.sessions():
             if not self._queues.stored(record):
                 self._recover_session(record, store, now_s)
@@ -236,6 +242,7 @@ class Registry:
         client_id = record.client_id
         session = Session.create(client_id, self._host, self._budget, record.expiry_interval_s)
         self.sessions[client_id] = session
+        self.kept_count += session.durable
         session.next_pos = record.next_pos
         session.will = record.will
         if record.inbound_ids:

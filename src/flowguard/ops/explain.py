@@ -9,7 +9,8 @@ from typing import Final, TypedDict
 from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.ops.status import Decision, Use, decisions_of
-from flowguard.session.connection import OUTBOX_SLACK_BYTES, ServerConnection
+from flowguard.session.connection import ServerConnection
+from flowguard.session.outbound import OUTBOX_SLACK_BYTES
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311
 

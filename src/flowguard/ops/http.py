@@ -18,8 +18,8 @@ from typing import Final, final
 import trio
 
 from flowguard.broker.error_log import ErrorLog
-from flowguard.broker.housekeeping import memory_gauge, memory_limit_bytes
 from flowguard.broker.listeners import OUT_OF_DESCRIPTORS
+from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
 from flowguard.config import HttpSettings
 from flowguard.node.node import Node
@@ -63,12 +63,16 @@ async def serve_http(
 
     Errors end the connection they happen in and are logged, a few per interval.
     """
-    limit_bytes = node.settings.flow.memory_max_bytes or memory_limit_bytes()
+    limit_bytes = node.bounds.memory_bytes
     with memory_gauge() as resident_bytes, listener:
         view = View(
             node,
             clock,
-            lambda: MemoryStatus(resident_bytes=resident_bytes(), limit_bytes=limit_bytes),
+            lambda: MemoryStatus(
+                held_bytes=node.held_bytes,
+                resident_bytes=resident_bytes(),
+                limit_bytes=limit_bytes,
+            ),
             recording,
         )
         errors = ErrorLog("http request failed")

@@ -150,7 +150,7 @@ def _door(status: Status) -> Iterator[Metric]:
     if door["connections"]["limit"] is not None:
         yield _gauge(
             "flowguard_connections_limit",
-            "Sockets that there are descriptors for; beyond it nobody is accepted.",
+            "Sockets that descriptors and memory suffice for; beyond it nobody is accepted.",
             door["connections"]["limit"],
         )
     yield _labelled_counter(
@@ -310,12 +310,17 @@ def _bounds(status: Status) -> Iterator[Metric]:
     if memory is not None:
         yield _gauge(
             "flowguard_memory_resident_bytes",
-            "Resident memory of the process.",
+            "Resident memory of the process; the allocator may keep more than is held.",
             memory["resident_bytes"],
         )
         yield _gauge(
+            "flowguard_memory_held_bytes",
+            "What the node holds, by its own count; by the limit, it is the memory signal.",
+            memory["held_bytes"],
+        )
+        yield _gauge(
             "flowguard_memory_limit_bytes",
-            "Resident memory that counts as full.",
+            "All that the process may hold.",
             memory["limit_bytes"],
         )
 

@@ -12,6 +12,7 @@ from math import log
 from typing import Any, Final, TypedDict
 
 from flowguard import __version__
+from flowguard.bounds import CONNECTION_BYTES, SESSION_BYTES
 from flowguard.config import FlowSettings
 from flowguard.flow import Budget, FairBudget, Grant, Signal
 from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
@@ -139,6 +140,8 @@ class JournalStatus(TypedDict):
 
 
 class MemoryStatus(TypedDict):
+    held_bytes: int
+    """What the node holds, by its own count."""
     resident_bytes: int
     limit_bytes: int
 
@@ -388,7 +391,15 @@ def _budgets(node: Node) -> dict[str, Use]:
     if node.spills:
         budgets["disk_queue"] = node.disk_queue_budget
     uses = {name: _budget(budget) for name, budget in budgets.items()}
-    uses["retained"] = Use(used=retained.size_bytes, limit=node.settings.node.retained_bytes_max)
+    bounds, registry = node.bounds, node.registry
+    uses["clients"] = Use(
+        used=CONNECTION_BYTES * node.connections_count,
+        limit=CONNECTION_BYTES * bounds.sockets_max,
+    )
+    uses["sessions"] = Use(
+        used=SESSION_BYTES * registry.kept_count, limit=SESSION_BYTES * bounds.sessions_max
+    )
+    uses["retained"] = Use(used=retained.size_bytes, limit=node.bounds.retained_bytes)
     return uses
 
 

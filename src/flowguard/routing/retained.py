@@ -139,7 +139,7 @@ class RetainedWalk:
 
 @final
 class RetainedMessages:
-    """One message per topic; `messages_max` and `bytes_max` are never exceeded."""
+    """One message per topic; `messages_max` and `bytes_max` are never exceeded by `put`."""
 
     __slots__ = (
         "size_bytes",
@@ -183,19 +183,12 @@ class RetainedMessages:
             return RetainOutcome.COUNT_FULL
         if self.size_bytes + growth > self._bytes_max:
             return RetainOutcome.BYTES_FULL
-        self._entries[topic] = entry
-        node = self._root_of(topic)
-        for level in topic.split("/"):
-            node = node.grow(level)
-        node.hold(entry)
-        self.size_bytes += growth
-        if old is not None and old.expires_at_s < NEVER_S:
-            self._expiring -= 1
-        if expires_at_s < NEVER_S:
-            self._expiring += 1
-            heappush(self._heap, (expires_at_s, topic))
-        self._sweep_heap()
+        self._keep(entry)
         return RetainOutcome.KEPT
+
+    def restore(self, publish: Publish, expires_at_s: float) -> None:
+        """A store remembers it: it is kept even where limits are lower now."""
+        self._keep(RetainedMessage(publish, expires_at_s, retained_size_bytes(publish)))
 
     def discard(self, topic: str) -> bool:
         """Remove what is retained for the topic, if anything. O(levels), amortised."""
@@ -242,6 +235,23 @@ class RetainedMessages:
                 self._remove(entry)
                 topics.append(topic)
         return topics
+
+    def _keep(self, entry: RetainedMessage) -> None:
+        """In place of any older one of its topic."""
+        topic, expires_at_s = entry.publish.topic, entry.expires_at_s
+        old = self._entries.get(topic)
+        self._entries[topic] = entry
+        node = self._root_of(topic)
+        for level in topic.split("/"):
+            node = node.grow(level)
+        node.hold(entry)
+        self.size_bytes += entry.size_bytes - (0 if old is None else old.size_bytes)
+        if old is not None and old.expires_at_s < NEVER_S:
+            self._expiring -= 1
+        if expires_at_s < NEVER_S:
+            self._expiring += 1
+            heappush(self._heap, (expires_at_s, topic))
+        self._sweep_heap()
 
     def _remove(self, entry: RetainedMessage) -> None:
         topic = entry.publish.topic

@@ -12,11 +12,12 @@ closes the socket once the connection has `ended` and its outbox is empty.
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
 from flowguard.flow import Reason
-from flowguard.session.handshake import Answer, refusal
+from flowguard.session.handshake import Answer, connect_content_bytes, refusal
 from flowguard.session.inbound import Inbound
 from flowguard.session.outbound import Outbound
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from flowguard.session.session import Session
 
 LOOKAHEAD_BYTES: Final = 64 * 1024
-"""A conversation that may not go on is read this far ahead, for the control lane.
-
-Also what may wait undecoded without counting against the node's input budget.
-"""
-OUTBOX_SLACK_BYTES: Final = 64 * 1024
-"""Answers may exceed the outbox limit by this much before a client that reads none is not read."""
+"""A conversation that may not go on is read this far ahead, for the control lane."""
+READ_BYTES_MAX: Final = 64 * 1024
+READ_BYTES_MIN: Final = INPUT_FREE_BYTES
+"""Read at once, at most: even while the node has no memory left for what it brings."""
+READS: Final = 64
+"""So many connections can be read before somebody looks again what memory is left."""
 
 
 class State(Enum):
@@ -59,7 +60,6 @@ class ServerConnection:
         "_eof",
         "_host",
         "_input_bytes",
-        "_outbox_limit",
         "_unweighed_bytes",
         "authentication_method",
         "connect_packet",
@@ -88,12 +88,11 @@ class ServerConnection:
         self.state = OPENED
         strict = not limits.control_characters
         self._decoder = PacketDecoder(limits.packet_size_max, strict=strict)
-        self._outbox_limit = limits.outbox_bytes_max + OUTBOX_SLACK_BYTES
         self._eof = False
         self._input_bytes = 0
         """What the node's input budget holds for this connection."""
         self._unweighed_bytes = 0
-        """Never less than what is buffered: most chunks need no closer look."""
+        """Never less than what is buffered: small chunks need no closer look."""
         self.authentication_method: str | None = None
         self.connect_packet: Connect | None = None
         self.inbound: Inbound | None = None
@@ -133,13 +132,34 @@ class ServerConnection:
     @property
     def wants_read(self) -> bool:
         """Whether more bytes are welcome; False is back-pressure."""
-        if self.outbound.outbox_bytes > self._outbox_limit:
+        outbound = self.outbound
+        if outbound.outbox_bytes > outbound.outbox_limit and not outbound.may_owe_more:
             return False
         if self.drained:
             return True
         if self.state is ENDED or self._eof:
             return False
-        return self._decoder.buffered_bytes < LOOKAHEAD_BYTES or not self.held
+        if not self.held:
+            return True
+        return self._decoder.buffered_bytes < LOOKAHEAD_BYTES and (
+            not self._input_bytes or self._room_ahead_bytes > 0
+        )
+
+    @property
+    def _room_ahead_bytes(self) -> int:
+        """Left for what may wait: half of the input budget, so that packets can be completed."""
+        budget = self._host.input_holders.budget
+        return budget.limit_bytes // 2 - budget.used_bytes
+
+    def read_bytes_max(self, *, blocked: bool = False) -> int:
+        """How much to read at once, so that what many bring together finds room; 0: nothing, from a
+        peer that takes none of what it was sent (`blocked`) and owes too much for it already."""
+        if blocked and not (self.state is ENDED or self.outbound.may_owe_more):
+            return 0
+        room_bytes = self._room_ahead_bytes
+        if self._input_bytes and not self.held:
+            room_bytes += self._host.input_holders.budget.limit_bytes // 2
+        return max(READ_BYTES_MIN, min(READ_BYTES_MAX, room_bytes // READS))
 
     @property
     def held(self) -> bool:
@@ -164,7 +184,7 @@ class ServerConnection:
             try:
                 if inbound.take(data, now_s):
                     self.last_received_s = now_s
-                    return self.outbound.outbox_bytes <= self._outbox_limit
+                    return self.outbound.outbox_bytes <= self.outbound.outbox_limit
             except Exception as error:
                 self.failed(error, now_s)
                 return self.wants_read
@@ -174,9 +194,9 @@ class ServerConnection:
         if not self.queued:
             self.run(now_s)
         self._unweighed_bytes += size_bytes
-        if self._unweighed_bytes > LOOKAHEAD_BYTES:
+        if self._unweighed_bytes > INPUT_FREE_BYTES:
             self._weigh(now_s)
-        return (self.drained and self.outbound.outbox_bytes <= self._outbox_limit) or (
+        return (self.drained and self.outbound.outbox_bytes <= self.outbound.outbox_limit) or (
             self.wants_read
         )
 
@@ -212,28 +232,39 @@ class ServerConnection:
             self._hang_up(now_s)
 
     def _weigh(self, now_s: float) -> None:
-        """Charge what is buffered beyond the ordinary to the node's input budget.
+        """Charge what stays of all that was received to the node's input budget.
 
-        Where that is spent, who is still receiving a packet has to go: if all waited for room,
-        none would ever be complete. Who is paused anyway just is not read on.
+        Where that is spent, who wants much and stands still has to go: if all waited for room, no
+        packet would ever be complete. Who is paused anyway just is not read on.
         """
         if self.state is ENDED:
             return
-        buffered_bytes = self._decoder.buffered_bytes
+        kept_bytes = self._decoder.compact()
         if self.inbound is not None:
-            buffered_bytes += self.inbound.held_bytes
-        self._unweighed_bytes = buffered_bytes
-        more_bytes = max(0, buffered_bytes - LOOKAHEAD_BYTES) - self._input_bytes
-        if more_bytes <= 0:
-            self._host.input_budget.give_back(-more_bytes)
-        elif not self._host.input_budget.take(more_bytes):
-            if not self.held:
-                self._host.counters.drop(Reason.NODE_INPUT_BYTES)
-                self._exceeded(now_s)
+            kept_bytes += self.inbound.held_bytes
+        elif self.connect_packet is not None:
+            kept_bytes += connect_content_bytes(self.connect_packet)
+        self._unweighed_bytes = kept_bytes
+        input_bytes = max(0, kept_bytes - INPUT_FREE_BYTES)
+        if not input_bytes and not self._input_bytes:
             return
-        self._input_bytes += more_bytes
+        holders = self._host.input_holders
+        claim_bytes = None if self.held else _declared_bytes(self._decoder.head)
+        holders.hold(self, input_bytes, now_s, claim_bytes=claim_bytes)
+        grown = input_bytes > self._input_bytes
+        self._input_bytes = input_bytes
+        while grown and holders.is_over:
+            holder = holders.costliest(now_s)
+            if holder is None:
+                break
+            holder.give_way(now_s)
 
-    def _exceeded(self, now_s: float) -> None:
+    def give_way(self, now_s: float) -> None:
+        """The node has no room for what it sent; paused meanwhile, it only waits to be handled."""
+        if self.held:
+            self._host.input_holders.hold(self, self._input_bytes, now_s, claim_bytes=None)
+            return
+        self._host.counters.drop(Reason.NODE_INPUT_BYTES)
         if self.state is CONNECTED:
             self.end(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
@@ -289,13 +320,18 @@ class ServerConnection:
         assert isinstance(packet, Connect)
         self.outbound.version = packet.version
         self.outbound.limit_packets(packet.properties)
-        self.connect_packet = packet
         self.authentication_method = packet.properties.authentication_method
         reason = refusal(packet, self._host.settings.session)
         if reason is not None:
             self.refuse(reason, now_s)
             return
+        self.connect_packet = packet
         self.state = CONNECTING
+        self._weigh(now_s)
+        if self._input_bytes and self._host.input_holders.is_over:
+            self._host.counters.drop(Reason.NODE_INPUT_BYTES)
+            self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
         self._host.connect(self, packet, now_s)
 
     def _run_handshake(self, now_s: float) -> None:
@@ -336,6 +372,8 @@ class ServerConnection:
             return
         if self._decoder.buffered_bytes:
             self.schedule()
+        if self._input_bytes:
+            self._weigh(now_s)
 
     def refuse(
         self,
@@ -405,7 +443,7 @@ class ServerConnection:
         self.drained = False
         if self.waits:
             self._wait_no_more()
-        self._forget_input()
+        self._forget_input(now_s)
         self.outbound.detach()
         if self.inbound is not None:
             self.inbound.detach()
@@ -416,10 +454,11 @@ class ServerConnection:
             self._host.handshake_ended(self, now_s)
         self._host.dirty.append(self)
 
-    def _forget_input(self) -> None:
+    def _forget_input(self, now_s: float) -> None:
         """What was not decoded never will be; the peer may be slow to close."""
-        self._host.input_budget.give_back(self._input_bytes)
-        self._input_bytes = 0
+        if self._input_bytes:
+            self._host.input_holders.hold(self, 0, now_s, claim_bytes=None)
+            self._input_bytes = 0
         self._decoder.clear()
 
     def _say_goodbye(self, state: State, reason: ReasonCode, why: str) -> None:
@@ -433,3 +472,13 @@ class ServerConnection:
             packet = Connack(False, reason, properties)
         if not self.outbound.write_packet(packet) and why:
             self._say_goodbye(state, reason, "")
+
+
+def _declared_bytes(head: bytes) -> int:
+    """How large the packet is that begins so, as it says; 0: that is not known yet."""
+    size_bytes = 0
+    for at in range(1, len(head)):
+        size_bytes |= (head[at] & 0x7F) << 7 * at - 7
+        if head[at] < 0x80:
+            return at + 1 + size_bytes
+    return 0

@@ -121,7 +121,12 @@ def will_of(packet: Connect) -> WillRecord | None:
 
 def connect_bytes(packet: Connect) -> int:
     """What a CONNECT counts while it waits at the gate."""
-    size_bytes = CONNECT_BYTES + packet.client_id.__sizeof__()
+    return CONNECT_BYTES + connect_content_bytes(packet)
+
+
+def connect_content_bytes(packet: Connect) -> int:
+    """What the client put into a CONNECT, bytes."""
+    size_bytes = packet.client_id.__sizeof__()
     if packet.username is not None:
         size_bytes += packet.username.__sizeof__()
     if packet.password is not None:

@@ -4,10 +4,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import Settings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, FairBudget, NodeWindow
+from flowguard.flow import FairBudget, Holders, NodeWindow
 from flowguard.records import Release, Settle, StoreOp
 from flowguard.session.chores import Chores
 from flowguard.session.counters import Counters
@@ -31,10 +32,12 @@ class Host(Protocol):
     """A node, seen from one conversation."""
 
     settings: Settings
+    bounds: Bounds
     counters: Counters
     window: NodeWindow
     inflight: Inflight
-    input_budget: Budget
+    input_holders: "Holders[ServerConnection]"
+    """Who has sent what is not decoded, and CONNECTs that are not answered."""
     outbox_budget: FairBudget
     state_budget: FairBudget
     disk_queue_budget: FairBudget

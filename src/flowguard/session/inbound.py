@@ -33,6 +33,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
+from flowguard.records import message_bytes
 from flowguard.session.exchanges import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
@@ -48,6 +49,8 @@ CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
 RUN_MAX: Final = 16
 """Packets of a run: with a full window of them everybody else would wait for 100."""
+PACKET_BYTES: Final = 200
+"""Objects of a decoded packet, or of one of its filters; rounded up."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
 
@@ -197,9 +200,8 @@ class Inbound:
 
     @property
     def held_bytes(self) -> int:
-        """Payloads of the packets held, bytes."""
-        held = self._held or ()
-        return sum(len(packet.payload) for packet in held if isinstance(packet, Publish))
+        """What the packets held take."""
+        return sum(map(_packet_bytes, self._held)) if self._held else 0
 
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
         """The batch stops here: what is left of it waits, but for the control lane's."""
@@ -468,3 +470,15 @@ class Inbound:
 
 def _publishes(packets: list[Packet]) -> int:
     return sum(packet.__class__ is Publish for packet in packets)
+
+
+def _packet_bytes(packet: Packet) -> int:
+    """What a decoded packet takes, about."""
+    match packet:
+        case Publish():
+            return message_bytes(packet)
+        case Subscribe():
+            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter, _ in packet.filters)
+        case Unsubscribe():
+            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter in packet.filters)
+    return PACKET_BYTES

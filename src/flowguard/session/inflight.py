@@ -15,7 +15,7 @@ per client.)
 
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.config import Settings
+from flowguard.bounds import Bounds
 from flowguard.flow import FairBudget
 from flowguard.records import Delivery
 
@@ -46,9 +46,9 @@ class Inflight:
 
     __slots__ = ("_queue_budget", "_shares", "budget", "client_bytes_max")
 
-    def __init__(self, settings: Settings, queue_budget: FairBudget) -> None:
-        self.budget = FairBudget(settings.node.inflight_bytes_max)
-        self.client_bytes_max = settings.session.inflight_bytes_max
+    def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
+        self.budget = FairBudget(bounds.inflight_bytes)
+        self.client_bytes_max = bounds.settings.session.inflight_bytes_max
         """Of one client, in the same bytes; None: whatever the budget has."""
         self._queue_budget = queue_budget
         self._shares: dict[Delivery, Share] = {}

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
 """Messages stay in the queue while more than this is unsent: there they can still expire."""
+OUTBOX_SLACK_BYTES: Final = 64 * 1024
+"""Answers may exceed the outbox limit by this much before a client that reads none is not read."""
+JOINED_BYTES: Final = 1024
+"""Answers that nobody reads are kept in pieces of this size, or more."""
+FRAME_BYTES: Final = 64
+"""The object around each frame that a socket does not take, and its place in the outbox."""
 SHARED_BYTES: Final = 4 * 1024
 ASKED: Final = -1
 LARGE_INFLIGHT_MAX: Final = 16
@@ -62,6 +68,7 @@ class Outbound:
         "inflight_max",
         "outbox",
         "outbox_bytes",
+        "outbox_limit",
         "session",
         "version",
     )
@@ -87,6 +94,8 @@ class Outbound:
         self._drained_bytes = 0
         """What it held before the last send, if the socket was blocked then."""
         self._outbox_max = host.settings.session.outbox_bytes_max
+        self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
+        """Above it, `may_owe_more` says whether the client is read."""
         self.inflight_budget = host.inflight.budget
         # A client with a limit of its own has all of its messages looked at.
         self._plain_bytes_max = SHARED_BYTES if host.inflight.client_bytes_max is None else 0
@@ -116,12 +125,35 @@ class Outbound:
 
     def write(self, frame: bytes) -> None:
         """Queue an encoded control packet; answers are as many as the packets they answer."""
-        self.outbox.append(frame)
+        if self.blocked:
+            self._write_blocked(frame)
+        else:
+            self.outbox.append(frame)
         self.outbox_bytes += len(frame)
         self.host.counters.messages_sent += 1
         if not self.dirty:
             self.dirty = True
             self.host.dirty.append(self.connection)
+
+    def _write_blocked(self, frame: bytes) -> None:
+        """Keep an answer that its client does not read, charged to the node.
+
+        Small ones are joined: as objects of their own they would take twenty times as much.
+        """
+        if len(self.outbox) > 1 and len(self.outbox[-1]) < JOINED_BYTES:
+            self.outbox[-1] += frame
+        else:
+            self.outbox.append(frame)
+        self.host.outbox_budget.hold(len(frame), self.blocked_bytes)
+        self.blocked_bytes += len(frame)
+
+    @property
+    def may_owe_more(self) -> bool:
+        """Whether a client that does not take its answers may ask for more of them: half of what
+        the node has for such clients is for their messages."""
+        budget = self.host.outbox_budget
+        owes_bytes = self.outbox_bytes - OUTBOX_SLACK_BYTES
+        return owes_bytes <= self._outbox_max and 2 * budget.used_bytes <= budget.limit_bytes
 
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
@@ -160,6 +192,7 @@ class Outbound:
             self.host.outbox_budget.give_back(self.blocked_bytes, 0)
             self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
             self.blocked = False
+            self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
         elif self._drained_bytes:
             self._drained_bytes = 0
         return data
@@ -174,6 +207,7 @@ class Outbound:
         self.outbox_bytes += len(rest)
         self.host.counters.bytes_sent -= len(rest)
         self.blocked = True
+        self.outbox_limit = 0
         self.dirty = True
         if self.ended:
             return True
@@ -193,14 +227,21 @@ class Outbound:
             head, tail = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
-        if not self.send_frame(head + tail, len(delivery.message.payload)):
+        payload_bytes = len(delivery.message.payload)
+        if len(tail) < SHARED_BYTES:
+            sent = self.send_frame(head + tail, payload_bytes)
+        else:
+            sent = self.send_frame(head, payload_bytes, tail)
+        if not sent:
             self.forget_alias(delivery)
 
-    def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
-        """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
-        size_bytes = self.outbox_bytes + len(frame)
-        if self.blocked or size_bytes > self._outbox_max or len(frame) > self._packet_size_max:
-            reason = self._refusal(len(frame))
+    def send_frame(self, frame: bytes, payload_bytes: int, tail: bytes = b"") -> bool:
+        """Send an encoded QoS 0 PUBLISH, perhaps with a `tail` that all who get it share; False:
+        dropped, and counted."""
+        frame_bytes = len(frame) + len(tail)
+        size_bytes = self.outbox_bytes + frame_bytes
+        if self.blocked or size_bytes > self._outbox_max or frame_bytes > self._packet_size_max:
+            reason = self._refusal(frame_bytes)
             if reason is not None:
                 self.host.counters.drop(reason)
                 return False
@@ -208,6 +249,8 @@ class Outbound:
         counters.publish_sent += 1
         counters.publish_bytes_sent += payload_bytes
         self.outbox.append(frame)
+        if tail:
+            self.outbox.append(tail)
         self.outbox_bytes = size_bytes
         if not self.dirty:
             self.dirty = True
@@ -222,6 +265,7 @@ class Outbound:
             return Reason.OUTBOX_BYTES  # One message is always possible.
         if not self.blocked:
             return None
+        size_bytes += FRAME_BYTES
         if not self.host.outbox_budget.take(size_bytes, self.blocked_bytes):
             return Reason.NODE_OUTBOX_BYTES
         self.blocked_bytes += size_bytes
@@ -443,6 +487,10 @@ class Outbound:
         self.session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        self.host.outbox_budget.give_back(self.blocked_bytes, 0)
+        budget = self.host.outbox_budget
+        if self.blocked and 2 * budget.used_bytes > budget.limit_bytes:
+            self.outbox = []  # It was not read, and nobody has room to keep it for a last word.
+            self.outbox_bytes = 0
+        budget.give_back(self.blocked_bytes, 0)
         self.blocked_bytes = 0
         self.has_more = False

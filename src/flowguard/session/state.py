@@ -20,8 +20,14 @@ INBOUND_ID_BYTES: Final = 120
 """An inbound QoS 2 identifier in use, in the session and in the store."""
 
 
+ID_BYTES: Final = 128
+"""A client id of up to 79 letters takes no more, and is counted with its connection or session: so
+no crowd of subscriptions keeps ordinary clients out."""
+
+
 def client_id_bytes(client_id: str) -> int:
-    return client_id.__sizeof__()
+    """What a client id takes beyond the ordinary."""
+    return max(0, client_id.__sizeof__() - ID_BYTES)
 
 
 def subscription_bytes(filter: str) -> int:

@@ -14,7 +14,6 @@ from typing import Final, final
 import structlog
 import trio
 
-from flowguard.broker.housekeeping import memory_limit_bytes
 from flowguard.broker.server import Running
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Pending, Portion
@@ -40,7 +39,6 @@ class Recorder:
     def __init__(self, running: Running, clock: Callable[[], float], runs: Runs) -> None:
         node = running.node
         settings = node.settings.telemetry
-        flow = node.settings.flow
         self._node = node
         self._onlookers = running.onlookers
         self._clock = clock
@@ -50,7 +48,7 @@ class Recorder:
         self._pending = Pending(
             settings.buffer_rows_max, settings.buffer_bytes_max, self.progress.dropped_rows
         )
-        self._observation = Observation(node, flow.memory_max_bytes or memory_limit_bytes())
+        self._observation = Observation(node, node.bounds.memory_bytes)
         self._begun_s = 0.0
         self._number = 0
         self._memory_bytes = 0

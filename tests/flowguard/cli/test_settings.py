@@ -99,7 +99,7 @@ def test_what_is_wrong_in_a_variable_is_named_with_its_path(name: str, path: str
         ({"FLOW__QUEUE_OBJECTIVE_S": "0"}, "flow.queue_objective_s"),
         ({"FLOW__STORE_OBJECTIVE_S": "0"}, "flow.store_objective_s"),
         ({"FLOW__MEMORY_OBJECTIVE": "0"}, "flow.memory_objective"),
-        ({"FLOW__MEMORY_MAX_BYTES": str(100 << 20)}, "flow.memory_max_bytes"),
+        ({"FLOW__MEMORY_MAX_BYTES": str(70 << 20)}, "flow.memory_max_bytes"),
         ({"FLOW__POLICY": "magic"}, "flow.policy"),
     ],
 )
@@ -122,7 +122,8 @@ def test_a_configuration_that_cannot_work_is_refused_with_its_key(
 def test_what_one_client_may_have_is_never_more_than_the_node(
     file: Path, text: str, relation: str
 ) -> None:
-    file.write_text(f"[session]\npacket_size_max = 2097152\n[node]\n{text}\n")
+    session = "packet_size_max = 2097152\nstate_bytes_max = 2097152\n"
+    file.write_text(f"[session]\n{session}[node]\n{text}\n")
     with pytest.raises(ConfigError, match=rf"{relation}.*raise the node's"):
         load_settings(file, {})
 
@@ -138,7 +139,8 @@ def test_all_mistakes_are_named_at_once(file: Path) -> None:
 
 
 def test_an_impossible_relation_says_what_to_do(file: Path) -> None:
-    file.write_text("[node]\nqueue_bytes_max = 1048576\n")
+    text = "[session]\nqueue_bytes_max = 2097152\n[node]\nqueue_bytes_max = 1048576\n"
+    file.write_text(text)
     with pytest.raises(ConfigError, match="raise the node's or lower the session's"):
         load_settings(file, {})
 

@@ -23,7 +23,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[()][AB]")
 
 def calm() -> Status:
     stage = Stage()
-    memory = MemoryStatus(resident_bytes=2**20, limit_bytes=2**30)
+    memory = MemoryStatus(held_bytes=2**19, resident_bytes=2**20, limit_bytes=2**30)
     return status_of(stage.node, stage.now_s, memory)
 
 

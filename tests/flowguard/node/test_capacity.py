@@ -72,12 +72,20 @@ def test_a_closed_connection_makes_room_for_another(version: int) -> None:
 # --- sessions --------------------------------------------------------------------------------
 
 
-def test_beyond_the_last_session_a_new_client_is_refused(version: int) -> None:
+def test_beyond_the_last_session_that_can_be_kept_another_is_refused(version: int) -> None:
     stage = Stage({"node": {"sessions_max": 2}})
     stage.connect_durable("one").close()
-    stage.connect("two")
-    client = stage.attempt(Connect("three", version))
+    stage.connect_durable("two")
+    expiry = Properties(session_expiry_interval=60) if version == MQTT_5 else Properties()
+    client = stage.attempt(Connect("three", version, clean_start=False, properties=expiry))
     assert refused_with(client) == as_told(ReasonCode.QUOTA_EXCEEDED, version)
+
+
+def test_sessions_that_are_kept_lock_nobody_out(version: int) -> None:
+    """Who wants nothing kept needs no more than a connection."""
+    stage = Stage({"node": {"sessions_max": 1}})
+    stage.connect_durable("one").close()
+    stage.connect("two", version=version)
 
 
 @pytest.mark.parametrize("clean_start", [False, True])
@@ -89,8 +97,9 @@ def test_a_client_with_a_session_needs_no_further_one(version: int, clean_start:
 
 def test_a_session_that_ended_makes_room(version: int) -> None:
     stage = Stage({"node": {"sessions_max": 1}})
+    stage.connect_durable("one", version=version).close()
     stage.connect("one", version=version).close()
-    stage.connect("two", version=version)
+    stage.connect_durable("two", version=version)
 
 
 # --- the gate --------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def test_whose_socket_is_full_for_a_moment_stays_and_loses_nothing(version: int)
         publisher.publish("here", b"%d" % number + bytes(KIB))
     outbound = client.connection.outbound
     assert outbound.blocked
-    assert outbound.blocked_bytes == outbound.outbox_bytes > 10 * KIB
+    assert outbound.blocked_bytes >= outbound.outbox_bytes > 10 * KIB
     client.read_again()
     assert len(client.publishes()) == 10
     assert stage.node.counters.dropped == before
@@ -133,7 +133,7 @@ def test_who_reads_a_part_keeps_the_rest_whatever_others_hold_now() -> None:
     for _ in range(3):
         data = outbound.take_outbox()
         assert outbound.put_back(data[50 * KIB :])
-    assert outbound.blocked_bytes == held_bytes - 150 * KIB
+    assert outbound.blocked_bytes == outbound.outbox_bytes <= held_bytes - 150 * KIB
     rest = outbound.take_outbox()
     assert not outbound.blocked_bytes
     for _ in range(50):

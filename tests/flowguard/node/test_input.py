@@ -1,10 +1,14 @@
 """Parts of packets: what clients have sent and nobody can decode yet is bounded for all of them."""
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists
 
+from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Will
 from flowguard.flow import Reason
+from flowguard.node.node import HALF_PACKET_S
 from flowguard.session.connection import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.support.stage import Client, Stage
@@ -20,29 +24,33 @@ def tight_stage() -> Stage:
 
 def send_chunks(client: Client, data: bytes) -> None:
     """As a socket brings them, until the server has enough."""
-    for start in range(0, len(data), CHUNK_BYTES):
-        if client.is_closed or not client.connection.wants_read:
-            return
-        client.send_bytes(data[start : start + CHUNK_BYTES])
+    while data and not client.is_closed and client.connection.wants_read:
+        size_bytes = min(CHUNK_BYTES, client.connection.read_bytes_max())
+        client.send_bytes(data[:size_bytes])
+        data = data[size_bytes:]
 
 
 def large(version: int, payload_bytes: int = 500 * KIB) -> bytes:
     return encode(Publish("t", bytes(payload_bytes), 1, packet_id=1), version)
 
 
-def test_ordinary_packets_are_not_charged(version: int) -> None:
+def kept_bytes(client: Client) -> int:
+    return client.connection._decoder.compact()
+
+
+def test_the_first_bytes_belong_to_the_connection(version: int) -> None:
     stage = tight_stage()
     client = stage.connect("c", version=version)
-    half = large(version, LOOKAHEAD_BYTES)[: LOOKAHEAD_BYTES - 1]
+    half = large(version)[:INPUT_FREE_BYTES]
     for byte in half[:10]:
         client.send_bytes(bytes((byte,)))
-    send_chunks(client, half[10:])
-    assert client.connection._decoder.buffered_bytes == LOOKAHEAD_BYTES - 1
+    client.send_bytes(half[10:])
+    assert kept_bytes(client) == INPUT_FREE_BYTES
     assert stage.node.input_budget.used_bytes == 0
 
 
 @pytest.mark.parametrize("chunk_bytes", [1_000, 5_000, 64 * KIB])
-def test_a_large_packet_is_charged_while_it_comes_in_and_not_a_byte_longer(
+def test_a_packet_is_charged_while_it_comes_in_and_not_a_byte_longer(
     version: int, chunk_bytes: int
 ) -> None:
     stage = tight_stage()
@@ -50,28 +58,93 @@ def test_a_large_packet_is_charged_while_it_comes_in_and_not_a_byte_longer(
     packet = large(version)
     for start in range(0, len(packet), chunk_bytes):
         client.send_bytes(packet[start : start + chunk_bytes])
-        buffered_bytes = client.connection._decoder.buffered_bytes
-        assert stage.node.input_budget.used_bytes == max(0, buffered_bytes - LOOKAHEAD_BYTES)
-    assert buffered_bytes == 0
+        uncharged_bytes = kept_bytes(client) - stage.node.input_budget.used_bytes
+        assert 0 <= uncharged_bytes <= INPUT_FREE_BYTES
+    assert kept_bytes(client) == 0
+    assert stage.node.input_budget.used_bytes == 0
     client.expect(Puback)
 
 
-def test_who_wants_more_than_the_node_has_left_is_ended_and_counted(version: int) -> None:
+@given(
+    sizes=lists(integers(0, 70_000), min_size=1, max_size=12),
+    cuts=lists(integers(1, 70_000), min_size=1, max_size=20),
+)
+def test_what_stays_of_any_chunks_is_charged(sizes: list[int], cuts: list[int]) -> None:
+    """All but the first KiB, whatever was sent and however it was cut; and nothing once it ends."""
+    stage = tight_stage()
+    client = stage.connect("c", version=4)
+    data = b"".join(large(4, size) for size in sizes)
+    for cut in cuts:
+        client.send_bytes(data[:cut])
+        data = data[cut:]
+        kept = kept_bytes(client)
+        used = stage.node.input_budget.used_bytes
+        assert max(0, kept - INPUT_FREE_BYTES) <= used <= kept
+    client.close()
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_a_chunk_of_which_little_is_left_is_not_kept_for_it(version: int) -> None:
+    """A slice of a few bytes would keep all 64 KiB alive."""
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    client.send_bytes(large(version, 60 * KIB) + large(version)[:2_000])
+    assert kept_bytes(client) == 2_000
+    assert stage.node.input_budget.used_bytes == 2_000 - INPUT_FREE_BYTES
+
+
+def test_where_all_is_spent_who_has_stood_still_for_longest_gives_way(version: int) -> None:
     stage = tight_stage()
     clients = [stage.connect(f"c{number}", version=version) for number in range(5)]
     for client in clients:
         send_chunks(client, large(version)[:-1])
-    assert [client.is_closed for client in clients] == [False] * 2 + [True] * 3
+        stage.advance(0.1)
+    assert [client.is_closed for client in clients] == [True] * 3 + [False] * 2
     assert stage.node.counters.dropped == {Reason.NODE_INPUT_BYTES: 3}
     assert 0 < stage.node.input_budget.used_bytes <= LIMIT_BYTES
-    for client in clients[2:]:
+    for client in clients[:3]:
         if version == MQTT_5:
             assert client.expect(Disconnect).reason_code == ReasonCode.QUOTA_EXCEEDED
         assert client.connection._decoder.buffered_bytes == 0
-    for client in clients[:2]:
+    for client in clients[3:]:
         client.send_bytes(large(version)[-1:])
         client.expect(Puback)
     assert stage.node.input_budget.used_bytes == 0
+
+
+def test_who_goes_on_sending_is_not_ended_for_those_who_stand_still(version: int) -> None:
+    """A thousand half packets beside one that comes slowly, and is whole in the end."""
+    stage = tight_stage()
+    slow = stage.connect("slow", version=version)
+    packet = large(version, 200 * KIB)
+    for start in range(0, len(packet), 8 * KIB):
+        half = stage.connect(f"half-{start}", version=version)
+        send_chunks(half, large(version)[: 100 * KIB])
+        slow.send_bytes(packet[start : start + 8 * KIB])
+        stage.advance(0.1)
+    slow.expect(Puback)
+    assert stage.node.counters.dropped[Reason.NODE_INPUT_BYTES] > 10
+
+
+def test_half_packets_that_stand_still_are_ended_before_anybody_needs_the_room(
+    version: int,
+) -> None:
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    send_chunks(client, large(version, 800 * KIB)[: 600 * KIB])
+    stage.advance(HALF_PACKET_S - 0.2)
+    assert not client.is_closed
+    stage.advance(0.5)
+    assert client.is_closed
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_a_half_packet_may_stand_still_while_there_is_room(version: int) -> None:
+    stage = tight_stage()
+    client = stage.connect("c", version=version)
+    send_chunks(client, large(version)[: 400 * KIB])
+    stage.advance(60)
+    assert not client.is_closed
 
 
 def test_who_sends_small_packets_is_served_while_the_budget_is_spent(version: int) -> None:
@@ -79,7 +152,7 @@ def test_who_sends_small_packets_is_served_while_the_budget_is_spent(version: in
     for number in range(3):
         send_chunks(stage.connect(f"c{number}", version=version), large(version)[:-1])
     client = stage.connect("small", version=version)
-    client.publish("t", bytes(LOOKAHEAD_BYTES // 2), qos=1)
+    send_chunks(client, large(version, 32 * KIB))
     client.expect(Puback)
     client.send(Pingreq())
     client.expect(Pingresp)
@@ -172,3 +245,52 @@ def test_a_packet_that_waits_because_it_does_not_fit_is_charged_until_it_is_hand
             2,
             1,
         ]
+
+
+def test_a_connect_that_waits_is_charged_for_all_that_it_brings() -> None:
+    stage = Stage(
+        {"node": {"input_bytes_max": LIMIT_BYTES}, "flow": {"connects_in_process_max": 1}}
+    )
+    stage.hold_commits = True
+    connects = [Connect(f"c{number}", will=Will("w", bytes(60 * KIB))) for number in range(30)]
+    clients = [stage.attempt(connect) for connect in connects]
+    used_bytes = stage.node.input_budget.used_bytes
+    assert LIMIT_BYTES - 64 * KIB < used_bytes <= LIMIT_BYTES
+    refused = [client for client in clients if client.is_closed]
+    assert 0 < (30 - len(refused)) * (60 * KIB - INPUT_FREE_BYTES) < used_bytes
+    for client in refused:
+        assert client.expect(Connack).reason_code == ReasonCode.QUOTA_EXCEEDED
+    small = stage.attempt(Connect("small"))
+    stage.release_commits()
+    for client in [*clients, small]:
+        assert client in refused or client.expect(Connack).reason_code == ReasonCode.SUCCESS
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_what_comes_behind_a_connect_that_waits_is_charged() -> None:
+    stage = tight_stage()
+    stage.hold_commits = True
+    client = stage.open(4)
+    client.send_bytes(encode(Connect("c", 4), 4) + encode(Publish("t", bytes(50 * KIB)), 4))
+    assert stage.node.input_budget.used_bytes > 49 * KIB
+    stage.release_commits()
+    assert stage.node.input_budget.used_bytes == 0
+
+
+def test_clients_that_wait_leave_half_of_the_memory_to_packets_that_come_in() -> None:
+    """However many are paused with a socket full of packets, a large one is received."""
+    stage = tight_stage()
+    stage.node.window.resize(1)
+    receiver = stage.connect("receiver", version=4)
+    paused = [stage.connect(f"c{number}", version=4) for number in range(100)]
+    stage.hold_commits = True
+    packets = b"".join(
+        encode(Publish("t", bytes(1_000), 1, True, packet_id=number), 4) for number in range(1, 60)
+    )
+    for client in paused:
+        send_chunks(client, packets)
+    assert stage.node.input_budget.used_bytes <= LIMIT_BYTES // 2 + CHUNK_BYTES
+    send_chunks(receiver, encode(Publish("t", bytes(400 * KIB)), 4))
+    assert receiver.connection._decoder.buffered_bytes == 0
+    assert not any(client.is_closed for client in [receiver, *paused])
+    assert not stage.node.counters.dropped

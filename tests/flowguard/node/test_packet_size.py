@@ -81,6 +81,7 @@ def test_a_message_that_grows_beyond_what_mqtt_can_express_is_dropped(
     limits = {"packet_size_max": PACKET_SIZE_MAX, "queue_bytes_max": PACKET_SIZE_MAX}
     stage = Stage(
         {
+            "flow": {"memory_max_bytes": 2**33},
             "session": limits,
             "node": {"inflight_bytes_max": 2**30, "input_bytes_max": PACKET_SIZE_MAX},
         }

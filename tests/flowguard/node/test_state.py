@@ -27,7 +27,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.flow import Reason
-from flowguard.session.state import INBOUND_ID_BYTES, client_id_bytes, subscription_bytes
+from flowguard.session.state import ID_BYTES, INBOUND_ID_BYTES, client_id_bytes, subscription_bytes
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes
 from tests.support.stage import Client, Stage
@@ -178,9 +178,9 @@ def test_a_client_that_comes_back_with_another_will_pays_the_difference() -> Non
 
 def test_client_ids_count(version: int) -> None:
     stage = tight_stage()
-    client = stage.attempt(Connect("c" * LIMIT_BYTES, version))
+    client = stage.attempt(Connect("c" * (LIMIT_BYTES + ID_BYTES), version))
     assert client.is_closed
-    stage.connect("c" * (LIMIT_BYTES // 2), version=version)
+    stage.connect("c" * (LIMIT_BYTES // 2 + ID_BYTES), version=version)
     assert state_bytes(stage) > LIMIT_BYTES // 2
 
 

@@ -21,7 +21,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def view_of(stage: Stage, recording: Progress | None = None) -> View:
-    memory = MemoryStatus(resident_bytes=1_000, limit_bytes=4_000)
+    memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
     return View(stage.node, lambda: stage.now_s, lambda: memory, recording)
 
 

@@ -13,7 +13,7 @@ from tests.support.stage import Stage
 
 
 def status(stage: Stage) -> Status:
-    memory = MemoryStatus(resident_bytes=1_000, limit_bytes=4_000)
+    memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
     return status_of(stage.node, stage.now_s, memory)
 
 

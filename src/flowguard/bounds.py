@@ -1,0 +1,259 @@
+"""Bounds: how the memory limit is shared out among all that a peer can make a node hold.
+
+The limit has two parts. What may be held *for long* (clients, sessions, messages that wait for a
+reader who does not read, half packets, the store's caches) has `flow.memory_objective` of it, less
+what a process without clients takes, so that nobody who only fills his share puts the node under
+pressure. The rest is for *work in process*, which ends by itself.
+
+A setting that is there is kept; what is left of a part is shared out by weight among the others,
+none of which gets less than it needs. All bounds and the process together are within the limit, or
+`Bounds.of` says what does not fit (docs/limits.md).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from flowguard.config import KIB, MIB, Settings
+from flowguard.errors import ConfigError
+
+PROCESS_BYTES: Final = 72 * MIB
+"""A process without clients: 59 MiB resident with the memory store, 69 with RocksDB."""
+CONNECTION_BYTES: Final = 4 * KIB
+"""A client: 2.0 to 2.5 KB resident with a session that ends with it (1,000 to 2,000 clients of
+MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11), and `INPUT_FREE_BYTES` that nobody counts."""
+INPUT_FREE_BYTES: Final = KIB
+"""Received and not decoded, of each connection, that is in CONNECTION_BYTES already."""
+SESSION_BYTES: Final = 2_000
+"""A session that is kept, without its client id, its subscriptions and messages: 1.3 KB resident
+after its client has gone, and what the store keeps of it."""
+WRITE_BUFFERS: Final = 4
+"""All column families together write so many buffers of `store.write_buffer_bytes`."""
+SOCKETS_MIN: Final = 64
+"""So many beyond the clients are in what the process takes."""
+CLIENT_SHARE: Final = 8
+"""One client may have an eighth of what all have, where nobody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a setting gets of its part of the memory where nobody has set it."""
+
+    key: str
+    weight: float
+    unit_bytes: int = 1
+    """What one of those that the setting counts takes."""
+    least: int = MIB
+    """In the setting's own unit; with less the node could not serve."""
+    most: int | None = None
+    """The same; with more it would serve no better."""
+
+
+LONG: Final = (
+    Share("node.connections_max", 20, CONNECTION_BYTES + CONNECTION_BYTES // 8, least=100),
+    Share("node.sessions_max", 10, SESSION_BYTES, least=100),
+    Share("node.state_bytes_max", 12),
+    Share("node.retained_bytes_max", 10),
+    Share("node.queue_bytes_max", 14),
+    Share("node.inflight_bytes_max", 10),
+    Share("node.outbox_bytes_max", 8),
+    Share("node.input_bytes_max", 8),
+    Share("store.cache_bytes", 4, most=64 * MIB),
+    Share("store.write_buffer_bytes", 4, WRITE_BUFFERS, most=32 * MIB),
+)
+"""Held for long, at worst: as long as peers wish."""
+WORK: Final = (
+    Share("flow.unfinished_bytes_max", 25),
+    Share("flow.journal_bytes_max", 3, most=64 * MIB),
+    Share("flow.connect_buffer_bytes_max", 2, least=256 * KIB, most=16 * MIB),
+)
+"""Held until the work is done."""
+RECORDING: Final = Share("telemetry.buffer_bytes_max", 4, most=32 * MIB)
+"""Rows that wait for the disk, where the node records itself."""
+OF_A_CLIENT: Final = {
+    "session.queue_bytes_max": "node.queue_bytes_max",
+    "session.outbox_bytes_max": "node.outbox_bytes_max",
+    "session.state_bytes_max": "node.state_bytes_max",
+}
+"""What one client may have, and what all may."""
+HOLDS_A_PACKET: Final = ("node.queue_bytes_max", "node.inflight_bytes_max", "node.input_bytes_max")
+"""The largest packet must find room in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a node may hold; bytes, unless the name says otherwise."""
+
+    memory_bytes: int
+    """All of it, and the process."""
+    settings: Settings
+    """Those of the node, with every bound filled in."""
+    long_bytes: int
+    """Of `memory_bytes`, for what is held for long; the process is in it."""
+    connections_max: int
+    """Clients."""
+    sockets_max: int
+    """Clients, and those who may have said nothing yet, an eighth more."""
+    sessions_max: int
+    """Sessions that outlive their connection."""
+    state_bytes: int
+    retained_bytes: int
+    queue_bytes: int
+    inflight_bytes: int
+    outbox_bytes: int
+    input_bytes: int
+    store_bytes: int
+    """The store's own memory."""
+
+    @classmethod
+    def of(cls, settings: Settings, memory_bytes: int) -> "Bounds":
+        """Share `memory_bytes` out; raises ConfigError where what is set does not fit in it."""
+        kept = _kept(settings)
+        long = _wanted(LONG, settings, kept)
+        if settings.telemetry.record_dir is not None:
+            long.append(RECORDING)
+        if settings.store.kind != "rocks":
+            long = [share for share in long if not share.key.startswith("store.")]
+        work = _wanted(WORK, settings, kept)
+        least_bytes = PROCESS_BYTES + _least_bytes(long, kept) + _least_bytes(work, kept)
+        if least_bytes > memory_bytes:
+            raise ConfigError(_too_little(memory_bytes, least_bytes, [*long, *work], kept))
+        for_work_bytes = _least_bytes(work, kept)
+        long_bytes = int(settings.flow.memory_objective * memory_bytes) - PROCESS_BYTES
+        long_bytes = max(long_bytes, _least_bytes(long, kept))
+        long_bytes = min(long_bytes, memory_bytes - PROCESS_BYTES - for_work_bytes)
+        values = _shared_out(long, long_bytes, kept)
+        long_bytes = PROCESS_BYTES + _bytes_of(long, values)
+        values |= _shared_out(work, memory_bytes - long_bytes, kept)
+        assert long_bytes + _bytes_of(work, values) <= memory_bytes
+        filled = _filled(settings, memory_bytes, values, kept)
+        return cls(
+            memory_bytes=memory_bytes,
+            settings=filled,
+            long_bytes=long_bytes,
+            connections_max=values["node.connections_max"],
+            sockets_max=_sockets_max(values["node.connections_max"]),
+            sessions_max=values["node.sessions_max"],
+            state_bytes=values["node.state_bytes_max"],
+            retained_bytes=values["node.retained_bytes_max"],
+            queue_bytes=values["node.queue_bytes_max"],
+            inflight_bytes=values["node.inflight_bytes_max"],
+            outbox_bytes=values["node.outbox_bytes_max"],
+            input_bytes=values["node.input_bytes_max"],
+            store_bytes=sum(
+                share.unit_bytes * values[share.key]
+                for share in long
+                if share.key.startswith("store.")
+            ),
+        )
+
+
+def _sockets_max(connections_max: int) -> int:
+    """Few are always possible: who is one too many has to be told."""
+    return connections_max + max(SOCKETS_MIN, connections_max // 8)
+
+
+def _value(settings: Settings, key: str) -> int | None:
+    section, _, name = key.partition(".")
+    value: int | None = getattr(getattr(settings, section), name)
+    return value
+
+
+def _is_set(settings: Settings, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in getattr(settings, section).model_fields_set
+
+
+def _kept(settings: Settings) -> dict[str, int]:
+    """What somebody has set, by key."""
+    keys = [share.key for share in (*LONG, *WORK, RECORDING)]
+    values = {key: _value(settings, key) for key in keys if _is_set(settings, key)}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _wanted(shares: tuple[Share, ...], settings: Settings, kept: Mapping[str, int]) -> list[Share]:
+    """The same, where the least is what a packet, or one client, is promised."""
+    promised = {key: settings.session.packet_size_max for key in HOLDS_A_PACKET}
+    for of_one, of_all in OF_A_CLIENT.items():
+        if _is_set(settings, of_one):
+            promised[of_all] = max(promised.get(of_all, 0), _value(settings, of_one) or 0)
+    return [
+        share
+        if share.key in kept
+        else Share(
+            share.key,
+            share.weight,
+            share.unit_bytes,
+            max(share.least, promised.get(share.key, 0)),
+            share.most,
+        )
+        for share in shares
+    ]
+
+
+def _least_bytes(shares: list[Share], kept: Mapping[str, int]) -> int:
+    return sum(share.unit_bytes * kept.get(share.key, share.least) for share in shares)
+
+
+def _bytes_of(shares: list[Share], values: Mapping[str, int]) -> int:
+    return sum(share.unit_bytes * values[share.key] for share in shares)
+
+
+def _shared_out(shares: list[Share], room_bytes: int, kept: Mapping[str, int]) -> dict[str, int]:
+    """A value for each: what is kept, and the rest of the room by weight, within its limits.
+
+    The room is at least what all need; those that are content with less leave it to the others.
+    """
+    values = {share.key: kept[share.key] for share in shares if share.key in kept}
+    open_shares = [share for share in shares if share.key not in kept]
+    while open_shares:
+        left_bytes = room_bytes - _bytes_of([s for s in shares if s.key in values], values)
+        weights = sum(share.weight for share in open_shares)
+        fair = {s.key: int(left_bytes * s.weight / weights) // s.unit_bytes for s in open_shares}
+        at_end = {s.key: s.least for s in open_shares if fair[s.key] < s.least}
+        if not at_end:
+            at_end = {
+                s.key: s.most for s in open_shares if s.most is not None and fair[s.key] > s.most
+            }
+        values |= at_end or fair
+        open_shares = [share for share in open_shares if share.key not in values]
+    return values
+
+
+def _filled(
+    settings: Settings, memory_bytes: int, values: Mapping[str, int], kept: Mapping[str, int]
+) -> Settings:
+    """The settings with these values, and what follows from them for one client."""
+    changed = {key: value for key, value in values.items() if key not in kept}
+    changed["flow.memory_max_bytes"] = memory_bytes
+    for of_one, of_all in OF_A_CLIENT.items():
+        default = _value(settings, of_one)
+        assert default is not None
+        if not _is_set(settings, of_one):
+            fair = max(values[of_all] // CLIENT_SHARE, 16 * KIB)
+            if of_one == "session.queue_bytes_max":
+                fair = max(fair, settings.session.packet_size_max)
+            changed[of_one] = min(default, fair)
+    sections: dict[str, dict[str, int]] = {}
+    for key, value in changed.items():
+        section, _, name = key.partition(".")
+        sections.setdefault(section, {})[name] = value
+    return settings.model_copy(
+        update={
+            section: getattr(settings, section).model_copy(update=update)
+            for section, update in sections.items()
+        }
+    )
+
+
+def _too_little(
+    memory_bytes: int, least_bytes: int, shares: list[Share], kept: Mapping[str, int]
+) -> str:
+    taken = {s.key: s.unit_bytes * kept.get(s.key, s.least) for s in shares}
+    largest = sorted(taken, key=lambda key: -taken[key])[:3]
+    parts = ", ".join(f"{key} {taken[key]:,}" for key in largest)
+    return (
+        f"flow.memory_max_bytes: {memory_bytes:,} bytes are less than the {least_bytes:,} that the "
+        f"process itself ({PROCESS_BYTES:,}) and all bounds may take together, the largest being "
+        f"{parts}; raise it to {least_bytes}, or lower those"
+    )

@@ -1,0 +1,82 @@
+"""The memory of the process: how much it may hold, what it has, and giving back what is free."""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from flowguard.node.node import Node
+
+MEMORY_SHARE: Final = 0.75
+"""Of what the machine or container has: the rest is the kernel's sockets."""
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+TRIM_S: Final = 10.0
+"""Between two looks at what the allocator keeps."""
+TRIM_S_MAX: Final = 640.0
+"""The same, where it had nothing to give back again and again."""
+TRIM_BYTES: Final = 32 * 1024 * 1024
+"""So much more than is counted must be resident: less is not worth the time."""
+TRIM_GAIN: Final = 8
+"""An eighth of that at least must come back, or the next look can wait for longer."""
+CALM: Final = 1.0
+"""A node under more pressure has other things to do."""
+
+
+def memory_limit_bytes() -> int:
+    """What the process may hold: a share of physical memory or of the container's limit."""
+    limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
+    for path in CGROUP_LIMITS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            limit = min(limit, int(text))
+    return int(MEMORY_SHARE * limit)
+
+
+@contextmanager
+def memory_gauge() -> Iterator[Callable[[], int]]:
+    """Reads the resident set, bytes; opened once: later there may be no descriptor for it."""
+    with Path("/proc/self/statm").open("rb", buffering=0) as statm:
+        yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
+
+
+def allocator_trim() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`; None: this C library has none."""
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return trim
+
+
+async def give_back_memory(node: Node) -> None:
+    """While the node is calm, return to the system what the allocator keeps; until cancelled.
+
+    In a thread: it may take tens of milliseconds, and only who needs large blocks waits for it.
+    """
+    trim = allocator_trim()
+    if trim is None:
+        return
+    wait_s = TRIM_S
+    with memory_gauge() as resident_bytes:
+        while True:
+            await trio.sleep(wait_s)
+            before_bytes = resident_bytes()
+            spare_bytes = before_bytes - node.held_bytes
+            if spare_bytes < TRIM_BYTES or node.protection.grant.pressure.value > CALM:
+                wait_s = TRIM_S
+                continue
+            await trio.to_thread.run_sync(trim, 0)
+            gained_bytes = before_bytes - resident_bytes()
+            worth_it = gained_bytes * TRIM_GAIN >= spare_bytes
+            wait_s = TRIM_S if worth_it else min(2 * wait_s, TRIM_S_MAX)
