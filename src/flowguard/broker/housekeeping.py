@@ -1,5 +1,6 @@
 """The 100 ms tick: deadlines, load signals, `$SYS`."""
 
+import time
 from collections.abc import Callable, Sequence
 from secrets import SystemRandom
 from typing import final
@@ -18,6 +19,10 @@ from flowguard.stores import Store
 
 JITTER = (0.9, 1.1)
 """Of a tick: so that the nodes of a cluster do not march in step."""
+BUSY_MIN_S = 0.05
+"""So long the loop has had work before it is asked for how much of that it ran."""
+RUNNING_SHARE_MIN = 0.1
+"""Whoever has no place is told so in the end, however busy the machine is."""
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""
 
@@ -44,6 +49,7 @@ class _Chores:
         self._resident_bytes = resident_bytes
         self._sys_topics = SysTopics(node, now_s)
         self._sys_due_s = now_s
+        self._seen = (now_s, time.thread_time(), reactor.idle_s)
         overload_log = OverloadLog(node, now_s)
         self.all: Sequence[Callable[[float], None]] = (
             self._observe,
@@ -55,11 +61,22 @@ class _Chores:
             self._show,
         )
 
-    def _observe(self, _: float) -> None:
+    def _observe(self, now_s: float) -> None:
         node = self._node
+        self._see_how_it_runs(now_s)
         node.protection.observe_memory(node.held_bytes, self._resident_bytes())
         node.store_load = self._store.load()
         node.protection.observer.store(node.store_load.state)
+
+    def _see_how_it_runs(self, now_s: float) -> None:
+        """For how much of the time in which it waits for no events the loop has a processor."""
+        since_s, ran_s, idle_s = self._seen
+        seen = (now_s, time.thread_time(), self._reactor.idle_s)
+        busy_s = (seen[0] - since_s) - (seen[2] - idle_s)
+        if busy_s >= BUSY_MIN_S:
+            share = (seen[1] - ran_s) / busy_s
+            self._node.protection.observer.running(min(1.0, max(RUNNING_SHARE_MIN, share)))
+            self._seen = seen
 
     def _judge(self, now_s: float) -> None:
         self._node.tick(now_s, self._reactor.heard_s(now_s))

@@ -72,7 +72,7 @@ class Reactor:
         self._wakeup = eventfd(0)
         self._epoll.register(self._wakeup, READ)
         self._links: dict[int, Link] = {}
-        self._listeners = Listeners(node, self._epoll, self._links, self._close, clock)
+        self._listeners = Listeners(node, self._epoll, self._links, self._close)
         self._lingering: deque[tuple[float, Link]] = deque()
         self._rounds: Rounds[ServerConnection] = Rounds()
         self._later: deque[ServerConnection] = deque()
@@ -80,6 +80,8 @@ class Reactor:
         self._served_s = 0.0
         """How long the sockets of this turn took."""
         self._is_idle = False
+        self.idle_s = 0.0
+        """How long it has waited for events, in all."""
         self._heard_s = self._lap_s = self._lap_before_s = clock()
         self._lap_left = 0
         """Of a lap over all sockets: when it began, and the one before, and what is left of it."""
@@ -114,6 +116,7 @@ class Reactor:
                     self._is_idle = True
                     await trio.lowlevel.wait_readable(self._epoll)
                     self._is_idle = False
+                    self.idle_s += self._clock() - ended_s
                 yielded_s = self._clock()
                 yielded = True
                 continue

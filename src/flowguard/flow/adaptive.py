@@ -32,8 +32,10 @@ def tell_nobody(record: PressureRecord) -> None:
 class RestartableGate(Gate[K], Protocol[K]):
     """A gate that can be told that a crowd is coming, and what presses."""
 
-    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
-        """As `Gate.tick`; `is_full`: it is memory that presses."""
+    def tick(
+        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
+    ) -> None:
+        """As `Gate.tick`; `is_full`: it is memory that presses; `running_share`: see `Sample`."""
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
@@ -87,7 +89,8 @@ class Flowguard(Generic[K]):
         before = self._law.window
         window, why = self._law.step(pressure, sample, self._in_force)
         is_cut = window < before
-        self._gate.tick(now_s, pressure.value, is_full=pressure.cause is Signal.MEMORY)
+        is_full, running_share = pressure.cause is Signal.MEMORY, sample.running_share
+        self._gate.tick(now_s, pressure.value, is_full=is_full, running_share=running_share)
         if cluster is None:
             return Grant(window, pressure, why, is_cut=is_cut)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)

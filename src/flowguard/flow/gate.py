@@ -171,13 +171,17 @@ class ConnectGate(Generic[K]):
             self._count(Reason.DRAINING)
         return key
 
-    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
+    def tick(
+        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
+    ) -> None:
         """Every `TICK_S`: adapt the limit and the rung to the node's pressure.
 
-        `is_full`: it is memory that presses, which only those give back who leave.
+        `is_full`: it is memory that presses, which only those give back who leave. `running_share`:
+        see `Sample`.
         """
         self._advance(now_s)
         self._is_full = is_full
+        self._budget.running_share = running_share
         self._door_left = self.limit
         self._concurrency.tick(now_s, pressure, len(self._in_process))
         self._patience.tick(now_s)

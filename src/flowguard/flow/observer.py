@@ -124,6 +124,7 @@ class Observer:
         "_memory_share",
         "_replication_age_s",
         "_response_sum_s",
+        "_running_share",
         "_sojourn_s",
         "_store_state",
         "_store_worst",
@@ -147,6 +148,11 @@ class Observer:
         self._finished = 0
         self._response_sum_s = 0.0
         self._used_share = 0.0
+        self._running_share = 1.0
+
+    def running(self, share: float) -> None:
+        """A level: for how much of the time in which it has work the loop runs, 0 to 1."""
+        self._running_share = share
 
     def started(self, sojourn_s: float) -> None:
         """A packet, or a batch with its luckiest packet, waited `sojourn_s` and is worked on now.
@@ -238,6 +244,7 @@ class Observer:
             completed=self._finished,
             in_process=in_process,
             clients_active=clients_active,
+            running_share=self._running_share,
             used_share=self._used_share,
         )
         self._sojourn_s = inf

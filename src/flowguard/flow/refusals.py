@@ -39,13 +39,17 @@ class RefusalBudget:
     """Seconds of the loop that accepting and refusing may take: a token bucket.
 
     In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
-    (invariant 16), if whoever starts a unit of work asks `allows` before and reports its cost.
+    (invariant 16), if whoever starts a unit of work asks `allows` before and reports its cost. On a
+    machine where the loop runs for a tenth of the time, it is that share of a tenth: what refusing
+    takes would else be all there is.
     """
 
-    __slots__ = ("_at_s", "_balance_s", "_burst_s", "_share")
+    __slots__ = ("_at_s", "_balance_s", "_burst_s", "_share", "running_share")
 
     def __init__(self, share: float) -> None:
         self._share = share
+        self.running_share = 1.0
+        """Of the time in which the loop has work, it has a processor for so much."""
         self._burst_s = share * TICK_S
         self._balance_s = self._burst_s
         self._at_s = -inf
@@ -61,7 +65,8 @@ class RefusalBudget:
         self._balance_s -= cost_s
 
     def _refill(self, now_s: float) -> None:
-        balance_s = self._balance_s + self._share * (now_s - self._at_s)
+        share = self._share * self.running_share
+        balance_s = self._balance_s + share * (now_s - self._at_s)
         self._balance_s = min(self._burst_s, balance_s)
         self._at_s = now_s
 

@@ -64,6 +64,8 @@ class Sample:
     """Packets in process now, cost units of all clients."""
     clients_active: int = 0
     """Clients that have packets in process, or waiting, now."""
+    running_share: float = 1.0
+    """Of the time in which the loop has work, it has a processor for so much, 0 to 1."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

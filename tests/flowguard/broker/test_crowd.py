@@ -1,5 +1,6 @@
 """Many clients at once: every CONNECT gets an answer, and nobody is reset."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -214,3 +215,18 @@ async def test_under_the_worst_pressure_who_finds_no_place_in_time_is_told_137()
         for wire in inside:
             assert (await wire.expect(Connack)).reason_code == 0
             await wire.close()
+
+
+async def test_a_loop_that_does_not_get_to_run_knows_it() -> None:
+    """It has work all the time, and stands still for most of it: refusing has to be as rare."""
+
+    def stand_still(now_s: float, resident_bytes: int) -> None:
+        time.sleep(0.2)
+        shares.append(running.node.protection.observer.take(now_s, 0, 0).running_share)
+
+    shares: list[float] = []
+    async with broker(calm=True) as running:
+        running.onlookers.append(stand_still)
+        await until(lambda: len(shares) > 2)
+        running.onlookers.clear()
+    assert shares[-1] < 0.8

@@ -60,6 +60,20 @@ def test_an_idle_budget_does_not_save_up_for_more_than_a_tick() -> None:
     assert not budget.allows(1_000.0)
 
 
+@given(running_share=st.floats(0.01, 1.0), cost_s=st.floats(0.000_1, 0.01))
+def test_a_loop_that_seldom_runs_refuses_as_seldom(running_share: float, cost_s: float) -> None:
+    """Whatever the clock says, it is a share of what the loop has."""
+    budget = RefusalBudget(0.3)
+    budget.running_share = running_share
+    worked_s, now_s = 0.0, 0.0
+    while now_s < 10.0:
+        if budget.allows(now_s):
+            budget.spend(cost_s, now_s)
+            worked_s += cost_s
+        now_s += cost_s
+    assert worked_s <= 0.3 * (running_share * now_s + TICK_S) + cost_s
+
+
 # --- the ladder ---
 
 

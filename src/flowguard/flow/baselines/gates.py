@@ -73,7 +73,9 @@ class _Bufferless(Generic[K]):
         """Nobody waits."""
         return None
 
-    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
+    def tick(
+        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
+    ) -> None:
         """Nothing here adapts."""
 
     def retry_after_s(self, draw: float) -> float:
@@ -152,7 +154,9 @@ class RejectGate(_Bufferless[K]):
         super().settle(key, now_s)
         self._lender.settle(key, now_s)
 
-    def tick(self, now_s: float, pressure: float, *, is_full: bool = False) -> None:
+    def tick(
+        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
+    ) -> None:
         """The lender's law moves the limit."""
         self._lender.tick(now_s, pressure)
 
