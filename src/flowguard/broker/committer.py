@@ -122,10 +122,13 @@ class Committer:
         reactor.awaited = False
         now_s = self._clock()
         if batch is not None:
-            node.read_only = isinstance(error, NoSpaceError)
             self._refused = batch if error is not None else None
             if error is None:
                 node.durable(batch, now_s, now_s - started_s)
+                if node.read_only:
+                    node.observe_store(self._store.load())
+            elif isinstance(error, NoSpaceError):
+                node.no_space(now_s)
         if fetches:
             answers = list(zip(fetches, pages, strict=True))
             self._postponed += [fetch for fetch, page in answers if page is None]

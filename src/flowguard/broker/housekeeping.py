@@ -65,8 +65,7 @@ class _Chores:
         node = self._node
         self._see_how_it_runs(now_s)
         node.protection.observe_memory(node.held_bytes, self._resident_bytes())
-        node.store_load = self._store.load()
-        node.protection.observer.store(node.store_load.state)
+        node.observe_store(self._store.load())
 
     def _see_how_it_runs(self, now_s: float) -> None:
         """For how much of the time in which it waits for no events the loop has a processor."""

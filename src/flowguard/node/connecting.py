@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 
 
 @final
+class _Claim:
+    """Who has taken a client id, and what it will be told."""
+
+    __slots__ = ("answer", "connection", "session", "since_s")
+
+    def __init__(
+        self, connection: ServerConnection, session: Session, answer: Answer, since_s: float
+    ) -> None:
+        self.connection = connection
+        self.session = session
+        self.answer = answer
+        self.since_s = since_s
+
+
+@final
 class Handshakes:
     """The CONNECTs of a node that are not answered yet; implements `intake.Reception`."""
 
@@ -38,7 +53,7 @@ class Handshakes:
         self._node = node
         self._random_id = random_id
         self._draw = draw
-        self._claims: dict[str, ServerConnection] = {}
+        self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -170,7 +185,9 @@ class Handshakes:
                 return
         self._take_over(client_id, now_s)
         granted = grant(packet, node.settings.session, node.window.limit)
-        if granted.session_expiry_s and not self._may_keep(client_id):
+        found = sessions.get(client_id)
+        resumes = found is not None and found.durable and not packet.clean_start
+        if (granted.session_expiry_s or resumes) and not self._may_keep(client_id):
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         claimed = node.registry.claim(
@@ -188,11 +205,11 @@ class Handshakes:
         if accepted is not None:
             properties.authentication_method = packet.properties.authentication_method
             properties.authentication_data = accepted.data
-        self._claims[client_id] = connection
         connection.session = session
         ops = node.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
-        claimed_by = partial(self._claimed, connection, session, answer, now_s)
+        claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
+        claimed_by = partial(self._claimed, claim)
         if node.read_only and not ops:
             claimed_by(now_s)
         else:
@@ -208,21 +225,25 @@ class Handshakes:
             session is not None and session.durable
         ) or node.registry.kept_count < node.bounds.sessions_max
 
-    def _claimed(
-        self,
-        connection: ServerConnection,
-        session: Session,
-        answer: Answer,
-        since_s: float,
-        now_s: float,
-    ) -> None:
+    def no_space(self, now_s: float) -> None:
+        """The disk is full: who would have to wait for it is refused, who need not is let in."""
+        for claim in list(self._claims.values()):
+            if not claim.session.durable:
+                self._claimed(claim, now_s)
+                continue
+            claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            if not claim.answer.present and not claim.session.ended:
+                self._node.registry.end(claim.session, now_s)
+
+    def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
-        if connection.ended:
-            return
+        connection, session, answer = claim.connection, claim.session, claim.answer
+        if self._claims.get(session.client_id) is not claim:
+            return  # It has left, or has been answered.
         del self._claims[session.client_id]
         node = self._node
         node.gate.settle(connection, now_s)
-        node.connect_service.observe(now_s - since_s)
+        node.connect_service.observe(now_s - claim.since_s)
         node.connected(connection, now_s)
         connection.accept(session, answer, now_s)
         if connection.ended:
@@ -243,7 +264,7 @@ class Handshakes:
         """[MQTT-3.1.4-3] one connection per client id: the older one ends."""
         claim = self._claims.get(client_id)
         if claim is not None:
-            claim.end(None, now_s)
+            claim.connection.end(None, now_s)
         session = self._node.registry.sessions.get(client_id)
         if session is not None and session.outbound is not None:
             self._node.counters.takeovers += 1

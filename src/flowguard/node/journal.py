@@ -71,6 +71,7 @@ class Journal:
         "_waiting_count",
         "_window",
         "is_answering",
+        "is_refused",
         "sent",
         "size_bytes",
         "sojourn",
@@ -92,6 +93,9 @@ class Journal:
         self._answered_count = 0
         self.is_answering = False
         """The batch under way is durable, and not all who waited for it were told."""
+        self.is_refused = False
+        """The disk has no room for the batch under way: what waits now waits for that, and says
+        nothing about the speed of the store."""
         self._ops_count = 0
         self._promised_count = 0
         """Operations that are on their way, of packets that are admitted."""
@@ -137,6 +141,8 @@ class Journal:
 
     def waiting_s(self, now_s: float) -> float:
         """How long the oldest work waits that is not in commit yet, seconds."""
+        if self.is_refused:
+            return 0.0
         for batch in (*self._sealed, self._growing):
             if batch.continuations:
                 return now_s - batch.since_s
@@ -144,7 +150,7 @@ class Journal:
 
     def committing_s(self, now_s: float) -> float:
         """How long the commit under way has taken so far, seconds."""
-        if self._under_way is None or self.is_answering:
+        if self._under_way is None or self.is_answering or self.is_refused:
             return 0.0
         return now_s - self._committing_since_s
 
@@ -214,6 +220,7 @@ class Journal:
         """The batch is durable: `answer` until `is_answering` ends."""
         assert batch is self._under_way
         assert not self.is_answering
+        self.is_refused = False
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes
         self.sojourn.observe(now_s - batch.since_s, len(batch.continuations))

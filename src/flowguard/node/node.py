@@ -276,6 +276,21 @@ class Node:
         """While the disk is full, only those wait of whom something waits already."""
         return not self.journal.is_idle and (not self.read_only or inbound.window.in_process > 0)
 
+    def observe_store(self, load: StoreLoad) -> None:
+        """What the store says of itself: at the start, and with every tick."""
+        self.store_load = load
+        self.protection.observer.store(load.state)
+        self.read_only = load.read_only or self.journal.is_refused
+
+    def no_space(self, now_s: float) -> None:
+        """The store has no room for the batch under way, which will be tried again.
+
+        Nobody waits for that at the gate: whose session would have to be durable is refused.
+        """
+        self.journal.is_refused = True
+        self.read_only = True
+        self.handshakes.no_space(now_s)
+
     def note(self, op: StoreOp) -> None:
         self.journal.note(op)
 

@@ -1,13 +1,16 @@
 """A disk without room makes the broker read-only, not useless, and nothing acknowledged is lost."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from flowguard.codec.packets import Connack, Puback, Pubrec, Suback, Subscribe
+from flowguard.config import StoreSettings
 from flowguard.errors import NoSpaceError
 from flowguard.flow import Reason
 from flowguard.records import StoreOp
+from flowguard.stores.rocks import RocksStore
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
 from tests.support.real import (
     SlowStore,
@@ -115,6 +118,59 @@ async def test_clients_that_need_no_disk_are_served_on() -> None:
         assert (await publisher.expect(Puback)).reason_code == 0
         await publisher.close()
         await clean.close()
+
+
+async def test_whoever_finds_out_is_refused_and_everybody_else_let_in() -> None:
+    """The first durable CONNECT is what the store has no room for; nobody waits because of it."""
+    store = FullStore()
+    async with broker(store=store) as running:
+        store.full = True
+        first = await open_wire(running)
+        assert await refusal(first, "first", MQTT_5) == QUOTA_EXCEEDED
+        assert running.node.read_only
+        assert "first" not in running.node.registry.sessions
+        for number in range(30):
+            clean = await connect(running, f"clean-{number}")
+            await clean.subscribe("u", 1)
+            await clean.close()
+            durable = await open_wire(running)
+            assert await refusal(durable, f"durable-{number}", MQTT_5) == QUOTA_EXCEEDED
+            await durable.close()
+        assert running.node.journal.committing_s(1e12) == 0.0
+        store.full = False
+        await until(lambda: not running.node.read_only)
+        for wire in (first, await connect(running, "first", durable=True)):
+            await wire.close()
+
+
+async def test_a_disk_that_is_full_is_known_before_anybody_asks_and_until_it_is_not(
+    tmp_path: Path,
+) -> None:
+    free_bytes = 0
+    settings = StoreSettings(durability="os")
+    store = RocksStore(
+        tmp_path / "store",
+        settings,
+        wall_s=lambda: 1.7e9,
+        random_node=lambda: 7,
+        free_bytes=lambda _: free_bytes,
+    )
+    async with broker(store=store) as running:
+        assert running.node.read_only
+        newcomer = await open_wire(running)
+        assert await refusal(newcomer, "d", MQTT_5) == QUOTA_EXCEEDED
+        await newcomer.close()
+        clean = await connect(running, "clean")
+        free_bytes = 2**40
+        await until(lambda: not running.node.read_only)
+        durable = await connect(running, "d", durable=True)
+        free_bytes = settings.disk_reserve_bytes - 1
+        await until(lambda: running.node.read_only)
+        await durable.send(Subscribe(1, (("u", SubscriptionOptions(1)),)))
+        assert (await durable.expect(Suback)).reason_codes == (QUOTA_EXCEEDED,)
+        await clean.subscribe("u", 1)
+        for wire in (clean, durable):
+            await wire.close()
 
 
 @pytest.mark.parametrize(

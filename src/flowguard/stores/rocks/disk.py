@@ -72,10 +72,16 @@ class Disk:
         self._bytes_left -= size_bytes
 
     def admit(self, ops: Sequence[StoreOp]) -> None:
-        """Raises `NoSpaceError` where the batch may not be written."""
+        """Raises `NoSpaceError` where the batch may not be written.
+
+        What is accepted before everybody knows that the disk is full is what half the reserve is
+        for, and what makes room may take another quarter.
+        """
         if self._commits_left <= 0 or self._bytes_left <= 0 or self.is_full:
             self.look()
         if not self.is_full:
+            return
+        if self.free_bytes >= self._reserve_bytes // 2:
             return
         if self.free_bytes >= self._reserve_bytes // 4 and all(map(_eases, ops)):
             return

@@ -1,0 +1,85 @@
+"""A batch for which the disk has no room waits for room; nobody else does, and nothing is slow."""
+
+import pytest
+
+from flowguard.codec.packets import Connack, Connect
+from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
+from tests.support.stage import Client, Stage
+
+QUOTA_EXCEEDED = ReasonCode.QUOTA_EXCEEDED
+DURABLE = Properties(session_expiry_interval=3_600)
+
+
+def attempt(stage: Stage, client_id: str, *, durable: bool, clean_start: bool = True) -> Client:
+    properties = DURABLE if durable else NO_PROPERTIES
+    return stage.attempt(Connect(client_id, MQTT_5, clean_start, properties=properties))
+
+
+def refused_stage(*client_ids: str) -> Stage:
+    """The store has no room for the durable CONNECTs of these."""
+    stage = Stage()
+    stage.hold_commits = True
+    for client_id in client_ids:
+        attempt(stage, client_id, durable=True)
+    return stage
+
+
+def test_time_that_passes_without_room_is_no_slow_commit() -> None:
+    stage = refused_stage("first")
+    stage.node.no_space(stage.now_s)
+    stage.advance(60.0)
+    assert stage.node.protection.grant.pressure.value == 0.0
+    for number in range(100):
+        clean = attempt(stage, f"clean-{number}", durable=False)
+        assert clean.expect(Connack).reason_code == 0
+    assert stage.node.journal.committing_s(stage.now_s) == 0.0
+    stage.release_commits()
+    stage.node.observe_store(stage.store.load())
+    assert not stage.node.read_only
+    assert stage.connect_durable("first").connack.session_present is False
+
+
+def test_a_commit_that_is_only_slow_still_says_so() -> None:
+    stage = refused_stage("first")
+    stage.advance(60.0)
+    assert stage.node.protection.grant.pressure.value > 1.0
+
+
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_every_claim_is_answered_at_once(count: int) -> None:
+    """In commit, behind it, durable or not."""
+    stage = Stage()
+    stage.hold_commits = True
+    durable = [attempt(stage, f"d{number}", durable=True) for number in range(count)]
+    clean = [attempt(stage, f"c{number}", durable=False) for number in range(count)]
+    stage.node.no_space(stage.now_s)
+    stage.settle()
+    for client in durable:
+        assert client.expect(Connack).reason_code == QUOTA_EXCEEDED
+        assert client.is_closed
+    for client in clean:
+        assert client.expect(Connack).reason_code == 0
+    assert list(stage.node.registry.sessions) == [f"c{number}" for number in range(count)]
+    assert stage.node.gate.in_process == 0
+    stage.release_commits()
+    assert [client.take() for client in clean] == [[]] * count
+    assert [record.client_id for record in stage.store.sessions()] == []
+
+
+def test_a_session_that_would_have_been_resumed_goes_on() -> None:
+    stage = Stage()
+    client = stage.connect_durable("d")
+    client.subscribe("t", qos=1)
+    client.close()
+    stage.hold_commits = True
+    again = attempt(stage, "d", durable=True, clean_start=False)
+    stage.node.no_space(stage.now_s)
+    stage.settle()
+    assert again.expect(Connack).reason_code == QUOTA_EXCEEDED
+    for durable in (True, False):
+        later = attempt(stage, "d", durable=durable, clean_start=False)
+        assert later.expect(Connack).reason_code == QUOTA_EXCEEDED
+    stage.release_commits()
+    stage.node.observe_store(stage.store.load())
+    assert stage.connect_durable("d").connack.session_present
+    assert list(stage.node.registry.sessions["d"].subscriptions) == ["t"]
