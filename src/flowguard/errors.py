@@ -11,6 +11,7 @@
     |   |   `-- DescriptorsError    the process may open no more files
     |   |-- SyncError               the disk failed to sync: what was written may be lost
     |   |-- CorruptionError         what is stored contradicts itself, or cannot be read
+    |   |-- RemovedError            somebody has deleted it while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
     `-- ConfigError                 raised while settings are built, never later
@@ -74,6 +75,10 @@ class SyncError(StoreError):
 
 class CorruptionError(StoreError):
     """Stored bytes that contradict themselves or each other, or cannot be read."""
+
+
+class RemovedError(StoreError):
+    """The directory was deleted while it was open: what is written is written nowhere."""
 
 
 class FormatError(StoreError):

@@ -107,7 +107,6 @@ async def serve(
         sessions = node.recover(store, clock())
         for part in check_restored(node):
             log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))
-        node.observe_store(store.load())
         compiled = decoder.__file__.endswith(".so")
         log.info(
             "store opened",

@@ -32,6 +32,7 @@ from flowguard.errors import (
     ConfigError,
     CorruptionError,
     FlowguardError,
+    RemovedError,
     StoreError,
     SyncError,
 )
@@ -163,7 +164,7 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
         raise group
     cause = next(_leaves(failed))
     what = "Nothing was acknowledged that is not stored. Look at the disk, then start again."
-    if isinstance(cause, CorruptionError):
+    if isinstance(cause, CorruptionError | RemovedError):
         what = DAMAGED
     return _refused(
         f"flowguard ends: its store failed: {cause}",

@@ -185,7 +185,7 @@ class Handshakes:
                 return
         self._take_over(client_id, now_s)
         granted = grant(packet, node.settings.session, node.window.limit)
-        found = sessions.get(client_id)
+        found = node.registry.sessions.get(client_id)
         resumes = found is not None and found.durable and not packet.clean_start
         if (granted.session_expiry_s or resumes) and not self._may_keep(client_id):
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)

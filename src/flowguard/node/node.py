@@ -150,6 +150,7 @@ class Node:
         All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
         """
         self.spills = store.on_disk
+        self.observe_store(store.load())
         limit_bytes, load = self.settings.node.disk_queue_bytes_max, store.load()
         if limit_bytes is None and load.free_bytes is not None:
             limit_bytes = (load.used_bytes + load.free_bytes) // 2

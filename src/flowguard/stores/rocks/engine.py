@@ -40,6 +40,7 @@ from flowguard.errors import (
     DescriptorsError,
     LockedError,
     NoSpaceError,
+    RemovedError,
     StallError,
     StoreError,
     SyncError,
@@ -340,9 +341,9 @@ class Engine:
         self.require_folder()
 
     def require_folder(self) -> None:
-        """Raises `StoreError` where it was removed: its open files take writes all the same."""
+        """Raises `RemovedError`: its open files would take writes all the same."""
         if self._synced is not None and self._synced.is_removed:
-            raise StoreError(f"{self._folder} was removed while it was in use")
+            raise RemovedError(f"{self._folder} was removed while it was in use")
 
     def sync(self) -> None:
         """Make everything written durable; releases the GIL. Raises `SyncError`."""
