@@ -15,8 +15,9 @@ CLASSES: Final = 40
 """The largest claim is below 2 ** 40 bytes."""
 TIGHT_BYTES: Final = 1024 * 1024
 """What a turn of the reactor may bring before somebody looks again, and as much once more."""
-INSTANT_S: Final = 0.001
-"""Who moves now has stood still for so long: of those the largest gives way."""
+INSTANT_S: Final = 0.05
+"""Who moves now has stood still for so long, some turns of a busy loop: of those who move, the
+largest gives way. Else what a crowd brings in a turn would end all that came in the turn before."""
 
 K = TypeVar("K")
 

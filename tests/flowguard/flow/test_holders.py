@@ -32,6 +32,14 @@ def test_who_claims_little_is_not_asked_for_those_who_claim_much() -> None:
     assert held.costliest(1.5) == "large-0"
 
 
+def test_a_small_one_of_the_turn_before_is_not_asked_for_larger_ones_of_this_turn() -> None:
+    held = holders()
+    held.hold("small", 10 * KIB, 1.0, claim_bytes=20 * KIB)
+    for number in range(50):
+        held.hold(f"large-{number}", 20 * KIB, 1.02, claim_bytes=60 * KIB)
+    assert held.costliest(1.02) == "large-0"
+
+
 def test_a_large_one_that_moves_is_not_asked_for_many_small_ones_that_do_not() -> None:
     held = holders()
     for number in range(50):
