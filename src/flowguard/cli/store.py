@@ -28,6 +28,7 @@ ELSEWHERE: Final = (
     "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
 )
 Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the store lies.")]
+SALVAGE: Final = "save what can be read: flowguard store salvage DIRECTORY --out NEW"
 DEFAULT: Final = Path("flowguard-data")
 
 store = typer.Typer(
@@ -57,7 +58,7 @@ def verify(directory: Folder = DEFAULT) -> None:
 
     with _complaints("verify"):
         folder = _existing(directory, "verify")
-        with StoreReader(folder) as reader, _progress("reading") as progress:
+        with StoreReader(folder, tolerant=True) as reader, _progress("reading") as progress:
             found = verification.verify(reader, progress)
         out = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
         out.print(
@@ -76,6 +77,43 @@ def verify(directory: Folder = DEFAULT) -> None:
                 + (f", {more:,} not shown" if more else "")
             )
         out.print("Everything fits together.", style="green")
+
+
+@store.command()
+def salvage(
+    directory: Folder = DEFAULT,
+    out: Annotated[Path, typer.Option("--out", metavar="NEW", help="The new directory.")] = Path(
+        "flowguard-saved"
+    ),
+) -> None:
+    """Make a new store of what can be read in a damaged one; exit code 1: something is lost."""
+    from flowguard.stores.rocks import salvage as saving
+
+    with _complaints("salvage"):
+        folder = _existing(directory, "salvage")
+        with _progress("saving") as progress:
+            found = saving.salvage(
+                folder,
+                out.absolute(),
+                wall_s=time.time,
+                random_node=partial(secrets.randbits, 32),
+                progress=progress,
+            )
+        console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+        console.print(
+            f"{out} has {found.sessions:,} sessions, {found.groups:,} shared subscriptions with a "
+            f"queue, {found.entries:,} queued messages, {found.retained:,} retained."
+        )
+        for problem in found.problems[:PROBLEMS_SHOWN]:
+            console.print(problem, style="red")
+        if found.problems_count:
+            raise StoreError(
+                f"not everything could be saved: {found.problems_count:,} problems; "
+                f"{found.lost_entries:,} queued messages are lost, and "
+                f"{found.lost_queues:,} queues of sessions that are. "
+                f"What is there: flowguard serve --data {out}"
+            )
+        console.print("Everything could be read.", style="green")
 
 
 @store.command()
@@ -240,7 +278,7 @@ def _complaints(command: str) -> Iterator[None]:
         what = f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
         raise _said(command, what, EXIT_BAD) from error
     except CorruptionError as error:
-        what = "what is damaged cannot be mended; start on a backup: flowguard serve --data COPY"
+        what = f"start on a backup: flowguard serve --data COPY; or {SALVAGE}"
         raise _said(command, f"{error}\n{what}", EXIT_BAD) from error
     except StoreError as error:
         raise _said(command, str(error), EXIT_BAD) from error

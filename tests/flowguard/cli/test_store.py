@@ -226,7 +226,8 @@ def test_an_export_that_was_cut_short_has_no_last_line(folder: Path) -> None:
     assert '"end"' not in shown
     assert complaint == (
         "flowguard store export: session 'big': the record of a queue is cut short\n"
-        "what is damaged cannot be mended; start on a backup: flowguard serve --data COPY\n"
+        "start on a backup: flowguard serve --data COPY; or save what can be read: "
+        "flowguard store salvage DIRECTORY --out NEW\n"
     )
 
 

@@ -12,7 +12,7 @@ The only file that imports rocksdict. Rules that its users can rely on:
 * A family is one object for the life of the engine; `reopen` gives it a new handle.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, final
@@ -95,7 +95,6 @@ class Batch(Protocol):
     def is_empty(self) -> bool: ...
 
 
-@final
 class Family:
     """One column family: what may be read of it, and the handle a batch names it by."""
 
@@ -198,12 +197,18 @@ class Engine:
     """One open database directory."""
 
     def __init__(
-        self, folder: Path, settings: StoreSettings, *, read_only: bool = False, bulk: bool = False
+        self,
+        folder: Path,
+        settings: StoreSettings,
+        *,
+        read_only: bool = False,
+        bulk: bool = False,
+        family: Callable[[str], Family] = Family,
     ) -> None:
         """Open it, and make it where there is none. Raises `StoreError`.
 
         `read_only`: nothing in it is changed, nobody is kept from opening it; `bulk`: writes wait
-        for RocksDB, and are on the disk after `flush` only.
+        for RocksDB, and are on the disk after `flush` only; `family` makes what is read from.
         """
         self._folder = folder
         self._read_only = read_only
@@ -218,7 +223,7 @@ class Engine:
             self._impatient = self._patient
         self._db: Rdict | None = None
         self._synced: Synced | None = None
-        self.meta, self.queues, self.payloads, self.own, self.retained = map(Family, FAMILIES)
+        self.meta, self.queues, self.payloads, self.own, self.retained = map(family, FAMILIES)
         if not read_only:
             self._check_log()
         self._open()

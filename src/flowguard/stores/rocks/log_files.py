@@ -36,10 +36,18 @@ def endless_at(log: Path) -> int | None:
     return None
 
 
-def check_logs(folder: Path) -> None:
-    """Raises `CorruptionError` where RocksDB would not come to an end."""
+def endless_logs(folder: Path) -> dict[Path, int]:
+    """Files in which RocksDB would not come to an end, and where."""
+    found: dict[Path, int] = {}
     for pattern in LOGS:
         for log in sorted(folder.glob(pattern)):
             at = endless_at(log)
             if at is not None:
-                raise CorruptionError(f"{log} is damaged at byte {at:,}")
+                found[log] = at
+    return found
+
+
+def check_logs(folder: Path) -> None:
+    """Raises `CorruptionError` where RocksDB would not come to an end."""
+    for log, at in endless_logs(folder).items():
+        raise CorruptionError(f"{log} is damaged at byte {at:,}")

@@ -6,9 +6,10 @@ Sessions come one by one, so that a large store takes no more memory than its la
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, final
 
@@ -28,11 +29,12 @@ from flowguard.stores.rocks.keys import (
     qno_of_sweep,
     record_key,
 )
-from flowguard.stores.rocks.log_files import check_logs
+from flowguard.stores.rocks.log_files import check_logs, endless_logs
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.store import LAYOUTS
+from flowguard.stores.rocks.tolerant import TolerantFamily
 
 SETTINGS: Final = StoreSettings(
     cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
@@ -58,8 +60,12 @@ class StoreReader:
     Raises `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tolerant: bool = False) -> None:
+        """`tolerant`: what is damaged is read around, and `damage` says what that is."""
         self.folder = folder
+        self.damage: list[str] = []
+        """What could not be read so far."""
+        self._tolerant = tolerant
         self._view = folder
         self._stack = ExitStack()
         try:
@@ -72,14 +78,25 @@ class StoreReader:
         if not (folder / "CURRENT").exists():
             raise FormatError(f"{folder} is no store")
         self._stack.enter_context(_nobody_else(folder))
-        check_logs(folder)
-        self._view = self._stack.enter_context(_view(folder))
-        self.engine = Engine(self._view, SETTINGS, read_only=True)
+        endless = {}
+        if self._tolerant:
+            endless = endless_logs(folder)
+            self.damage += [f"{log.name} is damaged at byte {at:,}" for log, at in endless.items()]
+        else:
+            check_logs(folder)
+        self._view = self._stack.enter_context(_view(folder, endless))
+        family: Callable[[str], Family] = Family
+        if self._tolerant:
+            family = partial(TolerantFamily, tell=self.damage.append)
+        self.engine = Engine(self._view, SETTINGS, read_only=True, family=family)
         self._stack.callback(self.engine.close)
-        self.format = format.read_record(self.engine, folder)
+        self._check_log()
+        self.format = self._read_format()
         if self.format.layout not in LAYOUTS:
             raise FormatError(f"{folder} has layout {self.format.layout!r}, which is not known")
         identity = read_identity(self.engine, folder)
+        if identity is None and self.damage:
+            identity = Identity(bytes(4), bytes(8), {})
         if identity is None:
             raise CorruptionError(f"{folder} does not say who it is")
         self.identity: Identity = identity
@@ -87,6 +104,23 @@ class StoreReader:
         """It was closed in good order: its counters need no second look."""
         self._new_queue = LAYOUTS[self.format.layout]
         self._sessions = Sessions(self.engine, self._new_queue)
+
+    def _check_log(self) -> None:
+        if not self._tolerant:
+            self.engine.require_log()
+        elif self.engine.lost_count:
+            self.damage.append(
+                f"the log of writes is damaged: the last {self.engine.lost_count:,} changes "
+                "that were stored cannot be read"
+            )
+
+    def _read_format(self) -> format.Format:
+        try:
+            return format.read_record(self.engine, self.folder)
+        except FormatError:
+            if not self.damage:
+                raise
+            return format.Format("?", "window", "?")  # What else it could be is rare.
 
     @property
     def next_qno(self) -> int:
@@ -105,7 +139,8 @@ class StoreReader:
             queue = self._new_queue(qno)
             queue.connected = ends_at_s is None
             record = self.engine.queues.get(record_key(qno))
-            queue.restore(self.engine, record, clean=self.is_clean)
+            clean = self.is_clean and record is not None
+            queue.restore(self.engine, record, clean=clean)
         return StoredSession(client_id, row, queue)
 
     def sessions(self) -> Iterator[StoredSession]:
@@ -193,11 +228,18 @@ def _nobody_else(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _view(folder: Path) -> Iterator[Path]:
-    """A folder that looks like this one: rocksdict writes its configuration even to read."""
+def _view(folder: Path, cut: Mapping[Path, int]) -> Iterator[Path]:
+    """A folder that looks like this one: rocksdict writes its configuration even to read.
+
+    Of the files in `cut` only so many bytes are in it.
+    """
     with tempfile.TemporaryDirectory(prefix="flowguard-") as name:
         view = Path(name)
+        cut = {path.resolve(): size_bytes for path, size_bytes in cut.items()}
         for path in folder.resolve().iterdir():
             if path.name != CONFIGURATION and not path.name.startswith(LEFT_OUT):
-                (view / path.name).symlink_to(path)
+                if path in cut:
+                    (view / path.name).write_bytes(path.read_bytes()[: cut[path]])
+                else:
+                    (view / path.name).symlink_to(path)
         yield view

@@ -35,7 +35,10 @@ class Verification:
 
 
 def verify(reader: StoreReader, progress: Callable[[int, int], None]) -> Verification:
-    """`progress` is told how many rows were read, and about how many there are."""
+    """`progress` is told how many rows were read, and about how many there are.
+
+    A tolerant `reader` goes on where something cannot be read: everything that is wrong is found.
+    """
     return _Reading(reader, progress).run()
 
 
@@ -68,6 +71,8 @@ class _Reading:
             self._read_payloads()
         with self._told("retained messages: "):
             self._read_retained()
+        for damage in self._reader.damage:
+            self._wrong(damage)
         return self._found
 
     @contextmanager

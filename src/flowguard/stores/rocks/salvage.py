@@ -1,0 +1,225 @@
+"""What is left of a damaged store, in a new one; the old one stays as it is.
+
+What cannot be read is named and counted. What was settled, but not known to be when the damage was
+done, comes again, as after a crash. The new store is nobody's copy: it is not to be merged.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    Delivery,
+    PutInbound,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    PutWill,
+    QueueEntry,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    StoreOp,
+    is_group,
+    owner_name,
+)
+from flowguard.stores.base import FETCH_BYTES, POS_MAX
+from flowguard.stores.rocks.copying import published
+from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.queue import Queue
+from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.session_codec import decode_retained, decode_session
+from flowguard.stores.rocks.store import RocksStore
+from flowguard.types import Publish
+
+BATCH_OPS: Final = 500
+PROBLEMS_MAX: Final = 1_000
+"""More are counted, not told."""
+
+
+@dataclass(slots=True)
+class Salvage:
+    """What was saved, and what was not."""
+
+    sessions: int = 0
+    groups: int = 0
+    entries: int = 0
+    retained: int = 0
+    lost_entries: int = 0
+    """Of queues whose owner is known."""
+    lost_queues: int = 0
+    """Whose owner is not: a session's own row could not be read."""
+    problems: list[str] = field(default_factory=list)
+    problems_count: int = 0
+
+
+def salvage(
+    folder: Path,
+    out: Path,
+    *,
+    wall_s: Callable[[], float],
+    random_node: Callable[[], int],
+    progress: Callable[[int, int], None],
+) -> Salvage:
+    """Make `out`, which must be new, of what can be read in `folder`. Raises `StoreError`."""
+    with StoreReader(folder, tolerant=True) as reader, published(out) as unfinished:
+        settings = SETTINGS.model_copy(update={"layout": reader.format.layout})
+
+        def opened() -> RocksStore:
+            return RocksStore(unfinished, settings, wall_s=wall_s, random_node=random_node)
+
+        opened().close()
+        _copy_payloads(reader, unfinished)
+        store = opened()
+        try:
+            return _Saving(reader, store, progress).run()
+        finally:
+            store.close()
+
+
+def _copy_payloads(reader: StoreReader, out: Path) -> None:
+    """Under the same names: entries refer to them, and who is not referred to is swept."""
+    engine = Engine(out, SETTINGS)
+    try:
+        for place, row in rows_of(reader.engine.payloads):
+            batch = engine.batch()
+            batch.put(place, row, engine.payloads.handle)
+            engine.write(batch, wait=True)
+    finally:
+        engine.close()
+
+
+@final
+class _Saving:
+    def __init__(
+        self, reader: StoreReader, store: RocksStore, progress: Callable[[int, int], None]
+    ) -> None:
+        self._reader = reader
+        self._store = store
+        self._progress = progress
+        self._estimate = reader.engine.queues.rows_estimate
+        self._found = Salvage()
+        self._numbers = set(reader.dropped())
+
+    def run(self) -> Salvage:
+        for client_id, row in self._reader.rows():
+            try:
+                session = self._reader.session(client_id, row)
+                self._numbers.add(session.queue.qno)
+                self._save_session(session)
+            except CorruptionError as error:
+                self._wrong(str(error))
+        self._count_lost_queues()
+        for key, row in rows_of(self._reader.engine.retained):
+            try:
+                message, expires_at_s = decode_retained(row)
+            except CorruptionError as error:
+                self._wrong(f"retained message {key.decode(errors='replace')!r}: {error}")
+                continue
+            self._store.commit([PutRetained(message, expires_at_s)])
+            self._found.retained += 1
+        for damage in self._reader.damage:
+            self._wrong(damage)
+        return self._found
+
+    def _wrong(self, problem: str) -> None:
+        self._found.problems_count += 1
+        if len(self._found.problems) < PROBLEMS_MAX:
+            self._found.problems.append(problem)
+
+    def _save_session(self, session: StoredSession) -> None:
+        found, client_id, queue = self._found, session.client_id, session.queue
+        _, expiry_interval_s, ends_at_s = decode_session(session.row)
+        ops: list[StoreOp] = [PutSession(client_id, expiry_interval_s, ends_at_s)]
+        try:
+            ops += _own_ops(self._reader.record(session))
+        except CorruptionError as error:
+            self._wrong(f"{error}; its subscriptions and its will are not saved")
+        if is_group(client_id):
+            found.groups += 1
+        else:
+            found.sessions += 1
+        count = 0
+        last_pos = 0
+        for entry in _entries(self._reader, queue):
+            ops += _entry_ops(client_id, entry)
+            count += 1
+            last_pos = entry.pos
+            if len(ops) >= BATCH_OPS:
+                self._store.commit(ops)
+                ops = []
+                self._progress(found.entries + count, max(found.entries + count, self._estimate))
+        if last_pos < queue.next_pos - 1:
+            # Positions, and so packet identifiers, go on where they were.
+            ops += [
+                Append(client_id, queue.next_pos - 1, _nothing()),
+                Settle(client_id, queue.next_pos - 1),
+            ]
+        ops.append(Sent(client_id, queue.sent_pos))
+        self._store.commit(ops)
+        found.entries += count
+        if count < queue.count:
+            found.lost_entries += queue.count - count
+            self._wrong(
+                f"{owner_name(client_id)}: {queue.count - count:,} of {queue.count:,} messages "
+                "of its queue cannot be read"
+            )
+
+    def _count_lost_queues(self) -> None:
+        numbers = {int.from_bytes(key[:8], "big") for key, _ in rows_of(self._reader.engine.queues)}
+        self._found.lost_queues = len(numbers - self._numbers)
+        if self._found.lost_queues:
+            self._wrong(f"{self._found.lost_queues:,} queues: whose they are cannot be read")
+
+
+def _own_ops(record: SessionRecord) -> Iterator[StoreOp]:
+    client_id = record.client_id
+    for filter, options in record.subscriptions.items():
+        yield PutSubscription(client_id, filter, options)
+    for packet_id in record.inbound_ids:
+        yield PutInbound(client_id, packet_id)
+    if record.will is not None:
+        yield PutWill(client_id, record.will)
+
+
+def _entry_ops(client_id: str, entry: QueueEntry) -> Iterator[StoreOp]:
+    if entry.delivery is not None:
+        yield Append(client_id, entry.pos, entry.delivery)
+        return
+    delivery = _nothing()
+    yield Append(client_id, entry.pos, delivery)
+    yield Release(client_id, entry.pos, entry.packet_id, delivery)
+
+
+def _nothing() -> Delivery:
+    """In the place of a message that is not needed any more."""
+    return Delivery(Publish("", b"", 2), 2, False, (), NEVER_S)
+
+
+def _entries(reader: StoreReader, queue: Queue) -> Iterator[QueueEntry]:
+    """What can be read of a queue; `TolerantFamily` has left out rows, not yet messages."""
+    after = 0
+    while after < queue.next_pos:
+        try:
+            page = queue.fetch(reader.engine, after, SCAN_ROWS, POS_MAX - 1, FETCH_BYTES)
+            if not page:
+                return
+            after = page[-1].pos
+        except CorruptionError:
+            page = []
+            for pos in range(after + 1, after + 1 + SCAN_ROWS):
+                page += _entry(reader, queue, pos)
+            after += SCAN_ROWS
+        yield from page
+
+
+def _entry(reader: StoreReader, queue: Queue, pos: int) -> list[QueueEntry]:
+    try:
+        return queue.fetch(reader.engine, pos - 1, 1, pos, FETCH_BYTES)
+    except CorruptionError:
+        return []

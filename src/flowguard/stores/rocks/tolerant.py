@@ -1,0 +1,109 @@
+"""Reading around damage: what can be read comes, and somebody is told of what cannot.
+
+For whoever looks at a store or saves what is left of it, never for a broker: to that, what is
+missing is an error.
+
+Where a block is damaged, no key in it can be looked for; so the first one after it is found by
+trying, in steps that double, and then by halves. What little lies between two damaged blocks may be
+taken for a part of them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, final
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Family
+
+PLACES: Final = 64
+"""Keys that differ in so many bytes more than where a search begins are told apart."""
+Tell = Callable[[str], None]
+"""Is told of each place that cannot be read, once."""
+
+
+@final
+class TolerantFamily(Family):
+    """Rows that cannot be read are not there."""
+
+    __slots__ = ("_tell", "_told")
+
+    def __init__(self, name: str, tell: Tell) -> None:
+        super().__init__(name)
+        self._tell = tell
+        self._told: set[bytes] = set()
+
+    def _say(self, key: bytes, error: CorruptionError, until: bytes | None = None) -> None:
+        if key in self._told:
+            return
+        self._told.add(key)
+        place = f"at {key!r}" if until is None else f"from {key!r} to before {until!r}"
+        self._tell(f"{place}: {error}")
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return super().get(key)
+        except CorruptionError as error:
+            self._say(key, error)
+        return None
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return super().get_many(keys)
+        except CorruptionError:
+            return [self.get(key) for key in keys]
+
+    def scan(
+        self, start: bytes, end: bytes, limit: int = SCAN_ROWS, bytes_max: int = SCAN_BYTES
+    ) -> list[tuple[bytes, bytes]]:
+        try:
+            return super().scan(start, end, limit, bytes_max)
+        except CorruptionError:
+            return self._scan_around(start, end, limit, bytes_max)
+
+    def _scan_around(
+        self, start: bytes, end: bytes, limit: int, bytes_max: int
+    ) -> list[tuple[bytes, bytes]]:
+        """The same, row by row."""
+        found: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        while start < end and len(found) < limit and size_bytes < bytes_max:
+            try:
+                rows = super().scan(start, end, 1)
+            except CorruptionError as error:
+                after = self._first_readable(start, end)
+                self._say(start, error, after)
+                start = after
+                continue
+            if not rows:
+                break
+            found += rows
+            size_bytes += len(rows[0][1])
+            start = rows[0][0] + b"\0"
+        return found
+
+    def _first_readable(self, start: bytes, end: bytes) -> bytes:
+        """From where on rows can be read again; `end`: from nowhere before it."""
+        width = max(len(start), len(end)) + PLACES
+        failing, last = _number(start, width), _number(end, width)
+        step = 1
+        while failing + step < last and not self._is_readable(failing + step, width, end):
+            step *= 2
+        whole = min(failing + step, last)
+        failing += step // 2
+        while whole - failing > 1:
+            middle = (failing + whole) // 2
+            if self._is_readable(middle, width, end):
+                whole = middle
+            else:
+                failing = middle
+        return end if whole == last else whole.to_bytes(width, "big")
+
+    def _is_readable(self, number: int, width: int, end: bytes) -> bool:
+        try:
+            super().scan(number.to_bytes(width, "big"), end, 1)
+        except CorruptionError:
+            return False
+        return True
+
+
+def _number(key: bytes, width: int) -> int:
+    return int.from_bytes(key.ljust(width, b"\0"), "big")

@@ -1,0 +1,116 @@
+"""Of a damaged store all that is wrong is found, and all that can be read is saved."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.rocks.reader import StoreReader
+from flowguard.stores.rocks.salvage import Salvage, salvage
+from flowguard.stores.rocks.verification import Verification, verify
+from tests.flowguard.stores.rocks.damage import build, contents, with_byte_changed
+
+POSITIONS = 6
+"""Of each file, from its first to its last byte."""
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["closed", "killed"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("salvage"), killed=request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(made: Path) -> list[object]:
+    return contents(shutil.copytree(made, made.with_name("whole")))
+
+
+def saved(folder: Path, out: Path) -> Salvage:
+    return salvage(
+        folder,
+        out,
+        wall_s=lambda: 1.7e9,
+        random_node=lambda: 8,
+        progress=lambda done, total: None,
+    )
+
+
+def verified(folder: Path) -> Verification:
+    with StoreReader(folder, tolerant=True) as reader:
+        return verify(reader, lambda done, total: None)
+
+
+def test_a_store_without_damage_is_saved_as_it_is(
+    made: Path, whole: list[object], tmp_path: Path
+) -> None:
+    before = {path.name: path.read_bytes() for path in made.iterdir()}
+    found = saved(made, tmp_path / "out")
+    assert (found.problems, found.lost_entries, found.lost_queues) == ([], 0, 0)
+    assert contents(tmp_path / "out") == whole
+    assert {path.name: path.read_bytes() for path in made.iterdir()} == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [".sst", ".blob", ".log"])
+def test_what_can_be_read_is_saved_and_what_cannot_is_told(
+    made: Path, whole: list[object], kind: str, tmp_path: Path
+) -> None:
+    messages = {repr(each) for each in whole}
+    for path in sorted(made.iterdir()):
+        if path.suffix != kind:
+            continue
+        size_bytes = path.stat().st_size
+        for at in {number * (size_bytes - 1) // (POSITIONS - 1) for number in range(POSITIONS)}:
+            folder = with_byte_changed(made, tmp_path / "store", path.name, at)
+            try:
+                problems = verified(folder).problems
+                found = saved(folder, tmp_path / "out")
+            except CorruptionError:
+                assert kind == ".sst"  # Its footer: RocksDB opens nothing then.
+                shutil.rmtree(folder)
+                continue
+            after = contents(tmp_path / "out")
+            lost = [each for each in whole if each not in after]
+            where = f"{path.name} at {at}"
+            if lost:
+                assert problems, where
+                assert found.problems, where
+            # Nothing is made up; what the log alone knew to be settled comes again.
+            kept = [each for each in after if isinstance(each, tuple) and len(each) == 3]
+            assert kind == ".log" or {repr(each) for each in kept} <= messages, where
+            assert after, where
+            shutil.rmtree(folder)
+            shutil.rmtree(tmp_path / "out")
+
+
+def test_one_damaged_blob_costs_one_message(
+    made: Path, whole: list[object], tmp_path: Path
+) -> None:
+    for path in made.glob("*.blob"):
+        folder = with_byte_changed(made, tmp_path / path.stem, path.name, 200)
+        found = saved(folder, tmp_path / f"out-{path.stem}")
+        after = contents(tmp_path / f"out-{path.stem}")
+        lost = [each for each in whole if each not in after]
+        assert found.problems_count > 0
+        # A queue's session counts one message less.
+        assert len(lost) == 1 + found.lost_entries
+        assert found.lost_entries <= 1
+
+
+def test_a_log_that_is_damaged_is_saved_up_to_there(
+    made: Path, whole: list[object], tmp_path: Path
+) -> None:
+    (log,) = made.glob("*.log")
+    kinds = (bytes([log.read_bytes()[6] ^ 4]), b"")
+    for number, kind in enumerate(kinds):
+        folder = shutil.copytree(made, tmp_path / f"{number}")
+        data = bytearray(log.read_bytes())
+        if kind:
+            data[6:7] = kind  # Of a record that RocksDB would read for ever.
+        else:
+            data[len(data) // 2] ^= 1
+        (folder / log.name).write_bytes(data)
+        assert verified(folder).problems
+        found = saved(folder, tmp_path / f"out-{number}")
+        assert any("log" in problem for problem in found.problems)
+        assert 0 < len(contents(tmp_path / f"out-{number}")) < len(whole)
