@@ -105,11 +105,12 @@ class PacketDecoder:
             size += len(self._tail)
         return size
 
-    def compact(self) -> int:
-        """Let go of what was read; returns the bytes that stay, read or not.
+    @property
+    def is_empty(self) -> bool:
+        return not self._data and self._tail is None
 
-        Cost: amortised O(bytes received); a chunk is copied when half of it has been read.
-        """
+    def compact(self) -> int:
+        """Let go of what was read; returns the bytes that stay. Amortised O(bytes received)."""
         pos = self._pos
         if pos and 2 * pos >= len(self._data):
             self._data = self._data[pos:]

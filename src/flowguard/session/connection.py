@@ -195,7 +195,10 @@ class ServerConnection:
             self.run(now_s)
         self._unweighed_bytes += size_bytes
         if self._unweighed_bytes > INPUT_FREE_BYTES:
-            self._weigh(now_s)
+            if self.drained and not self._input_bytes and self._decoder.is_empty:
+                self._unweighed_bytes = 0  # The common case: a chunk that was whole packets.
+            else:
+                self._weigh(now_s)
         return (self.drained and self.outbound.outbox_bytes <= self.outbound.outbox_limit) or (
             self.wants_read
         )
