@@ -87,8 +87,12 @@ class Intake(Generic[C]):
     # --- packets -----------------------------------------------------------------------------
 
     def paused(self, connection: C, now_s: float) -> None:
-        """Its window has no room; if it is the whole node that has none, it is remembered here."""
-        if self._window.closed:
+        """Its window has no room; if it is the whole node that has none, it is remembered here.
+
+        While clients take turns it stands with the others, closed or not: else those who do would
+        fill the journal again before it has come so far.
+        """
+        if self._window.closed and not self._window.shared:
             self._starved[connection] = None
         else:
             self.protection.paused(connection, now_s)

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 
 from flowguard.codec.packets import Connect, Disconnect, Pubrel, Subscribe
 from flowguard.config import MIB
+from flowguard.flow.cost import JOURNALS
 from flowguard.session.connection import LOOKAHEAD_BYTES, State
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.node.accounts import READ_BYTES, Account, Bank
@@ -52,6 +53,8 @@ class SlowStore(RuleBasedStateMachine):
         deliveries = WIDE_DELIVERIES if topic == "wide" else 1
         flow = self.flow
         cost = 1 + deliveries // flow.cost_deliveries + size_bytes // flow.cost_bytes
+        # All of them are durable: each is an operation of the store.
+        cost += deliveries // max(1, flow.journal_ops_max // (JOURNALS * flow.unfinished_max))
         return cost
 
     def send(self, account: Account, topic: str, packets: list[tuple[int, int]]) -> None:

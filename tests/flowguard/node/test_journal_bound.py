@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Puback, Subscribe
+from flowguard.flow.cost import JOURNALS
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 
@@ -73,7 +74,7 @@ def test_so_it_does_where_filters_are_what_is_stored(counts: list[int]) -> None:
 def test_a_packet_weighs_what_it_makes_the_store_do() -> None:
     stage, (client,) = crowd(60, 1, FLOW)
     send(client, publishes(1))
-    unit_ops = OPS_MAX // 20
+    unit_ops = OPS_MAX // (JOURNALS * 20)
     assert stage.node.window.in_process == 1 + 60 // unit_ops
 
 
@@ -85,3 +86,23 @@ def test_a_packet_that_is_more_than_the_journal_is_possible_alone() -> None:
     stage.release_commits()
     for client in clients:
         assert [client.expect(Puback).packet_id for _ in range(2)] == [1, 2]
+
+
+def test_who_asks_for_little_goes_before_those_who_wait_with_much() -> None:
+    stage, clients = crowd(60, 6, FLOW)
+    polite = clients.pop()
+    for client in clients:
+        client.send(*(Publish("t", b"much", 1, packet_id=number) for number in range(1, 7)))
+    assert all(client.connection.waits for client in clients)
+    polite.send(Publish("else", b"little", 1, True, packet_id=1))
+    while not polite.inbox:
+        batch, stage.held = stage.held, None
+        assert batch is not None
+        stage.store.commit(batch.ops)
+        stage.node.committed(batch, stage.now_s, 0.0)
+        stage.settle()
+    # One before there were turns, and one turn; none had a second one before.
+    assert max(len(client.inbox) for client in clients) <= 2
+    stage.release_commits()
+    for client in clients:
+        assert [client.expect(Puback).packet_id for _ in range(6)] == list(range(1, 7))
