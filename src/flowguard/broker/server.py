@@ -26,7 +26,7 @@ from flowguard.stores import Store
 from flowguard.types import ReasonCode
 
 BACKLOG = 4_096
-"""A crowd's SYNs must fit: one that does not comes back a second later (feasibility.md A.3)."""
+"""A crowd's SYNs must fit: one that does not comes back a second later."""
 QUIET_POLL_S = 0.01
 FAREWELL_S = LINGER_S + 1.0
 """Until every peer has read our last word and closed, or the reactor has: a reset loses it."""

@@ -78,7 +78,7 @@ class FullQueues:
                 size_bytes = message_bytes(message)
                 for queue in _queues(self._router.plans.find(message.topic), publisher):
                     if self._is_full(queue, publisher, size_bytes, now_s):
-                        if not self._router.may_publish(publisher, message.topic):
+                        if not self._router.may_publish(publisher.client_id, message.topic):
                             break  # `publish` will say so.
                         self._stand(inbound, queue, size_bytes, now_s)
                         return WAITS

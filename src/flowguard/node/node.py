@@ -45,7 +45,7 @@ from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
 from flowguard.types import ReasonCode
 
-HALF_PACKET_S = 2.0
+HALF_PACKET_S: Final = 2.0
 """So long a part of a packet may stand still where memory for input is short."""
 TurnedAway = Callable[[ServerConnection, ReasonCode, str], None]
 """Is told of each CONNACK with an error, and of each connection that ends for breaking MQTT: whose,
@@ -150,8 +150,9 @@ class Node:
         All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
         """
         self.spills = store.on_disk
-        self.observe_store(store.load())
-        limit_bytes, load = self.settings.node.disk_queue_bytes_max, store.load()
+        load = store.load()
+        self.observe_store(load)
+        limit_bytes = self.settings.node.disk_queue_bytes_max
         if limit_bytes is None and load.free_bytes is not None:
             limit_bytes = (load.used_bytes + load.free_bytes) // 2
         if limit_bytes is not None:
@@ -367,7 +368,7 @@ class Node:
             connection.end(None, now_s)
         elif state is State.CONNECTED and connection.keep_alive_s:
             if connection.blocked or connection.queued or not connection.wants_read:
-                # We do not read, or not on: its silence is ours (overload.md, hard rule).
+                # We do not read, or not on: its silence is ours.
                 connection.last_received_s = now_s
             due_s = connection.last_received_s + connection.keep_alive_s
             if due_s <= heard_s:

@@ -255,7 +255,7 @@ class Router:
         if len(message.payload) > self.payload_bytes_max:
             self._host.counters.drop(Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
-        if not self.may_publish(session, message.topic):
+        if not self.may_publish(session.client_id, message.topic):
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
@@ -273,15 +273,14 @@ class Router:
         told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
 
-    def may_publish(self, session: Session, topic: str) -> bool:
+    def may_publish(self, client_id: str, topic: str) -> bool:
         """Whether the authorizer, if there is one, lets the client publish to `topic`."""
         authorizer = self._hooks.authorizer
-        return authorizer is None or authorizer.may_publish(session.client_id, topic)
+        return authorizer is None or authorizer.may_publish(client_id, topic)
 
     def refusal(self, client_id: str, topic: str) -> ReasonCode | None:
         """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
-        authorizer = self._hooks.authorizer
-        if authorizer is not None and not authorizer.may_publish(client_id, topic):
+        if not self.may_publish(client_id, topic):
             return ReasonCode.NOT_AUTHORIZED
         return self.plans.find(topic).refused
 
@@ -295,7 +294,7 @@ class Router:
             self._host.chores.add(FanOut(self, None, plan, message, now_s, settle=settle))
             return
         targets = self._targets(plan, message, None, now_s)
-        pending = InProcess(self, None, message, targets, ReasonCode.SUCCESS, now_s)
+        pending = InProcess(self, None, message, targets, SUCCESS, now_s)
         ops = _appends(targets)
         if settle is not None:
             ops.append(settle)
@@ -347,7 +346,7 @@ class Router:
             self.deliver_to(_placed(admitted), now_s)
 
     def _deliver_solo(self, session: Session, message: Publish, now_s: float) -> None:
-        """`_deliver_now` at QoS 1 for a `Plan.solo`."""
+        """`deliver_now` at QoS 1 for a `Plan.solo`."""
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
             expires_at_s = _expires_at_s(message, now_s)

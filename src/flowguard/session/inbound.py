@@ -215,7 +215,7 @@ class Inbound:
         self._held = held or None
 
     def _control_lane(self, now_s: float) -> bool:
-        """Serve what never waits, ahead of the packets that do (overload.md 6.5, class 0).
+        """Serve what never waits, ahead of the packets that do.
 
         True: there was more of it than one run takes, and another one follows.
         """

@@ -408,7 +408,7 @@ class Outbound:
     def _may_replay(self, session: "Session") -> bool:
         """Whether the first of the backlog may go now, as far as the node is concerned.
 
-        By turns, and no faster than its window lets clients publish (design/overload.md 5.15).
+        By turns, and no faster than its window lets clients publish.
         """
         if len(session.inflight) >= self.host.window.limit:
             return False
