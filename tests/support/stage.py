@@ -57,7 +57,7 @@ class Stage:
 
     def __init__(
         self,
-        settings: dict[str, dict[str, Any]] | None = None,
+        settings: Settings | dict[str, dict[str, Any]] | None = None,
         *,
         store: Store | None = None,
         hooks: Hooks | None = None,
@@ -68,7 +68,9 @@ class Stage:
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
-        checked = Settings.model_validate(settings or {})
+        checked = (
+            settings if isinstance(settings, Settings) else Settings.model_validate(settings or {})
+        )
         self.node = Node(
             checked,
             now_s,
