@@ -13,7 +13,7 @@ DEV  := .venv/.ready-dev
 SOURCES := $(shell find src/flowguard -name '*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test soak torture check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
+.PHONY: help venv serve demo simulate test soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -46,6 +46,13 @@ simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flas
 
 torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,000 messages (ARGS="--kills 500 --seed 1")
 	@$(PY) -m tests.torture $(ARGS)
+
+attack: $(DEV)  ## a broker attacked from outside in every way, each with its bound and its control (ARGS="--only pause")
+	@$(PY) -m tests.attacks $(ARGS)
+
+fuzz: $(DEV)  ## the decoder, or a connection, under changing inputs, by coverage (ARGS="decode --inputs 1e8")
+	@scripts/setup-fuzzer.sh
+	@$(PY) -m tests.fuzz $(if $(ARGS),$(ARGS),decode)
 
 check: lint test  ## the one gate: lint and test
 

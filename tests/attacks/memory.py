@@ -1,7 +1,5 @@
 """Attacks on memory: everything that a peer can make a broker keep, many times over.
 
-    python -m tests.attacks.memory [NAME ...]
-
 Each starts a broker process of its own with `flow.memory_max_bytes`, and judges four things: its
 resident memory stays within 1.1 times the limit; what was offered would have been more than the
 limit (the control: else nothing was shown); a polite client is served all the time; and once the
@@ -348,6 +346,11 @@ class Attack:
     size_bytes: int
 
 
+def shrunk(attack: Attack, share: float) -> Attack:
+    """With so many of its clients."""
+    return Attack(attack.run, max(1, round(share * attack.count)), attack.size_bytes)
+
+
 ATTACKS = {
     "half packets of 60 KB": Attack(half_publishes, 5_000, 60_000),
     "half packets of 900 KB": Attack(half_publishes, 1_000, 900_000),
@@ -447,20 +450,3 @@ def judge(attack: Attack, *, limit_bytes: int = LIMIT_BYTES, store: str = "memor
             target.look(),
             let_in_s,
         )
-
-
-def main(names: list[str]) -> int:
-    """Exit code 1: a bound was broken."""
-    store = "rocks" if "--rocks" in names else "memory"
-    names = [name for name in names if not name.startswith("--")]
-    good = True
-    for name in names or ATTACKS:
-        verdict = judge(ATTACKS[name], store=store)
-        good &= verdict.is_good
-        sys.stdout.write(f"{'✓' if verdict.is_good else '✗'} {name}: {verdict}\n")
-        sys.stdout.flush()
-    return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

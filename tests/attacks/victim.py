@@ -1,0 +1,167 @@
+"""The broker under attack, in a process of its own as `flowguard serve` starts it, and clients."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from flowguard.codec.packets import Connack
+from flowguard.types import MQTT_5
+from tests.support.real import Wire, connect_packet
+
+HOST = "127.0.0.1"
+END_S = 60.0
+"""No broker takes so long to end, on whatever machine."""
+ANSWER_S = 60.0
+"""Nor to answer a client that it serves: whoever waits longer was forgotten."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MIB = 1024 * 1024
+
+
+class Victim:
+    """A running broker; what it logs is in `log`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self.log = log
+        self.address = (HOST, 0)
+        self.http = ""
+        self.wires: list[Wire] = []
+        """All that were opened; they are closed when the attack is over."""
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def logged(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def resident_bytes(self) -> int:
+        """What it holds of the machine's memory now."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+    async def end(self) -> int:
+        """Ask it to drain; its exit code."""
+        self._process.terminate()
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit code; it ends by itself."""
+        with trio.fail_after(END_S):
+            while (code := self._process.poll()) is None:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        return code
+
+    def stop(self) -> None:
+        """As a machine that is paused: it runs no more until `go_on`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def get(self, path: str, timeout_s: float = ANSWER_S) -> tuple[int, str]:
+        """Status code and body of an HTTP GET; blocks."""
+        try:
+            with urllib.request.urlopen(self.http + path, timeout=timeout_s) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def status(self) -> dict[str, Any]:
+        """What it says of itself; blocks."""
+        found: dict[str, Any] = json.loads(self.get("/status")[1])
+        return found
+
+    async def open(self, version: int = MQTT_5) -> Wire:
+        """A connection that has said nothing yet."""
+        wire = Wire(await trio.open_tcp_stream(*self.address), version)
+        self.wires.append(wire)
+        return wire
+
+    async def connect(self, client_id: str, version: int = MQTT_5, **options: Any) -> Wire:
+        """A client that has been accepted, or `Refused`."""
+        wire = await self.open(version)
+        await wire.send(connect_packet(client_id, version, **options))
+        connack = await wire.expect(Connack)
+        if connack.reason_code:
+            raise Refused(connack.reason_code)
+        return wire
+
+
+class Refused(Exception):
+    """A CONNACK with an error, which is the argument."""
+
+
+@asynccontextmanager
+async def victim(
+    folder: Path,
+    settings: dict[str, dict[str, Any]] | None = None,
+    *,
+    descriptors: int | None = None,
+    store: str = "memory",
+) -> AsyncIterator[Victim]:
+    """A broker that is killed at the end, however it is; `descriptors`: as many it may have."""
+    with process(folder, settings or {}, descriptors, store) as started:
+        try:
+            await trio.to_thread.run_sync(_wait_until_it_listens, started)
+            yield started
+        finally:
+            for wire in started.wires:
+                wire.stream.socket.close()
+
+
+@contextmanager
+def process(
+    folder: Path, settings: dict[str, dict[str, Any]], descriptors: int | None, store: str
+) -> Iterator[Victim]:
+    """The process, which may end before it listens."""
+    variables = {
+        f"FLOWGUARD_{section}__{key}".upper(): json.dumps(value).strip('"')
+        for section, values in settings.items()
+        for key, value in values.items()
+    }
+    command = [sys.executable, "-m", "flowguard", "serve", "--listen", f"{HOST}:0"]
+    command += ["--data", str(folder / "data"), "--store", store]
+    if descriptors is not None:
+        command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
+    log = folder / "broker.log"
+    with (
+        log.open("ab") as stderr,
+        subprocess.Popen(
+            command, env=os.environ | variables, stdout=subprocess.PIPE, stderr=stderr
+        ) as started,
+    ):
+        try:
+            yield Victim(started, log)
+        finally:
+            with suppress(ProcessLookupError):
+                started.send_signal(signal.SIGCONT)
+                started.kill()
+
+
+def _wait_until_it_listens(started: Victim) -> None:
+    """Its first lines say where."""
+    stdout = started._process.stdout
+    assert stdout is not None
+    while not (started.address[1] and started.http):
+        line = stdout.readline().decode()
+        assert line, started.logged[-2_000:]
+        where = line.split()[-1]
+        if "http" in line:
+            started.http = f"http://{where.removeprefix('http://')}"
+        elif ":" in where:
+            started.address = (HOST, int(where.rpartition(":")[2]))
