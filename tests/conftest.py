@@ -25,9 +25,13 @@ settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background: what is ignored here is ignored by every program under test.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Started in the background or by nohup: what is ignored here is ignored by each program under test.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
