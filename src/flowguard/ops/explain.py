@@ -120,18 +120,28 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
 def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
     """Why what it sent, or would send, has to wait."""
     pauses = []
-    outbox_bytes = connection.outbound.outbox_bytes
-    limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
-    if outbox_bytes > limit_bytes:
-        text = (
-            f"it does not take its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
-        )
-        pauses.append(Pause(reason="socket", text=text))
+    outbound = connection.outbound
+    if outbound.outbox_bytes > outbound.outbox_limit and not outbound.may_owe_more:
+        pauses.append(Pause(reason="socket", text=_unread_answers(node, outbound.outbox_bytes)))
     if connection.blocked:
         pauses += _before_full_queue(node, connection, now_s)
     elif not connection.drained:
         pauses += _without_room(node, connection)
     return pauses
+
+
+def _unread_answers(node: Node, outbox_bytes: int) -> str:
+    """It does not take its answers: its own bound is reached, or that of all who do not."""
+    limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
+    if outbox_bytes > limit_bytes:
+        return (
+            f"it does not take its answers: {outbox_bytes:,} of {limit_bytes:,} bytes wait for it"
+        )
+    budget = node.outbox_budget
+    return (
+        f"it does not take its answers, {outbox_bytes:,} bytes, and all clients that do not have "
+        f"{budget.used_bytes:,} of the {budget.limit_bytes // 2:,} bytes up to which they are read"
+    )
 
 
 def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:

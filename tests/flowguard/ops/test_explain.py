@@ -122,6 +122,22 @@ def test_a_client_that_takes_no_answers_is_not_read() -> None:
     assert reasons(stage, "c") == []
 
 
+def test_a_client_that_takes_no_answers_waits_where_others_do_not_either() -> None:
+    stage = Stage()
+    client = stage.connect("c")
+    client.reads = False
+    for _ in range(2):
+        client.publish("t", b"x", qos=1)
+    assert client.connection.outbound.blocked
+    assert reasons(stage, "c") == []
+    others = stage.node.outbox_budget
+    others.hold(others.limit_bytes // 2, 0)
+    assert not client.connection.wants_read
+    (pause,) = explained(stage, "c")["paused"]
+    assert pause["reason"] == "socket"
+    assert f"of the {others.limit_bytes // 2:,} bytes" in pause["text"]
+
+
 def test_the_reason_has_a_sentence_with_numbers() -> None:
     stage, publisher = slow_store({"flow": {"window_max": 1}})
     for _ in range(2):
