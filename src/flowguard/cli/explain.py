@@ -21,7 +21,9 @@ DROPS = {
     Reason.OFFLINE_QOS_0: "QoS 0 messages: it is not connected",
     Reason.QUEUE_MESSAGES: "QoS 1 and 2 messages: its queue is full (messages)",
     Reason.QUEUE_BYTES: "QoS 1 and 2 messages: its queue is full (bytes)",
-    Reason.NODE_QUEUE_BYTES: "QoS 1 and 2 messages: all queues together are full (bytes)",
+    Reason.NODE_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be, it has its share",
+    Reason.NODE_DISK_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be on the disk, it "
+    "has its share",
     Reason.OUTBOX_BYTES: "QoS 0 messages: its socket does not take what is sent already",
     Reason.NODE_OUTBOX_BYTES: "QoS 0 messages: too much waits for slow sockets, of all clients",
 }

@@ -26,7 +26,13 @@ LIVE: Final = "live"
 BUCKETS_S: Final = (*BOUNDS_S, inf)
 """Upper bounds of the buckets."""
 QUEUES: Final = frozenset(
-    (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES, Reason.NODE_QUEUE_BYTES, Reason.OUTBOX_BYTES)
+    (
+        Reason.QUEUE_MESSAGES,
+        Reason.QUEUE_BYTES,
+        Reason.NODE_QUEUE_BYTES,
+        Reason.NODE_DISK_QUEUE_BYTES,
+        Reason.OUTBOX_BYTES,
+    )
 )
 """What a full queue of a subscriber is counted as."""
 OWN_SECTION: Final = "telemetry"

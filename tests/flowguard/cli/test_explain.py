@@ -7,11 +7,13 @@ import pytest
 
 from flowguard.cli.explain import DROPS, sentences
 from flowguard.codec.packets import Connack
+from flowguard.config import MIB
 from flowguard.ops.explain import Explanation, Pause, explain
+from flowguard.stores import MemoryStore
 from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller
 from tests.interop.broker import Broker, running_broker
-from tests.support.stage import Stage
+from tests.support.stage import Stage, StoreOnDisk
 
 
 def explanation(stage: Stage, client_id: str) -> Explanation:
@@ -60,6 +62,20 @@ def test_what_a_slow_client_waits_for() -> None:
     assert "2 messages wait for it: it has not acknowledged 1 that were sent." in sentences(
         explanation(stage, "c")
     )
+
+
+@pytest.mark.parametrize("store", [MemoryStore(), StoreOnDisk()], ids=["memory", "disk"])
+def test_a_client_that_has_its_share_of_all_queues(store: MemoryStore) -> None:
+    stage = Stage({"node": {"queue_bytes_max": MIB, "disk_queue_bytes_max": MIB}}, store=store)
+    client = stage.connect_durable("c")
+    client.subscribe("t", qos=1)
+    client.close()
+    publisher = stage.connect("p")
+    for _ in range(20):
+        publisher.publish("t", bytes(100 * 1024), qos=1)
+    (dropped,) = [line for line in sentences(explanation(stage, "c")) if "may be" in line]
+    assert dropped.endswith("has its share.")
+    assert ("on the disk" in dropped) == store.on_disk
 
 
 def test_every_reason_to_drop_has_words() -> None:

@@ -100,7 +100,8 @@ def test_a_sample_shows_levels_of_now_and_counts_since_the_one_before() -> None:
     assert second["delivered_count"] == 2
     assert (second["memory_bytes"], second["memory_limit_bytes"]) == (MEMORY_BYTES, LIMIT_BYTES)
     assert (second["is_alive"], second["window"], second["rung"]) == (True, 100.0, "buffer")
-    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 3)
+    stage.node.counters.drop(Reason.QUEUE_MESSAGES, 1)
+    stage.node.counters.drop(Reason.NODE_DISK_QUEUE_BYTES, 2)
     stage.node.counters.drop(Reason.OFFLINE_QOS_0, 5)
     stage.node.gate.refused |= {Reason.GATE_DEADLINE: 2, Reason.GATE_SUPERSEDED: 4}
     third = watched.sample()
