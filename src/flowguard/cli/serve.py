@@ -27,6 +27,7 @@ from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
+from flowguard.cli.store import SALVAGE
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import (
     ConfigError,
@@ -47,7 +48,8 @@ HTTP_PORT = 9883
 HTTP_NONE = "none"
 EXIT_STORE = 73
 """The store cannot be opened, or failed later."""
-DAMAGED = "Start on a backup: flowguard serve --data COPY"
+REMOVED = "Start on a backup: flowguard serve --data COPY"
+DAMAGED = f"{REMOVED}; or {SALVAGE}"
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 GC_THRESHOLDS = (100_000, 50, 100)
@@ -164,8 +166,10 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
         raise group
     cause = next(_leaves(failed))
     what = "Nothing was acknowledged that is not stored. Look at the disk, then start again."
-    if isinstance(cause, CorruptionError | RemovedError):
+    if isinstance(cause, CorruptionError):
         what = DAMAGED
+    elif isinstance(cause, RemovedError):
+        what = REMOVED
     return _refused(
         f"flowguard ends: its store failed: {cause}",
         what,

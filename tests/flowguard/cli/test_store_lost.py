@@ -111,3 +111,4 @@ def test_a_damaged_store_is_refused_in_two_lines(tmp_path: Path) -> None:
     assert code == STORE
     assert "Corruption" in said
     assert "flowguard serve --data COPY" in said.splitlines()[-1]
+    assert "flowguard store salvage" in said.splitlines()[-1]
