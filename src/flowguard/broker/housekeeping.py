@@ -28,7 +28,7 @@ Onlooker = Callable[[float, int], None]
 
 
 @final
-class _Chores:
+class _Tick:
     """What a tick consists of, besides the node's own; each does without the others."""
 
     def __init__(
@@ -51,7 +51,7 @@ class _Chores:
         self._sys_due_s = now_s
         self._seen = (now_s, time.thread_time(), reactor.idle_s)
         overload_log = OverloadLog(node, now_s)
-        self.all: Sequence[Callable[[float], None]] = (
+        self.parts: Sequence[Callable[[float], None]] = (
             self._observe,
             self._judge,
             overload_log.tick,
@@ -115,12 +115,12 @@ async def keep_house(
     jitter = SystemRandom().uniform
     with memory_gauge() as resident_bytes:
         seen = (node, store, committer, reactor, onlookers, resident_bytes)
-        chores = _Chores(*seen, clock())
+        tick = _Tick(*seen, clock())
         while True:
             now_s = clock()
-            for chore in chores.all:
+            for part in tick.parts:
                 try:
-                    chore(now_s)
+                    part(now_s)
                 except StoreError:
                     raise  # Nothing may be acknowledged any more.
                 except Exception as error:
