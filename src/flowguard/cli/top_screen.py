@@ -202,7 +202,7 @@ def _admission(status: Status, width: int) -> list[Text]:
     ]
     memory = status["memory"]
     if memory is not None:
-        used, limit = memory["resident_bytes"], memory["limit_bytes"]
+        used, limit = memory["held_bytes"], memory["limit_bytes"]
         numbers = Text.assemble((f"{_size(used):>9} ", "bold"), (f"of {_size(limit)}", "dim"))
         bar = _bar(used / max(1, limit), max(10, width - LABEL - NUMBERS), "magenta")
         rows.append(_line("memory", numbers, bar))
