@@ -60,7 +60,7 @@ class Rung(IntEnum):
     CLOSE = 1
     """The same; new sockets beyond the budget for refusing are closed before TLS and MQTT."""
     STOP = 2
-    """A few per tick are accepted, and who has waited outside for long; all others wait there."""
+    """A few per tick, and who has waited outside for long, are accepted and answered with 137."""
 
 
 class Gate(Protocol, Generic[K]):

@@ -23,6 +23,8 @@ class Reason(StrEnum):
     """The buffer would take longer to drain than clients wait."""
     GATE_MEMORY = "gate_memory"
     """The memory of the node is full."""
+    GATE_PRESSURE = "gate_pressure"
+    """The node is on the top rung of its ladder, for another reason than memory."""
     GATE_LIMIT = "gate_limit"
     GATE_RATE = "gate_rate"
     GATE_SUPERSEDED = "gate_superseded"

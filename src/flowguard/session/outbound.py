@@ -229,7 +229,8 @@ class Outbound:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         payload_bytes = len(delivery.message.payload)
         if len(tail) < SHARED_BYTES:
-            sent = self.send_frame(head + tail, payload_bytes)
+            # Compiled code copies to add nothing.
+            sent = self.send_frame(head + tail if tail else head, payload_bytes)
         else:
             sent = self.send_frame(head, payload_bytes, tail)
         if not sent:

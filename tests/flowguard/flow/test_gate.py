@@ -648,16 +648,18 @@ def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
     assert not unanswered
 
 
-@pytest.mark.parametrize(("is_full", "verdict"), [(False, Verdict.ADMIT), (True, Verdict.REJECT)])
-def test_under_the_worst_pressure_a_free_place_is_given_unless_memory_is_full(
-    is_full: bool, verdict: Verdict
+@pytest.mark.parametrize(
+    ("is_full", "reason"), [(False, Reason.GATE_PRESSURE), (True, Reason.GATE_MEMORY)]
+)
+def test_under_the_worst_pressure_newcomers_are_answered_and_none_is_taken_in(
+    is_full: bool, reason: Reason
 ) -> None:
     gate = gate_of()
     for _ in range(CLIMB_TICKS):
         gate.tick(0.0, 16.0, is_full=is_full)
     assert gate.may_accept(0.0)
-    assert gate.offer("a", arrival_of(), 0.0) is verdict
-    assert gate.refused == ({Reason.GATE_MEMORY: 1} if is_full else {})
+    assert gate.offer("a", arrival_of(), 0.0) is Verdict.REJECT
+    assert gate.refused == {reason: 1}
 
 
 def test_on_the_top_rung_a_few_come_in_per_tick_and_whoever_has_waited_long() -> None:
