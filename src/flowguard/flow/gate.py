@@ -8,7 +8,7 @@ metastable trap: a node serves the dead while the living time out (design/overlo
 Whose socket dies leaves its place at once, in the buffer as well as in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone (invariant 11). With a
-free place and nobody waiting it is ADMIT (invariant 10), but for the top rung of the ladder.
+free place and nobody waiting it is ADMIT (invariant 10), unless it is memory that presses.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -107,11 +107,14 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         waiting = self._waiting
         waiting.supersede(arrival.client_id)
-        if self._ladder.rung is Rung.STOP:
-            return self._reject(Reason.GATE_MEMORY if self._is_full else Reason.GATE_PRESSURE)
+        stopped = self._ladder.rung is Rung.STOP
+        if stopped and self._is_full:
+            return self._reject(Reason.GATE_MEMORY)
         if self._has_place and not waiting.hopeful:
             self._admit(key, now_s)
             return Verdict.ADMIT
+        if stopped:
+            return self._reject(Reason.GATE_PRESSURE)
         reason = waiting.why_not(arrival.size_bytes)
         # Whoever is next is in time, however long the kernel kept it.
         since_s = now_s - arrival.waited_s if waiting.hopeful else now_s
@@ -209,8 +212,8 @@ class ConnectGate(Generic[K]):
     def let_in(self, waited_s: float) -> None:
         """A socket was accepted that had waited so long; those behind it have waited less.
 
-        On the top rung a few per tick come in, and all for whom it is time, to hear that they are
-        refused: a node that is so far gone can answer a crowd, but not take it in.
+        On the top rung a few per tick come in, and all for whom it is time: to take a place that is
+        free, or to hear that they are refused.
         """
         if self._door_left and waited_s < OVERDUE_SHARE * self._waiting.patience_s:
             self._door_left -= 1

@@ -60,7 +60,9 @@ class Rung(IntEnum):
     CLOSE = 1
     """The same; new sockets beyond the budget for refusing are closed before TLS and MQTT."""
     STOP = 2
-    """A few per tick, and who has waited outside for long, are accepted and answered with 137."""
+    """Nobody waits for a place: a few per tick, and who has waited outside for long, are accepted.
+
+    They get a place that is free or 137; 137 always where it is memory that presses."""
 
 
 class Gate(Protocol, Generic[K]):

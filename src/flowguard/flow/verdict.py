@@ -24,7 +24,7 @@ class Reason(StrEnum):
     GATE_MEMORY = "gate_memory"
     """The memory of the node is full."""
     GATE_PRESSURE = "gate_pressure"
-    """The node is on the top rung of its ladder, for another reason than memory."""
+    """No place is free, and on the top rung of the ladder nobody waits for one."""
     GATE_LIMIT = "gate_limit"
     GATE_RATE = "gate_rate"
     GATE_SUPERSEDED = "gate_superseded"

@@ -11,7 +11,7 @@ import trio
 from flowguard.broker import housekeeping
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
-from flowguard.flow import Rung
+from flowguard.flow import Reason, Rung
 from flowguard.stores import Store
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
 from tests.support.real import (
@@ -189,15 +189,32 @@ async def pressed_broker(flow: dict[str, Any], store: Store) -> AsyncIterator[Ru
         yield running
 
 
-async def test_under_the_worst_pressure_newcomers_are_told_137_at_once() -> None:
-    async with pressed_broker({"connect_patience_s": 0.5}, SlowStore()) as running:
+async def test_under_the_worst_pressure_newcomers_are_answered_at_once() -> None:
+    async with pressed_broker({}, SlowStore()) as running:
+        for number in range(10):
+            await (await connect(running, str(number))).close()
+
+
+async def test_under_the_worst_pressure_who_finds_no_place_is_told_137_at_once() -> None:
+    store = SlowStore()
+    flow = {"connects_in_process_max": 4, "connect_patience_s": 0.5}
+    async with pressed_broker(flow, store) as running:
+        store.open.clear()
+        inside = [await open_wire(running) for _ in range(4)]
+        for number, wire in enumerate(inside):
+            await wire.send(connect_packet(f"inside-{number}"))
+        await until(lambda: running.node.gate.in_process == 4)
         outside = [await open_wire(running) for _ in range(40)]
         for number, wire in enumerate(outside):
             await wire.send(connect_packet(f"outside-{number}"))
         for wire in outside:
             assert (await wire.expect(Connack)).reason_code == ReasonCode.SERVER_BUSY
             await wire.close()
-        assert sum(running.node.gate.refused.values()) == len(outside)
+        assert running.node.gate.refused == {Reason.GATE_PRESSURE: len(outside)}
+        store.open.set()
+        for wire in inside:
+            assert (await wire.expect(Connack)).reason_code == 0
+            await wire.close()
 
 
 async def test_a_loop_that_does_not_get_to_run_knows_it() -> None:

@@ -648,18 +648,24 @@ def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
     assert not unanswered
 
 
-@pytest.mark.parametrize(
-    ("is_full", "reason"), [(False, Reason.GATE_PRESSURE), (True, Reason.GATE_MEMORY)]
-)
-def test_under_the_worst_pressure_newcomers_are_answered_and_none_is_taken_in(
-    is_full: bool, reason: Reason
-) -> None:
+def test_under_the_worst_pressure_a_free_place_is_given_and_nobody_waits_for_one() -> None:
+    gate = gate_of(limit=1)
+    for _ in range(CLIMB_TICKS):
+        gate.tick(0.0, 16.0)
+    places = gate.limit
+    verdicts = [gate.offer(number, arrival_of(), 0.0) for number in range(places + 3)]
+    assert verdicts == [Verdict.ADMIT] * places + [Verdict.REJECT] * 3
+    assert gate.refused == {Reason.GATE_PRESSURE: 3}
+    assert gate.buffered == 0
+
+
+def test_where_memory_presses_newcomers_are_answered_and_none_is_taken_in() -> None:
     gate = gate_of()
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, 16.0, is_full=is_full)
+        gate.tick(0.0, 16.0, is_full=True)
     assert gate.may_accept(0.0)
     assert gate.offer("a", arrival_of(), 0.0) is Verdict.REJECT
-    assert gate.refused == {reason: 1}
+    assert gate.refused == {Reason.GATE_MEMORY: 1}
 
 
 def test_on_the_top_rung_a_few_come_in_per_tick_and_whoever_has_waited_long() -> None:
