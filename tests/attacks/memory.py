@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowguard.codec.decoder import PacketDecoder
-from flowguard.codec.packets import Packet, Puback
+from flowguard.codec.packets import Packet, Pingresp, Puback
 from flowguard.types import MQTT_311, Publish
 
 MIB = 1024 * 1024
@@ -128,6 +128,13 @@ class Target:
             pass
         self.served += 1
         self.look()
+
+    def end_polite(self) -> None:
+        """What is still on its way to it arrives before the answer to its last packet."""
+        assert self.polite is not None
+        self.polite.sendall(PING)
+        while self._read_polite(self.polite) != Pingresp:
+            pass
 
     def _read_polite(self, sock: socket.socket) -> type[Packet]:
         """The next packet's kind; what was delivered is acknowledged."""
@@ -382,7 +389,8 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         within = self.peak_bytes <= TOLERANCE * self.limit_bytes
-        return within and self.offered_bytes > self.limit_bytes and self.served > 0
+        kept = self.delivered == self.served > 0
+        return within and kept and self.offered_bytes > self.limit_bytes
 
     def __str__(self) -> str:
         return (
@@ -435,6 +443,7 @@ def judge(attack: Attack, *, limit_bytes: int = LIMIT_BYTES, store: str = "memor
     ):
         attack.run(target, attack.count, attack.size_bytes)
         target.serve_polite()
+        target.end_polite()
         target.leave()
         gone_s = time.monotonic()
         while target.client("newcomer") is None:

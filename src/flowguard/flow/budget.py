@@ -5,12 +5,14 @@ what cannot be taken away again, because it was promised, or sent.
 
 Theory of operation of that one. Three quarters belong to whoever comes first. From there on nobody
 may come to hold more than it leaves to each: with R bytes left after that and N holders, R / N. So
-who holds much is refused first, and who holds little still finds room.
+who holds much is refused first, and who holds little still finds room. What is larger than a share
+may have a place for a moment, where its holder is known to give it back soon: up to seven eighths
+(`has_spare`).
 
 However many come, one after the other and each as greedy as it may be, some of it is always left:
-at least 1 / (4 (N + 1)) of the limit. (Number the holders by when each took last. When the j-th did
+at least 1 / (8 (N + 1)) of the limit. (Number the holders by when each took last. When the j-th did
 there were at least j, so it has at most 1 / (j + 1) of what those before it leave; of the last
-quarter 1/2, then 2/3 of that, ... then N / (N + 1) remain.)
+eighth 1/2, then 2/3 of that, ... then N / (N + 1) remain.)
 
 What was promised before is held whatever the limit is (`hold`); then there may be less, or nothing.
 """
@@ -48,10 +50,11 @@ class FairBudget:
     It knows how many hold something, not who and how much: whoever asks says what it holds.
     """
 
-    __slots__ = ("_limit_bytes", "common_bytes", "holders_count", "used_bytes")
+    __slots__ = ("_limit_bytes", "_spare_bytes", "common_bytes", "holders_count", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = 0
+        self._spare_bytes = 0
         self.common_bytes = 0
         """Up to here nobody looks at who holds what."""
         self.used_bytes = 0
@@ -66,6 +69,7 @@ class FairBudget:
     def limit_bytes(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.common_bytes = limit_bytes - limit_bytes // 4
+        self._spare_bytes = limit_bytes - limit_bytes // 8
 
     def share_bytes(self, held_bytes: int) -> int:
         """What one who holds `held_bytes` may come to hold beyond `common_bytes`; 0 or less: none.
@@ -81,6 +85,13 @@ class FairBudget:
         if self.used_bytes + size_bytes <= self.common_bytes:
             return True
         return held_bytes + size_bytes <= self.share_bytes(held_bytes)
+
+    def has_spare(self, size_bytes: int) -> bool:
+        """Whether there is room for so many, whatever the share of who gets them is.
+
+        For a little at a time, of one who has given back nearly all that it ever had.
+        """
+        return self.used_bytes + size_bytes <= self._spare_bytes
 
     def take(self, size_bytes: int, held_bytes: int) -> bool:
         """Reserve for one who holds `held_bytes`; False (and nothing reserved) where it may not."""

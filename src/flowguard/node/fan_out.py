@@ -6,16 +6,20 @@ is found, piece by piece; then all get their positions and go into the journal; 
 they are given the message, piece by piece again, before anybody who waited for a later commit.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+from flowguard.node.in_process import Admitted
 from flowguard.node.plans import Plan, cut
 from flowguard.records import Settle
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
-from flowguard.types import Publish
+from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
-    from flowguard.node.publishing import Admitted, Router
+    from flowguard.node.publishing import Router
+
+
+UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 @final
@@ -26,6 +30,7 @@ class FanOut(Chore):
         "_pieces",
         "_router",
         "admitted",
+        "complete",
         "cost",
         "inbound",
         "is_queued",
@@ -61,6 +66,8 @@ class FanOut(Chore):
         """What becomes durable with it: it is published instead of this one."""
         self.admitted: list[Admitted] = []
         """Who gets it, and has a place for it."""
+        self.complete = True
+        """Nobody who keeps up goes without it."""
 
     def step(self, now_s: float) -> bool:
         router, message = self._router, self.message
@@ -73,9 +80,10 @@ class FanOut(Chore):
                 router.end_fan_out(self, self.inbound, now_s)
             return False
         if self.is_queued or session is None:
-            self.admitted += router.admitted(piece, message, session, now_s)
+            self.complete &= router.admit(self.admitted, piece, message, session, now_s)
         elif message.qos:
-            router.deliver_now(piece, message, session, now_s)
+            code = router.deliver_now(piece, message, session, now_s)
+            self.complete &= code < UNSPECIFIED_ERROR
         else:
             router.deliver_qos_0(piece, message, session, now_s)
         return True

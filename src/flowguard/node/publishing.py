@@ -5,7 +5,6 @@ and if anything about them must be durable (or is still waiting to be) they go t
 they enter queues, and their publisher is answered, only after the commit.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
@@ -15,6 +14,7 @@ from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import FanOut
+from flowguard.node.in_process import Admitted, InProcess, Target
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
@@ -42,48 +42,8 @@ if TYPE_CHECKING:
 # Looking an enum's member up costs as much as routing does: hot paths use plain names.
 SUCCESS: Final = ReasonCode.SUCCESS
 NO_MATCHING_SUBSCRIBERS: Final = ReasonCode.NO_MATCHING_SUBSCRIBERS
-
-OFFERS_PIECE: Final = 250
-"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
-
-Admitted = tuple[QueueOwner, Delivery]
-"""Who gets a message, and has a place for it."""
-Target = tuple[QueueOwner, int, Delivery]
-"""The same, at which position; position 0: QoS 0, never queued."""
-
-
-@dataclass(slots=True)
-class InProcess:
-    """A QoS 1 or 2 PUBLISH between route and commit; `inbound` None: the node's own message."""
-
-    router: "Router"
-    inbound: Inbound | None
-    message: Publish
-    targets: list[Target]
-    reason_code: int
-    since_s: float
-    """When it was decoded."""
-    cost: int = 1
-    at: int = 0
-    """So many of the targets have got it."""
-
-    def go_on(self, now_s: float) -> bool:
-        """`committed` piece by piece; True: there is more."""
-        until = self.at + OFFERS_PIECE
-        self.router.deliver_to(self.targets[self.at : until], now_s)
-        self.at = until
-        if until < len(self.targets):
-            return True
-        self.targets = []
-        self.committed(now_s)
-        return False
-
-    def committed(self, now_s: float) -> None:
-        self.router.deliver_to(self.targets, now_s)
-        if self.inbound is not None:
-            self.inbound.published(self.message, self.reason_code)
-            self.inbound.settle(self.cost, len(self.message.payload))
-            self.router.acknowledgements.came(self.since_s, now_s)
+UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
+"""From here on a reason code is a refusal."""
 
 
 @final
@@ -162,24 +122,25 @@ class Router:
         if plan.durable or session.durable or message.retain or not self._journal.is_idle:
             return self._publish_durably(inbound, plan, message, now_s)
         if plan.solo is not None and message.qos == 1:
-            self._deliver_solo(plan.solo, message, now_s)
-            return SUCCESS
-        self.deliver_now(plan, message, session, now_s)
-        return NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
+            return self._deliver_solo(plan.solo, message, session, now_s)
+        return self.deliver_now(plan, message, session, now_s)
 
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Through the journal, unless it turns out that there is nothing to wait for."""
         session = inbound.session
         if self._host.read_only and self._is_refused_durably(session, plan, message):
             return ReasonCode.QUOTA_EXCEEDED
-        targets = self._targets(plan, message, session, now_s)
+        admitted: list[Admitted] = []
+        complete = self.admit(admitted, plan, message, session, now_s)
+        targets = _placed(admitted)
         ops = _appends(targets)
-        if message.qos == 2 and session.durable:
+        code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
+        if not complete:
+            code = self.answer(session, message, code)
+        if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
-        code = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
         if not ops and not message.retain and not self._host.must_wait(inbound):
-            self.deliver_to(targets, now_s)
-            return code
+            return code if self.deliver_to(targets, now_s) else self.answer(session, message, code)
         size_bytes = len(message.payload)
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
@@ -217,21 +178,27 @@ class Router:
         message, inbound = fan_out.message, fan_out.inbound
         targets = _placed([pair for pair in fan_out.admitted if not pair[0].ended])
         ops = _appends(targets)
+        code: int = SUCCESS
         if fan_out.settle is not None:
             ops.append(fan_out.settle)
         if inbound is not None:
             self._journal.promise(-fan_out.plan.ops)
             session = inbound.session
-            if message.qos == 2 and session.durable and not session.ended:
+            if not fan_out.complete:
+                code = self.answer(session, message, SUCCESS)
+            if message.qos == 2 and session.durable and not session.ended and code == SUCCESS:
                 ops.append(PutInbound(session.client_id, message.packet_id))
-        pending = InProcess(self, inbound, message, targets, SUCCESS, fan_out.since_s, fan_out.cost)
+        pending = InProcess(self, inbound, message, targets, code, fan_out.since_s, fan_out.cost)
         self._journal.append_wide(ops, pending.go_on, now_s)
 
     def end_fan_out(self, fan_out: FanOut, inbound: Inbound, now_s: float) -> None:
         """Everybody has it, and nothing of it is durable."""
         message = fan_out.message
         if message.qos:
-            inbound.published(message, SUCCESS)
+            code: int = SUCCESS
+            if not fan_out.complete:
+                code = self.answer(inbound.session, message, SUCCESS)
+            inbound.published(message, code)
             self.acknowledgements.came(fan_out.since_s, now_s)
         inbound.settle(fan_out.cost, len(message.payload))
 
@@ -273,6 +240,15 @@ class Router:
         told = message.qos and outbound is not None and outbound.version == MQTT_5
         return ReasonCode.QUOTA_EXCEEDED if told else None
 
+    def answer(self, session: Session, message: Publish, code: int) -> int:
+        """Instead of `code`, where somebody who keeps up goes without the message."""
+        refused = self._refusal_to(session, message)
+        return code if refused is None else refused
+
+    def note(self, op: StoreOp) -> None:
+        """The store is to know it with one of the next commits."""
+        self._journal.note(op)
+
     def may_publish(self, client_id: str, topic: str) -> bool:
         """Whether the authorizer, if there is one, lets the client publish to `topic`."""
         authorizer = self._hooks.authorizer
@@ -293,7 +269,9 @@ class Router:
         if plan.is_wide:
             self._host.chores.add(FanOut(self, None, plan, message, now_s, settle=settle))
             return
-        targets = self._targets(plan, message, None, now_s)
+        admitted: list[Admitted] = []
+        self.admit(admitted, plan, message, None, now_s)
+        targets = _placed(admitted)
         pending = InProcess(self, None, message, targets, SUCCESS, now_s)
         ops = _appends(targets)
         if settle is not None:
@@ -341,11 +319,18 @@ class Router:
                     delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
                 outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
-            admitted = self._own(plan.own, message, origin, now_s)
-            admitted += self._shared(plan.shared, message, now_s)
-            self.deliver_to(_placed(admitted), now_s)
+            self._deliver_rest(plan, message, origin, now_s)
 
-    def _deliver_solo(self, session: Session, message: Publish, now_s: float) -> None:
+    def _deliver_rest(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> bool:
+        """To those that few plans have; see `deliver_to`."""
+        admitted: list[Admitted] = []
+        complete = self._own(admitted, plan.own, message, origin, now_s)
+        complete &= self._shared(admitted, plan.shared, message, now_s)
+        return self.deliver_to(_placed(admitted), now_s) and complete
+
+    def _deliver_solo(
+        self, session: Session, message: Publish, origin: Session, now_s: float
+    ) -> int:
         """`deliver_now` at QoS 1 for a `Plan.solo`."""
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
@@ -354,12 +339,16 @@ class Router:
         pos = session.next_pos
         session.next_pos = pos + 1
         outbound = session.outbound
-        if outbound is None or outbound.has_more or not outbound.send(pos, delivery, now_s):
-            session.wait(pos, delivery, self._host, now_s)
+        if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
+            return SUCCESS
+        if session.wait(pos, delivery, self._host, now_s):
+            return SUCCESS
+        return self.answer(origin, message, SUCCESS)
 
-    def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> None:
-        """Route and deliver in one stretch, without a list of targets."""
+    def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> int:
+        """Route and deliver in one stretch, without a list of targets; the code to answer."""
         host = self._host
+        complete = True
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
             expires_at_s = _expires_at_s(message, now_s)
@@ -379,32 +368,38 @@ class Router:
                         or outbound.has_more
                         or not outbound.send(pos, delivery, now_s)
                     ):
-                        session.wait(pos, delivery, host, now_s)
+                        complete &= session.wait(pos, delivery, host, now_s)
                 elif outbound is not None:
                     outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
-            admitted = self._own(plan.own, message, origin, now_s)
-            admitted += self._shared(plan.shared, message, now_s)
-            self.deliver_to(_placed(admitted), now_s)
+            complete &= self._deliver_rest(plan, message, origin, now_s)
+        if complete:
+            return NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
+        return self.answer(origin, message, SUCCESS)
 
-    def deliver_to(self, targets: list[Target], now_s: float) -> None:
-        """Give a message to targets whose positions are taken already."""
+    def deliver_to(self, targets: list[Target], now_s: float) -> bool:
+        """Give a message to targets whose positions are taken already.
+
+        False: somebody who keeps up goes without it.
+        """
+        complete = True
         for owner, pos, delivery in targets:
             if pos:
-                owner.offer(pos, delivery, self._host, now_s)
+                complete &= owner.offer(pos, delivery, self._host, now_s)
             elif owner.outbound is not None:
                 owner.outbound.send_qos_0(delivery, now_s)
+        return complete
 
-    def _targets(
-        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
-    ) -> list[Target]:
-        return _placed(self.admitted(plan, message, origin, now_s))
-
-    def admitted(
-        self, plan: Plan, message: Publish, origin: Session | None, now_s: float
-    ) -> list[Admitted]:
-        """Who gets it, and has a place for it now."""
-        admitted: list[Admitted] = []
+    def admit(
+        self,
+        admitted: list[Admitted],
+        plan: Plan,
+        message: Publish,
+        origin: Session | None,
+        now_s: float,
+    ) -> bool:
+        """Add to `admitted` who gets it, and has a place for it now; see `deliver_to`."""
+        complete = True
         expires_at_s = _expires_at_s(message, now_s)
         for group in plan.groups:
             qos = min(message.qos, group.qos)
@@ -412,55 +407,62 @@ class Router:
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
                 if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
-                    self._admit_to(admitted, session, delivery, now_s)
-        admitted += self._own(plan.own, message, origin, now_s)
-        admitted += self._shared(plan.shared, message, now_s)
-        return admitted
+                    complete &= self._admit_to(admitted, session, delivery, now_s)
+        complete &= self._own(admitted, plan.own, message, origin, now_s)
+        return self._shared(admitted, plan.shared, message, now_s) and complete
 
     def _own(
-        self, groups: list[Group], message: Publish, origin: Session | None, now_s: float
-    ) -> list[Admitted]:
+        self,
+        admitted: list[Admitted],
+        groups: list[Group],
+        message: Publish,
+        origin: Session | None,
+        now_s: float,
+    ) -> bool:
         """The publisher itself, where only some of its subscriptions have No Local."""
-        admitted: list[Admitted] = []
+        complete = True
         for group in groups:
             if origin is not None and origin in group.sessions:
                 qos = min(message.qos, group.qos)
                 retain = message.retain and group.retain_as_published
                 expires_at_s = _expires_at_s(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                self._admit_to(admitted, origin, delivery, now_s)
-        return admitted
+                complete &= self._admit_to(admitted, origin, delivery, now_s)
+        return complete
 
-    def _shared(self, groups: list[Shared], message: Publish, now_s: float) -> list[Admitted]:
+    def _shared(
+        self, admitted: list[Admitted], groups: list[Shared], message: Publish, now_s: float
+    ) -> bool:
         """The queue of each shared group, or where there is none one of its members."""
-        admitted: list[Admitted] = []
+        complete = True
         expires_at_s = _expires_at_s(message, now_s)
         for group in groups:
             queue = self.queues.of(group)
             if queue is not None and message.qos:
                 delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
-                self._admit_to(admitted, queue, delivery, now_s)
+                complete &= self._admit_to(admitted, queue, delivery, now_s)
                 continue
             chosen = group.pick(rank if message.qos else rank_qos_0)
             if chosen is None:
                 self._host.counters.drop(Reason.OFFLINE_QOS_0)
             else:
                 delivery = granted(message, chosen[1], expires_at_s)
-                self._admit_to(admitted, chosen[0], delivery, now_s)
-        return admitted
+                complete &= self._admit_to(admitted, chosen[0], delivery, now_s)
+        return complete
 
     def _admit_to(
         self, admitted: list[Admitted], owner: QueueOwner, delivery: Delivery, now_s: float
-    ) -> None:
+    ) -> bool:
         """A place in the queue of `owner`, if there is one: what goes on has been counted."""
         if owner.ended:
-            return  # Its subscriptions are about to leave the table.
+            return True  # Its subscriptions are about to leave the table.
         if delivery.qos and (owner.durable or self._host.blocks):
             reason = owner.admit(delivery.size_bytes, self._host, now_s)
             if reason is not None:
                 self._host.counters.drop(reason)
-                return
+                return not owner.keeps_up
         admitted.append((owner, delivery))
+        return True
 
 
 def _placed(admitted: list[Admitted]) -> list[Target]:

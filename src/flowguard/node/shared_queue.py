@@ -65,11 +65,19 @@ class SharedQueue(Lender):
         self.ended = True
         self.queue.clear()
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
         if not self.ended:
             self.queue.put(pos, delivery, delivery.size_bytes, connected=True)
             self.pump(now_s)
             self.trim(host, now_s)
+        return True
+
+    @property
+    def keeps_up(self) -> bool:
+        """Nothing waits, and one of its members would take more."""
+        if self.queue.waits:
+            return False
+        return any(member.keeps_up for member, _ in self._group.members())
 
     def welcome(self, member: Session) -> None:
         """A member has come, or come back: it is told of what waits when it is pumped."""
@@ -231,7 +239,10 @@ class SharedQueue(Lender):
             waiting.expires_at_s,
         )
         self.queue.promise(delivery.size_bytes)
-        done = partial(self.offer, pos, delivery, self._host)
+
+        def done(now_s: float) -> None:
+            self.offer(pos, delivery, self._host, now_s)
+
         self._journal.append([Append(self.client_id, pos, delivery)], done, now_s)
 
     def _let_go(

@@ -178,6 +178,18 @@ class Backlog:
             return None
         return Reason.NODE_DISK_QUEUE_BYTES if self.spills else Reason.NODE_QUEUE_BYTES
 
+    def reserve_spare(self, size_bytes: int) -> bool:
+        """Count in what is larger than the share of who keeps up; False: no room either."""
+        if not self.has_spare(size_bytes):
+            return False
+        self.promise(size_bytes)
+        return True
+
+    def has_spare(self, size_bytes: int) -> bool:
+        """What `reserve_spare` would answer: one at a time."""
+        fits = size_bytes <= self._bytes_max and self._messages_max > 0
+        return fits and not self.count and self._budget.has_spare(size_bytes)
+
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for such a message if nothing else waited."""
         return size_bytes <= self._bytes_max

@@ -7,10 +7,11 @@ payload twice besides, for it was encoded: per client, by a formula that the hot
 gives back all but INFLIGHT_BYTES.
 
 Where a client may not have more of the budget (see `FairBudget`), its messages wait in its queue.
-But with nothing in flight it may always have one, or silent clients could stop everybody for as
-long as their sessions live. That one counts against the budget of the queues, where it would wait
-otherwise: what it takes is bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once
-per client.)
+But one that keeps up (`Session.keeps_up`) may have messages that are larger than its share: it is
+about to acknowledge them, and its queue has no larger share for them. And with nothing in flight
+everybody may have one, or silent clients could stop all others for as long as their sessions live.
+That one counts against the budget of the queues, where it would wait otherwise: what it takes is
+bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once per client.)
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -62,7 +63,8 @@ class Inflight:
         share = None if plain else self._shares.get(delivery)
         budget = self.budget
         content_bytes = _content_bytes(delivery) if share is None else 0
-        if self._fits(INFLIGHT_BYTES + content_bytes, session):
+        size_bytes = INFLIGHT_BYTES + content_bytes
+        if self._fits(size_bytes, session) or (session.keeps_up and budget.has_spare(size_bytes)):
             if share is None:
                 share = Share(budget, content_bytes)
                 budget.used_bytes += content_bytes
@@ -103,7 +105,8 @@ class Inflight:
     ) -> Share | None:
         budget, size_bytes = self._queue_budget, delivery.size_bytes
         # Charged: the queue gives the same number back in this stretch, when the message leaves it.
-        if not charged and not budget.fits(size_bytes, session.queue.charged_bytes):
+        fits = charged or budget.fits(size_bytes, session.queue.charged_bytes)
+        if not fits and not (session.keeps_up and budget.has_spare(size_bytes)):
             return None
         budget.hold(size_bytes, 0)
         return Share(budget, size_bytes)

@@ -40,8 +40,16 @@ class QueueOwner:
 
     # --- what each kind does its own way -----------------------------------------------------
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
-        """Take a message that is durable now, and was admitted if it had to be."""
+    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+        """Take a message that is durable now, and was admitted if it had to be.
+
+        False: it is dropped though whoever reads it keeps up, and its publisher should know.
+        """
+        raise NotImplementedError
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether somebody is there who reads and acknowledges all that comes."""
         raise NotImplementedError
 
     def pump(self, now_s: float) -> None:
@@ -61,14 +69,17 @@ class QueueOwner:
     def admit(self, size_bytes: int, host: "Host", now_s: float) -> Reason | None:
         """Keep a place for a message that has to be durable first; else why there is none.
 
-        Room is made of what has expired, then, with `drop-oldest`, of its own oldest, if that would
-        help. Where those are on disk, or on their way to it, it is made when they have been
-        fetched, or have arrived, and until then the queue is a page above its limits, no more.
+        Who keeps up may have one that is larger than its share. Room is made of what has expired,
+        then, with `drop-oldest`, of its own oldest, if that would help. Where those are on disk, or
+        on their way to it, it is made when they have been fetched, or have arrived, and until then
+        the queue is a page above its limits, no more.
         """
         queue = self.queue
         reason = queue.reserve(size_bytes)
         if reason is None or not queue.could_hold(size_bytes):
             return reason
+        if self.keeps_up and queue.reserve_spare(size_bytes):
+            return None
         self.expire_some(host, now_s)
         reason = queue.reserve(size_bytes)
         if not host.drops_oldest:
@@ -88,6 +99,8 @@ class QueueOwner:
         """Whether a message would not find room now, and may later."""
         queue = self.queue
         if self.ended or queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+            return False
+        if self.keeps_up and queue.has_spare(size_bytes):
             return False
         self.expire_some(host, now_s)
         return queue.refusal(size_bytes) is not None

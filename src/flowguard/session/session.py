@@ -1,6 +1,6 @@
 """Session: what outlives a connection ([MQTT 5.0, 4.1]; [MQTT 3.1.1, 4.1])."""
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, WillRecord
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
     from flowguard.session.inflight import Share
     from flowguard.session.membership import Membership
+
+
+KEEPS_UP_MAX: Final = 2
+"""Who has fewer messages to acknowledge keeps up: one is on its way while the other one's
+acknowledgement is on its way back."""
 
 
 @final
@@ -90,14 +95,26 @@ class Session(QueueOwner):
         host.state_budget.hold(size_bytes, self.state_bytes)
         self.state_bytes += size_bytes
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+    @property
+    def keeps_up(self) -> bool:
+        """Its client is connected, takes what it is sent and acknowledges it: at most one message
+        is not acknowledged, and none waits."""
+        outbound = self.outbound
+        return (
+            outbound is not None
+            and len(self.inflight) < KEEPS_UP_MAX
+            and not self.queue.waits
+            and outbound.takes_more
+        )
+
+    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
 
         One that needs no store is admitted only here, unless publishers wait for room: then all are
         when they are routed.
         """
         if self.ended:
-            return
+            return True
         outbound = self.outbound
         admitted = self.durable or host.blocks
         charged = admitted and not self.queue.spills
@@ -111,7 +128,8 @@ class Session(QueueOwner):
         elif admitted:
             self.enqueue(pos, delivery, host, now_s)
         else:
-            self.wait(pos, delivery, host, now_s)
+            return self.wait(pos, delivery, host, now_s)
+        return True
 
     def offer_retained(self, delivery: Delivery, host: "Host", now_s: float) -> bool:
         """Take a retained message; False: it waits in the queue, and others should not follow."""
@@ -146,12 +164,13 @@ class Session(QueueOwner):
             outbound.has_more = True
         self.trim(host, now_s)
 
-    def wait(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
-        """Take a place in the queue, or be dropped with a counted reason."""
+    def wait(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+        """Take a place in the queue, or be dropped with a counted reason; see `offer`."""
         if self.ended:
-            return
+            return True
         reason = self.admit(delivery.size_bytes, host, now_s)
         if reason is None:
             self.enqueue(pos, delivery, host, now_s)
-        else:
-            self.drop(pos, delivery, reason, host)
+            return True
+        self.drop(pos, delivery, reason, host)
+        return not self.keeps_up

@@ -2,7 +2,8 @@
 
 1. It holds exactly what its holders hold, and knows how many they are; never more than its limit.
 2. Who would leave each holder as much as it holds itself then is not refused.
-3. Some of it is always left: a quarter of the limit by the number of holders and one more.
+3. Some of it is always left: a quarter of the limit by the number of holders and one more, or half
+   of that where somebody has had what is spare.
 """
 
 import pytest
@@ -22,6 +23,7 @@ class Budgets(RuleBasedStateMachine):
     def budget_is_made(self, limit: int) -> None:
         self.budget = FairBudget(limit)
         self.held = [0] * 12
+        self.spare_is_used = False
 
     @rule(holder=HOLDERS, size=SIZES)
     def asks(self, holder: int, size: int) -> None:
@@ -47,6 +49,16 @@ class Budgets(RuleBasedStateMachine):
                 high = size - 1
         self.asks(holder, low)
 
+    @rule(holder=HOLDERS, size=SIZES)
+    def takes_what_is_spare(self, holder: int, size: int) -> None:
+        budget = self.budget
+        eighth = budget.limit_bytes // 8
+        assert budget.has_spare(size) is (sum(self.held) + size + eighth <= budget.limit_bytes)
+        if budget.has_spare(size):
+            budget.hold(size, self.held[holder])
+            self.held[holder] += size
+            self.spare_is_used = True
+
     @rule(holder=HOLDERS, share=st.floats(0, 1))
     def gives_back(self, holder: int, share: float) -> None:
         size = round(self.held[holder] * share)
@@ -61,7 +73,8 @@ class Budgets(RuleBasedStateMachine):
         assert budget.used_bytes == sum(self.held) <= budget.limit_bytes
         assert budget.holders_count == sum(map(bool, self.held))
         left = budget.limit_bytes - budget.used_bytes
-        assert left * (budget.holders_count + 1) >= budget.limit_bytes // 4
+        part = budget.limit_bytes // (8 if self.spare_is_used else 4)
+        assert left * (budget.holders_count + 1) >= part
 
 
 TestBudgets = Budgets.TestCase

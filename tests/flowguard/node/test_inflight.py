@@ -7,6 +7,7 @@ from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
 from flowguard.session.inflight import INFLIGHT_BYTES
 from flowguard.session.outbound import LARGE_INFLIGHT_MAX
+from flowguard.session.session import KEEPS_UP_MAX
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes
 from tests.support.stage import Client, Stage
@@ -121,8 +122,8 @@ def test_where_the_queues_are_full_as_well_a_message_is_dropped_and_counted(vers
     clients = subscribers(stage, 20, version)
     for number in range(20):
         deliver(stage, f"t{number}", LARGE)
-    assert sum(len(received(client)) for client in clients) == 3
-    assert stage.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 17}
+    assert sum(len(received(client)) for client in clients) == 4
+    assert stage.node.counters.dropped == {Reason.NODE_QUEUE_BYTES: 16}
     check(stage, clients)
 
 
@@ -237,7 +238,7 @@ def test_a_message_that_has_to_wait_defines_no_alias() -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 100, 3_000, 10_000])
 def test_the_last_quarter_is_shared_by_those_who_have_anything_in_flight(size_bytes: int) -> None:
-    """Whoever comes while silent clients hold three quarters gets its share in flight, no more."""
+    """Whoever comes while silent clients hold three quarters gets its share in flight, or two."""
     stage = tight_stage()
     silent = subscribers(stage, 5, 5, "silent")
     for _ in range(1_500):
@@ -252,5 +253,7 @@ def test_the_last_quarter_is_shared_by_those_who_have_anything_in_flight(size_by
     held_bytes = budget.used_bytes - (budget.limit_bytes - left_bytes)
     message_bytes = INFLIGHT_BYTES + 2 * (DELIVERY_BYTES + 1 + size_bytes)
     assert received(client)
-    assert held_bytes <= left_bytes // 7 < held_bytes + message_bytes
+    most_bytes = max(left_bytes // 7, KEEPS_UP_MAX * message_bytes)
+    assert held_bytes <= most_bytes
+    assert left_bytes // 7 < held_bytes + message_bytes
     check(stage, [*silent, client])

@@ -1,0 +1,91 @@
+"""InProcess: a PUBLISH that has been routed, and is answered when the store has it."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.records import Delivery, DropInbound
+from flowguard.session.inbound import Inbound
+from flowguard.session.owner import QueueOwner
+from flowguard.types import Publish
+
+if TYPE_CHECKING:
+    from flowguard.node.publishing import Router
+
+OFFERS_PIECE: Final = 250
+"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
+
+Admitted = tuple[QueueOwner, Delivery]
+"""Who gets a message, and has a place for it."""
+Target = tuple[QueueOwner, int, Delivery]
+"""The same, at which position; position 0: QoS 0, never queued."""
+
+
+@final
+class InProcess:
+    """A QoS 1 or 2 PUBLISH between route and commit; `inbound` None: the node's own message."""
+
+    __slots__ = (
+        "_at",
+        "_complete",
+        "_cost",
+        "_inbound",
+        "_message",
+        "_reason_code",
+        "_router",
+        "_since_s",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        router: "Router",
+        inbound: Inbound | None,
+        message: Publish,
+        targets: list[Target],
+        reason_code: int,
+        since_s: float,
+        cost: int = 1,
+    ) -> None:
+        self._router = router
+        self._inbound = inbound
+        self._message = message
+        self._targets = targets
+        self._reason_code = reason_code
+        self._since_s = since_s
+        """When it was decoded."""
+        self._cost = cost
+        self._at = 0
+        """So many of the targets have got it."""
+        self._complete = True
+        """Of the targets nobody who keeps up went without it."""
+
+    def go_on(self, now_s: float) -> bool:
+        """`committed` piece by piece; True: there is more."""
+        until = self._at + OFFERS_PIECE
+        self._complete &= self._router.deliver_to(self._targets[self._at : until], now_s)
+        self._at = until
+        if until < len(self._targets):
+            return True
+        self._targets = []
+        self.committed(now_s)
+        return False
+
+    def committed(self, now_s: float) -> None:
+        router, inbound, message = self._router, self._inbound, self._message
+        complete = router.deliver_to(self._targets, now_s) and self._complete
+        if inbound is None:
+            return
+        if not complete:
+            self._refuse(inbound)
+        inbound.published(message, self._reason_code)
+        inbound.settle(self._cost, len(message.payload))
+        router.acknowledgements.came(self._since_s, now_s)
+
+    def _refuse(self, inbound: Inbound) -> None:
+        """Tell its publisher, if it can be told; then the store need not know the identifier."""
+        session, message = inbound.session, self._message
+        reason_code = self._router.answer(session, message, self._reason_code)
+        if reason_code == self._reason_code:
+            return
+        self._reason_code = reason_code
+        if message.qos == 2 and session.durable and not session.ended:
+            self._router.note(DropInbound(session.client_id, message.packet_id))
