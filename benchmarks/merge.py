@@ -36,7 +36,7 @@ from flowguard.types import Publish
 MARKERS = ("<!-- merge: begin, written by python -m benchmarks.merge -->", "<!-- merge: end -->")
 COMMIT_ENTRIES = 1_000
 GOAL_ENTRIES, GOAL_S = 1_000_000, 20.0
-"""Of each replica, and together (design/storage.md part 15)."""
+"""Of each replica, and together."""
 LINEAR = 1.5
 """The time per entry of the largest may be so many times that of the smallest."""
 MEMORY_GROWTH_MIB = 64

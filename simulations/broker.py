@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from simulations.topics import Message
 
 ACCEPTOR_TURN_S: Final = 0.02
-"""How long accepting goes on before anything else is looked at (design/overload.md 8)."""
+"""How long accepting goes on before anything else is looked at."""
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""
 

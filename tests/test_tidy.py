@@ -133,6 +133,23 @@ def test_every_cited_statement_exists(prefix: str, statements: str) -> None:
     report(findings)
 
 
+def test_every_cited_page_exists_and_has_the_section() -> None:
+    """`docs/page.md`, or `docs/page.md, "Section"`: a reader who looks there finds it."""
+    citation = re.compile(r'((?:design|docs)/[\w-]+\.md)(?:, "([^"]+)")?', re.IGNORECASE)
+    findings = []
+    for source in python_files(*PACKAGES, "benchmarks", "tests"):
+        if source == Path(__file__).resolve():
+            continue
+        text = re.sub(r"\s*\n\s*(# )?", " ", source.read_text())
+        for page, section in citation.findall(text):
+            path = ROOT / page
+            if not path.exists():
+                findings.append(f"{name_of(source)}: there is no {page}")
+            elif section not in path.read_text():
+                findings.append(f"{name_of(source)}: {page} has no section {section!r}")
+    report(findings)
+
+
 def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert pyproject["tool"]["hatch"]["build"]["targets"] == {"wheel": {"packages": PACKAGES}}

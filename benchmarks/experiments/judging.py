@@ -34,7 +34,7 @@ def misses(check: Check, control: str) -> Check:
 
 
 def held(runs: Runs) -> Check:
-    """Invariants of design/overload.md 6.8, looked at after every step under flowguard."""
+    """The invariants of docs/overload.md, looked at after every step under flowguard."""
     return invariants(runs.all_of("flowguard"))
 
 

@@ -38,7 +38,7 @@ CLIENTS: Final = 500
 SETTINGS = {"FLOWGUARD_SESSION__RECEIVE_MAXIMUM": "1"}
 PRESSED_S = 30.0
 PROGRESS_S: Final = 5.0
-"""T_prog of design/overload.md 6.5: the longest that anybody waits for its turn."""
+"""The longest that anybody waits for its turn."""
 SETUP_S = 30.0
 SESSION_EXPIRY_S = 300
 

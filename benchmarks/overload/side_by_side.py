@@ -31,7 +31,7 @@ RECEIVE_MAXIMUM = "FLOWGUARD_SESSION__RECEIVE_MAXIMUM"
 PUBLISHERS = 1_000
 SUBSCRIBERS = 4
 CLIENT_TIMEOUT_S = 10.0
-"""Goodput is what was acknowledged within what a client waits (design/overload.md 6.6)."""
+"""Goodput is what was acknowledged within what a client waits."""
 OVERLOAD = 3.0
 PEAK_SHARE = 0.95
 QUEUE_OBJECTIVE_MS = 25.0

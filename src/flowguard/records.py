@@ -2,7 +2,7 @@
 
 Instants (`*_at_s`) are seconds since the Unix epoch, so that they survive a restart. Positions
 (`pos`) count the QoS 1 and 2 messages of one client from 1, in the order of acceptance; the packet
-identifier follows from the position, so that a resumed session repeats it (design/storage.md 8.1).
+identifier follows from the position, so that a resumed session repeats it [MQTT-4.4.0-1].
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ def owner_name(client_id: str) -> str:
 
 
 class Durability(IntEnum):
-    """What "committed" means (design/storage.md 8.3)."""
+    """What "committed" means: the process has it, the operating system, the disk."""
 
     MEMORY = 0
     OS = 1

@@ -1,11 +1,11 @@
 """Flowguard's own policy: pressure, window law, gate and cluster in one tick.
 
-The sample gives the node's pressure (design/overload.md 6.2). The law moves the node's own window
-by it (6.4), the gate its limit and its ladder (6.6). The own window is announced to the cluster,
-and what the cluster leaves of it is granted (6.3): the least window of the nodes that the work of
-this one's clients touches (`Cluster.path`); distress elsewhere only brakes. A client whose work
-touches others has what `window_for` says. When a peer is lost, law and gate begin anew from half
-the window and 4 CONNECTs, because its clients are on their way.
+The sample gives the node's pressure. The law moves the node's own window by it, the gate its limit
+and its ladder. The own window is announced to the cluster, and what the cluster leaves of it is
+granted (docs/overload.md, "The law in words"): the least window of the nodes that the work of this
+one's clients touches (`Cluster.path`); distress elsewhere only brakes. A client whose work touches
+others has what `window_for` says. When a peer is lost, law and gate begin anew from half the window
+and 4 CONNECTs, because its clients are on their way.
 
 Without a cluster, and in one of a single node, the grant is the law's window.
 """

@@ -1,7 +1,7 @@
 """Cluster: what the other nodes say of their load, and what that means for a client of this one.
 
 Each node integrates its own pressure into its own window and tells the others (`announce`), so no
-gossip delay sits inside the loop (design/overload.md 6.3 and 6.7). The law for what it hears:
+gossip delay sits inside the loop (docs/overload.md, "Many nodes"). The law for what it hears:
 - Merge keeps the highest (incarnation, sequence) per node: commutative, associative, idempotent.
   A record heard again is not news, and so does not make its node younger.
 - A record is good for 1 s; from 1 s to 5 s it drifts to the local values (the window geometrically,
@@ -14,10 +14,9 @@ gossip delay sits inside the loop (design/overload.md 6.3 and 6.7). The law for 
   slower than any growth of the window law, which so never meets a step. Losing all peers (gossip
   lost) is the same. A node that said goodbye is not lost.
 
-One thing differs from 6.3: there the brake is off if the worst node is on the path; here also if
-any node of the path is at 1.2 or above. That node's own window governs the client already; with
-the brake on it, relief elsewhere would raise the window of a client whose path is still in
-distress, which invariant 8 forbids (RabbitMQ#379).
+The brake is off if the worst node is on the path, and also if any node of the path is at 1.2 or
+above. That node's own window governs the client already; with the brake on it, relief elsewhere
+would raise the window of a client whose path is still in distress (as it did in RabbitMQ#379).
 """
 
 from dataclasses import dataclass, replace

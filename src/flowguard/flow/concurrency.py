@@ -1,6 +1,6 @@
 """ConcurrencyLimit: how many CONNECTs may be in process at once, found from how long they take.
 
-Law (design/overload.md 6.6). The limit C starts at 16, after the loss of a peer at 4, and doubles
+The law: the limit C starts at 16, after the loss of a peer at 4, and doubles
 with every completed round, a round being C CONNECTs admitted and settled under C, as long as all C
 places were in use and the pressure P is at most 1. P is the worse of the node's pressure and of the
 90th percentile of service time by its objective. From the first round above that, C follows P in

@@ -4,11 +4,12 @@ Up to `limit` CONNECTs are in process; the limit adapts (`flow/concurrency`). Th
 resumes a session first (`flow/waiting`), bounded in entries, bytes and patience: who would wait
 longer is refused at once, and who has waited longer is refused instead of connected, because its
 client has given up; how long clients wait is learned (`flow/patience`). A buffer without that is a
-metastable trap: a node serves the dead while the living time out (design/overload.md 0.5 and 6.6).
+metastable trap: a node serves the dead while the living time out (docs/overload.md, "CONNECT").
 Whose socket dies leaves its place at once, in the buffer as well as in process.
 
-Every CONNECT gets exactly one outcome, and none after its connection is gone (invariant 11). With a
-free place and nobody waiting it is ADMIT (invariant 10), unless it is memory that presses.
+Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
+nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must hold"), unless it
+is memory that presses.
 """
 
 from typing import Final, Generic, TypeVar, final

@@ -1,4 +1,4 @@
-"""WindowLaw: from a node's pressure to its window (design/overload.md 6.4).
+"""WindowLaw: from a node's pressure to its window (docs/overload.md, "Window").
 
 Every `TICK_S` the window moves in the log domain, by a factor that the pressure P decides:
 - P above 1.2: cut by P ** -0.25, above 2 by P ** -0.5, never by more than half. What a cut did
@@ -12,8 +12,8 @@ Every `TICK_S` the window moves in the log domain, by a factor that the pressure
   the largest in force here; beyond, it would cut for long without effect. From P = 0.5 on it grows
   no further, from 0.8 on it returns to there.
 
-Four things differ from 6.4, because they measure better (tests/flowguard/flow/test_stability.py,
-20 clients, delays of 0 to 300 ms):
+Four things are less simple than they might be, because they measure better so (20 clients, delays
+of 0 to 300 ms; tests/flowguard/flow/test_stability.py):
 - A cut at P up to 2 takes two ticks that agree, and follows the milder. With 30 % noise in the
   service, swings of ln W by more than 0.2 fall from 0.9 to 0.1 in ten seconds.
 - Growth: 1.05 a tick needs 3.0 to 3.3 s to use a capacity that has quadrupled. At most 1.10, but
@@ -138,7 +138,7 @@ class WindowLaw:
         return f"cut by {factor:.2f}: {cause}"
 
     def _grow(self, value: float, used: bool, in_force: float) -> str:
-        """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks (invariant 10)."""
+        """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks."""
         if self.window >= self.window_max:
             return f"at its maximum of {self.window_max:g}"
         if self._calm_ticks < CALM_TICKS:

@@ -1,4 +1,4 @@
-"""Observer: what a node sees of itself between two ticks, as one `Sample` (design/overload.md 6.2).
+"""Observer: what a node sees of itself between two ticks, as one `Sample`.
 
 Reports are of two kinds. *Events* count for the tick in which they happen: starts, ages of what
 waits, finished packets, used windows; drifts and commits count for a second, or since the window

@@ -1,7 +1,7 @@
 """Patience: how long clients wait for their CONNACK, learned from those that give up.
 
 Who is served after it has given up is served for nothing, and comes again: with a limit longer than
-the patience of its clients a node serves nobody else (design/overload.md 0.5). Nobody tells a node
+the patience of its clients a node serves nobody else. Nobody tells a node
 that limit; but while CONNECTs wait, those that lose patience hang up, all at about the same age.
 """
 

@@ -53,7 +53,7 @@ class Arrival:
 
 
 class Rung(IntEnum):
-    """The shedding ladder (design/overload.md 6.6): what happens to new connections."""
+    """The shedding ladder: what happens to new connections."""
 
     BUFFER = 0
     """CONNECTs are buffered, and beyond the buffer answered with 137."""

@@ -1,14 +1,14 @@
 """FairPool: who goes next, once all clients together have as much in process as the node may.
 
 Tenants take turns, and inside a tenant its clients; what counts is the cost they were served, by
-weight, not the number of turns (design/overload.md 6.5). A turn is taken before its cost is known:
-it is charged as one unit, and the rest when its client wants the next one. Who has waited
-`PROGRESS_S` goes before everybody, however much it was served: nobody starves.
+weight, not the number of turns. A turn is taken before its cost is known: it is charged as one
+unit, and the rest when its client wants the next one. Who has waited `PROGRESS_S` goes before
+everybody, however much it was served: nobody starves.
 
-Section 6.5 asks for deficit round robin. This is start-time fair queueing, which serves the same
-shares: each member has a tag, the cost it was served by its weight, and the smallest is next. A
-client that owes a hundred units would have round robin walk a hundred rounds over all others; the
-smallest tag is found in O(log n). Idle clients cost nothing, and `forget` ends all debts.
+This is start-time fair queueing: each member has a tag, the cost it was served by its weight, and
+the smallest is next. A client that owes a hundred units would have deficit round robin, which
+serves the same shares, walk a hundred rounds over all others; the smallest tag is found in
+O(log n). Idle clients cost nothing, and `forget` ends all debts.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeVar, final
 K = TypeVar("K")
 
 PROGRESS_S: Final = 5.0
-"""Nobody waits longer while anybody is served (design/overload.md 6.5)."""
+"""Nobody waits longer while anybody is served."""
 
 
 @final

@@ -3,8 +3,7 @@
 While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
 of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
 node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says how
-long one more would wait, and when it is worth coming back (`Outlook`). Source: design/overload.md
-0.5 and 6.6.
+long one more would wait, and when it is worth coming back (`Outlook`; docs/overload.md, "CONNECT").
 """
 
 from collections import deque
@@ -39,9 +38,9 @@ class RefusalBudget:
     """Seconds of the loop that accepting and refusing may take: a token bucket.
 
     In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
-    (invariant 16), if whoever starts a unit of work asks `allows` before and reports its cost. On a
-    machine where the loop runs for a tenth of the time, it is that share of a tenth: what refusing
-    takes would else be all there is.
+    (invariant 16 of docs/overload.md), if whoever starts a unit of work asks `allows` before and
+    reports its cost. On a machine where the loop runs for a tenth of the time, it is that share of
+    a tenth: what refusing takes would else be all there is.
     """
 
     __slots__ = ("_at_s", "_balance_s", "_burst_s", "_share", "running_share")

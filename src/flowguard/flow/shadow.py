@@ -1,4 +1,4 @@
-"""Shadow: a second policy sees what the first one sees, and decides nothing (invariant 15).
+"""Shadow: a second policy sees what the first one sees, and decides nothing.
 
 `Shadow` is a policy itself and stands where the real one would. Its gate hands every call to the
 real gate, returns the real answer, and then lets the shadow's gate have the same CONNECT; its tick

@@ -1,9 +1,9 @@
-"""What a node observes of itself, and how bad that is (design/overload.md 6.2).
+"""What a node observes of itself, and how bad that is (docs/overload.md, "Pressure").
 
 A `Sample` is one tick's observation, in natural units. `Objectives` say what is still fine. Their
 quotient is the node's `Pressure`: 1.0 means just at the objective, and its worst part is the cause.
 The objectives are fixed; nothing here learns a baseline, because learned baselines drift under
-sustained overload (design/overload.md 0.3).
+sustained overload, until they protect nothing.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 Three queues, first in first out, one per `Resumption`; the head that has waited longest goes next,
 where a class further back counts as having come 2 s later. So resumptions go before new clients,
-and a new client that waited 4 s before a resumption that came just now (design/overload.md 6.6).
+and a new client that waited 4 s before a resumption that came just now.
 
 One CONNECT per client id: a newer one supersedes it. Who has waited out its patience is late: it is
 never admitted any more, but keeps its entry and bytes until somebody has the time to answer it.

@@ -3,9 +3,9 @@
 A packet is in process from its decoding until the durable work for it is done. The limit is the
 node's (`NodeWindow`, set by the policy every tick), the count is the client's (`InflightWindow`).
 Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
-work: a client above a shrunken limit just admits nothing until enough of its packets are done.
-One packet is always possible, whatever it weighs; with others it has to fit. (Source 004;
-design/overload.md 6.4, invariants 1 and 2.)
+work: a client above a shrunken limit just admits nothing until enough of its packets are done. One
+packet is always possible, whatever it weighs; with others it has to fit. (docs/overload.md, "What
+counts"; invariants 1 and 2 of "What must hold".)
 """
 
 from typing import Final, final

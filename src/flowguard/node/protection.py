@@ -35,7 +35,7 @@ on its way, and costs one system call, not one for each packet."""
 RESIDENT_SHARE_MAX: Final = 1.1
 """Of the memory limit: more than that is pressure, whatever is counted."""
 BYTES_SHARE: Final = 0.25
-"""Of the memory limit, for bytes in process, unless configured (design/overload.md 6.5)."""
+"""Of the memory limit, for bytes in process, unless configured."""
 
 
 class Windowed(Protocol):

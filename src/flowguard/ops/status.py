@@ -1,8 +1,8 @@
 """The state of a node at one instant, ready for JSON: what `/status` answers.
 
-The one place that knows where a node keeps its numbers: metrics, `flowguard top` and
-`flowguard explain` read what is written here. Numbers are in the unit that their name ends with;
-a pressure is a quotient by the objective of its signal, 1 is just at it (design/overload.md 6.2).
+The one place that knows where a node keeps its numbers: metrics, `flowguard top` and `flowguard
+explain` read what is written here. Numbers are in the unit that their name ends with; a pressure is
+a quotient by the objective of its signal, 1 is just at it (docs/overload.md, "Pressure").
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The store contract (design/storage.md part 9, reduced to what a session needs)."""
+"""The store contract: what sessions need of a store, and no more."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""Cluster pressure (design/overload.md 6.3, 6.7; invariant 8 whole, and what the wire may carry).
+"""Cluster pressure (docs/overload.md, "Many nodes"), and what the wire may carry.
 
-Invariant 8: gossip merge laws; relief on one node never raises the window of a client whose path
-still holds a node with P >= 1.2; a dead node's record cannot brake > 5 s; off-path brake >= 0.5.
-"Relief" has two parts. A lower pressure with the same window (an alarm clears, RabbitMQ#379) does
-not raise the client's window at all. A window that grows as well may raise it, but never beyond
-that of any node of the path that still is in distress.
+Gossip merges in any order; relief on one node never raises the window of a client whose path still
+holds a node with P >= 1.2; a dead node's record cannot brake > 5 s; off-path brake >= 0.5. "Relief"
+has two parts. A lower pressure with the same window (an alarm clears, RabbitMQ#379) does not raise
+the client's window at all. A window that grows as well may raise it, but never beyond that of any
+node of the path that still is in distress.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Laws of the concurrency limit (design/overload.md 6.6, after invariants 1, 7 and 9 of 6.8):
+"""Laws of the concurrency limit:
 
 1. It stays within [4, maximum], or at the maximum where that is smaller.
 2. It doubles per completed round while service is fast enough and all places are in use.

@@ -1,4 +1,4 @@
-"""Invariants of the gate (design/overload.md 6.8, no. 2, 10, 11 and 16), and its law (6.6).
+"""Invariants of the gate (2, 10, 11 and 16 of docs/overload.md, "What must hold"), and its law.
 
 The state machine holds it against plain lists; what it owes to its parts is proved with them
 (`test_concurrency`, `test_waiting`, `test_refusals`), what it does to a crowd in `test_gate_crowd`.

@@ -1,4 +1,4 @@
-"""A flash crowd at the gate, in virtual time: the metastable trap of design/overload.md 0.5.
+"""A flash crowd at the gate, in virtual time: a buffer without a bound on the wait is a trap.
 
 One node of three at 1:10 scale: 6,667 clients arrive within a second, the node serves 66.7 CONNECTs
 per second, so that 100 s are ideal. A client gives up after 10 s and tries again. Accepting costs

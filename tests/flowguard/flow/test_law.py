@@ -1,4 +1,4 @@
-"""Laws of the window law, from any state it can be in (design/overload.md 6.4, 6.8):
+"""Laws of the window law, from any state it can be in:
 
 1. The window stays within [floor, maximum], whatever happens.
 2. One-step monotone: from an equal state a higher pressure never gives a larger next window.
@@ -375,7 +375,7 @@ def test_behind_a_bottleneck_a_node_at_rest_still_returns_to_its_maximum() -> No
 def test_a_cut_starts_from_a_window_that_has_an_effect() -> None:
     law = Law(100.0)
     step(law, 0.6, in_force=6.0)
-    assert law.window == 100.0, "invariant 10"
+    assert law.window == 100.0, "at rest nothing shrinks"
     why = step(law, 1.0, in_force=6.0)
     assert law.window == 12.0
     assert why == "kept at 12: the window in force is 6 (another node is the bottleneck)"

@@ -2,10 +2,10 @@
 
 1. Every name of the settings makes a policy of that name, and no other name does.
 2. Its window stays within its documented range; a credit is at least one packet.
-3. Same samples, same grants; same seed, same decisions (invariant 15, first half).
+3. Same samples, same grants; same seed, same decisions.
 4. Its gate gives every CONNECT exactly one outcome, counts who is inside and who waits, has room
-   for no more than it says, and does not mind being told twice that somebody is gone; the shape
-   of invariant 11.
+   for no more than it says, and does not mind being told twice that somebody is gone; it is
+   invariant 11 of docs/overload.md.
 5. Refusals are counted by reason, each once.
 """
 

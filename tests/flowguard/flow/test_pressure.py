@@ -1,4 +1,4 @@
-"""Laws of pressure (design/overload.md 6.2):
+"""Laws of pressure:
 
 1. At its objective each signal is 1, and alone it is the pressure and the cause.
 2. The pressure is the worst part, capped at 16; the cause is that part's signal.

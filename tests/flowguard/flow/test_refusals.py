@@ -1,4 +1,4 @@
-"""Laws of refusing (design/overload.md 6.6, invariant 16 of 6.8):
+"""Laws of refusing:
 
 1. In any T seconds a unit of work is started only within share * (T + 0.1 s).
 2. The ladder: below 2 buffer, 2 to 4 close, above 4 stop; down only with relief.

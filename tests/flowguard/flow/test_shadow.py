@@ -1,6 +1,6 @@
 """A second policy that sees everything and decides nothing (flow/shadow).
 
-1. With a shadow and without, whatever it is, the decisions are the same (invariant 15).
+1. With a shadow and without, whatever it is, the decisions are the same.
 2. A shadow that is the same policy reports the same, to the last CONNECT.
 3. A shadow forgets everybody: nobody stays in its gate whom reality and its own service are done
    with, and the mirror keeps nothing of them.

@@ -112,7 +112,7 @@ def memoryless(pressure: Pressure, sample: Sample, in_force: float) -> float:
 
 
 def as_written(start: float) -> Law:
-    """Design/overload.md 6.4 to the letter, for one node: cuts at once, grows by 1.05."""
+    """The plainest form of the law, for one node: cuts at once, grows by 1.05."""
     window, calm, hold, cause = start, 0, 0, 0.0
 
     def step(pressure: Pressure, sample: Sample, in_force: float) -> float:

@@ -1,4 +1,4 @@
-"""What a window must not delay, block or reorder (design/overload.md 6.8, 5, 6 and 13)."""
+"""What a window must not delay, block or reorder."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Recovery from a store that was slow, or stood still, for a while (design/overload.md 6.8, 12).
+"""Recovery from a store that was slow, or stood still, for a while.
 
 The store serves a batch in COMMIT_S + OP_S * work, one at a time, at a rate that a trigger lowers
 for some seconds; what a small window costs is the commit that few share. Publishers are closed

@@ -2,5 +2,5 @@
 
 Each is the strongest honest form that the public sources allow; where a number is not published,
 the file says which one was chosen, and why. They are here to be beaten in `simulations`, and to
-shadow (`flowguard.flow.shadow`), not to be recommended (design/overload.md 1, 2 and 7).
+shadow (`flowguard.flow.shadow`), not to be recommended (docs/overload.md, "The laws of others").
 """

@@ -3,17 +3,17 @@
 Two detectors, one reaction (`Rung.CLOSE`: closed before TLS and MQTT, so nobody is told 137). Both
 watch the drift of the event loop, which is the wait of whatever is ready to run.
 
-- `RunQueueFlag`, EMQX's (load controller `lc`, off by default; design/overload.md 1.2). It looks
-  every T1, and in a burst every T2; a burst takes one of C1 credits, the last one raises the flag;
-  below a load of F2 one credit per T1 comes back, and the flag falls with the last but one. So it
-  is raised after 2 to 5 s of burst, and stays for 10 s or more. Emulated: a run queue of F1 = 8 per
-  scheduler is a drift above the loop's objective, and a utilisation below F2 = 0.8 is a drift below
-  0.8 of it, because one loop has neither. Left out: killing processes, skipping hibernation and
-  garbage collection, the 1 ms on each CONNECT, and the memory flag.
-- `DriftFlag`, FlashMQ's (`overload_mode = close_new_clients`, the default is to log;
-  design/overload.md 1.4). Up while the latest drift of the main loop, or the median over threads of
-  the average of 16 drifts, is above 2 s. No hysteresis. Emulated: one loop is the main loop and the
-  only thread, so that the median is its own average.
+- `RunQueueFlag`, EMQX's (load controller `lc`, off by default). It looks every T1, and in a burst
+  every T2; a burst takes one of C1 credits, the last one raises the flag; below a load of F2 one
+  credit per T1 comes back, and the flag falls with the last but one. So it is raised after 2 to 5 s
+  of burst, and stays for 10 s or more. Emulated: a run queue of F1 = 8 per scheduler is a drift
+  above the loop's objective, and a utilisation below F2 = 0.8 is a drift below 0.8 of it, because
+  one loop has neither. Left out: killing processes, skipping hibernation and garbage collection,
+  the 1 ms on each CONNECT, and the memory flag.
+- `DriftFlag`, FlashMQ's (`overload_mode = close_new_clients`, the default is to log). Up while the
+  latest drift of the main loop, or the median over threads of the average of 16 drifts, is above
+  2 s. No hysteresis. Emulated: one loop is the main loop and the only thread, so that the median is
+  its own average.
 """
 
 from collections import deque

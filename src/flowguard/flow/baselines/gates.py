@@ -1,8 +1,7 @@
 """Gates without a buffer: a CONNECT is in at once, or it is answered with 137 at once.
 
 Nobody waits, so nothing expires, nothing is superseded and nothing is abandoned. None of them has a
-budget for refusing, a ladder or a hint: these are flowguard's, and what is compared lacks them
-(design/overload.md 6.6, first row of the table, and feature rows 7, 10 and 22).
+budget for refusing, a ladder or a hint: these are flowguard's, and what is compared lacks them.
 """
 
 from typing import Final, Generic, TypeVar, final
@@ -16,7 +15,7 @@ K = TypeVar("K")
 CONNECTS_UNLIMITED: Final = 2**31 - 1
 """The limit of a gate that has none."""
 CONNECT_RATE: Final = 500.0
-"""CONNECTs per second, HiveMQ's default (design/overload.md 1.1)."""
+"""CONNECTs per second, HiveMQ's default."""
 CONNECT_BURST: Final = 1_000.0
 """CONNECTs at once after a pause: twice the rate, HiveMQ's default."""
 
@@ -169,9 +168,8 @@ class RejectGate(_Bufferless[K]):
 class TokenBucketGate(_Bufferless[K]):
     """A token per CONNECT; tokens come back at `rate`, and at most `burst` are kept.
 
-    The bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for a
-    while before it disconnects them (design/overload.md 1.1, KB entry); 4.28.9 and before answered
-    137 (source 004), which is what counts here.
+    The bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for a while
+    before it disconnects them; 4.28.9 and before answered 137, which is what counts here.
     """
 
     __slots__ = ("_burst", "_filled_s", "_rate", "_tokens")

@@ -1,8 +1,8 @@
-"""Limits learned from response times: Netflix's Vegas and Gradient2 (design/overload.md 2).
+"""Limits learned from response times: Netflix's Vegas and Gradient2 (`concurrency-limits`).
 
 Both compare the response time of now with one they have learned: Vegas with the least it has seen,
 re-learned from time to time; Gradient2 with a long average. Under a lasting overload the learned
-one drifts up, and the limit with it (design/overload.md 0.3): that is what they are here to show.
+one drifts up, and the limit with it: that is what they are here to show.
 
 The library limits calls in process of a whole service. Here its limit L is the node's, and every
 client gets the window max(1, L / active clients): with more active clients than L nothing is

@@ -2,14 +2,14 @@
 
 HiveMQ works with levels 1, lowest, to 10, critical, which are computed every 100 ms; each takes the
 window of every client from 100 packets down towards 1, and all nodes apply the highest level of the
-cluster (source 004; design/overload.md 1.1). Neither the formula of the level nor the table of
-windows is published, so `level-map` stands for that family, and not for HiveMQ.
+cluster. Neither the formula of the level nor the table of windows is published, so `level-map`
+stands for that family, and not for HiveMQ.
 
 Chosen here: levels 1 to 10 divide the pressures from half the objective to four times of it (store
-stopped, memory at 90 %: design/overload.md 6.2) evenly on a logarithmic scale, a factor of 1.26
+stopped, memory at 90 %) evenly on a logarithmic scale, a factor of 1.26
 each; the windows fall by the same factor from level to level. Any memoryless map has what the
 experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
-(design/overload.md 0.4, E10).
+(experiment E10, docs/benchmarks.md).
 """
 
 from math import exp, floor, log, log2

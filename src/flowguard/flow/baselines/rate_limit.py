@@ -1,10 +1,9 @@
 """The rate limiter that HiveMQ had before 4.28.10, and that flowguard's window replaces.
 
 It limits packets per second, not packets in process: each client has credits, a PUBLISH takes one,
-and the higher the overload level, the fewer come back per tick (design/overload.md 1.1, "credits
-per tick"; source 004). Nothing bounds the work in process, and a rate guessed too low leaves the
-node idle: that is what "sometimes overly restrictive" in source 004 is about. CONNECTs pass a token
-bucket; beyond it the answer is 137, and there is no buffer.
+and the higher the overload level, the fewer come back per tick. Nothing bounds the work in process,
+and a rate guessed too low leaves the node idle: HiveMQ itself calls its limiter "sometimes overly
+restrictive". CONNECTs pass a token bucket; beyond it the answer is 137, and there is no buffer.
 
 Not published, chosen here: the level is `level_map`'s, and the credits per tick fall from 100 at
 level 1, which is 1,000 PUBLISH per second and client, to 1 at level 10. HiveMQ weighed topics by

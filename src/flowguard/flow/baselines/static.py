@@ -1,8 +1,8 @@
 """Policies that ignore what they see: a fixed window, from one packet to no limit at all.
 
 `static-1`, `static-10`, `static-100` are what brokers with an in-flight cap do (EMQX `active_n`,
-Mosquitto `max_inflight_messages`: design/overload.md 1.2, 1.5). The best of them, found by search,
-is the measure for experiment E1. `unlimited` shows that a test bites (design/overload.md 7).
+Mosquitto `max_inflight_messages`). The best of them, found by search,
+is the measure for experiment E1 (docs/benchmarks.md). `unlimited` shows that a test bites.
 """
 
 from collections.abc import Callable

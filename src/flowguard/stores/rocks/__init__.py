@@ -1,4 +1,4 @@
-"""The durable store on RocksDB (design/storage.md part 10).
+"""The durable store on RocksDB (docs/durability.md).
 
 A batch of operations becomes one batch of RocksDB and one fsync. `building` is the way of a batch,
 `window` how a queue lies on disk, `keys` and `codec` its bytes, `sweep` what can wait. Only

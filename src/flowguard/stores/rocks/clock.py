@@ -1,4 +1,4 @@
-"""Unique ids: a hybrid logical clock and a node number, 12 bytes (design/storage.md 8.1).
+"""Unique ids: a hybrid logical clock and a node number, 12 bytes.
 
 What was given out last is durable with the batch it was given out in. So a wall clock that is set
 back repeats no id, and a copy of the directory knows exactly how far it has followed its original

@@ -1,4 +1,4 @@
-"""Records of the database, by hand (design/storage.md 8.2): versioned, big endian, no reflection.
+"""Records of the database, by hand: versioned, big endian, no reflection.
 
 Writers trust us. Readers find what a writer wrote, or raise `CorruptionError`.
 

@@ -1,4 +1,4 @@
-"""RocksDB, as this store uses it: bytes in, bytes out, errors of ours (design/storage.md part 5).
+"""RocksDB, as this store uses it: bytes in, bytes out, errors of ours.
 
 The only file that imports rocksdict. Rules that its users can rely on:
 

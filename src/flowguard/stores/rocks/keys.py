@@ -1,4 +1,4 @@
-"""Keys of the database (design/storage.md 10.1): big endian, so that byte order is their order.
+"""Keys of the database: big endian, so that byte order is their order.
 
 A session is a dense number, `qno`, from its first PutSession to its DropSession; a number is never
 used twice. Only the session's own row bears the client id. All else hangs on the number, so that no

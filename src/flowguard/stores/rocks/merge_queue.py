@@ -1,4 +1,4 @@
-"""Two replicas of one queue become one (design/storage.md 10.8).
+"""Two replicas of one queue become one (docs/durability.md, "Merging").
 
 What both have stays. What one has stays if the other never received it; if it did, it has settled
 it. The entries of the session that was connected later, the winner's, keep their positions, and so

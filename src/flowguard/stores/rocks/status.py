@@ -1,4 +1,4 @@
-"""Layout `status`: the published schema, for comparison (design/storage.md 10.2).
+"""Layout `status`: the published schema, for comparison.
 
 The key of an entry says how far it is, so every step of an exchange rewrites the entry:
 

@@ -1,4 +1,4 @@
-"""`RocksStore`: the store contract on RocksDB (design/storage.md part 10)."""
+"""`RocksStore`: the store contract on RocksDB."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Layout `window`: entries are never rewritten; one record says how far the client is.
 
-An acknowledgement is a number in memory. Dirty queues write their record with some later batch
-(design/storage.md 10.3), and delete what is settled in coarse ranges. After a crash the record is
-a little older than the entries: what was settled since comes again, nothing else.
+An acknowledgement is a number in memory. Dirty queues write their record with some later batch, and
+delete what is settled in coarse ranges. After a crash the record is a little older than the
+entries: what was settled since comes again, nothing else.
 """
 
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""What layout `window` keeps of a queue besides its entries (design/storage.md 10.3).
+"""What layout `window` keeps of a queue besides its entries.
 
 u8 version, u8 flags (0 the mark is exact, 1 unordered), u64 next_pos, u64 sent mark, u64 lo,
 u64 trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint

@@ -91,7 +91,7 @@ def test_nothing_is_remembered(
 
 
 def test_a_noisy_pressure_swings_the_window_over_its_whole_range() -> None:
-    """What design/overload.md 0.4 measured in a toy, as a property of the map itself."""
+    """A memoryless map swings: that is a property of the map itself."""
     windows = {levels().tick(under(pressure)).window for pressure in (0.4, 4.2)}
     assert windows == {100.0, 1.0}
 

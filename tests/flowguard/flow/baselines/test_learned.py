@@ -100,7 +100,7 @@ def test_gradient_tolerates_half_as_much_again_and_shrinks_beyond() -> None:
 
 
 def test_gradient_takes_a_lasting_overload_for_normal_within_minutes() -> None:
-    """Design/overload.md 0.3: cut at first, back at the maximum while nothing got better."""
+    """It cuts at first, and is back at the maximum while nothing got better."""
     limit = Gradient2()
     for _ in range(600):
         limit.learn(0.010, BUSY)

@@ -1,4 +1,4 @@
-"""The engine, and rocksdict's traps (design/storage.md part 5): each with a test that says so.
+"""The engine, and rocksdict's traps: each with a test that says so.
 
 A trap's test fails when rocksdict is repaired, too: then the rule that goes round it may go.
 """
