@@ -101,7 +101,7 @@ def test_a_replica_in_distress_holds_its_node_back_and_any_other_only_brakes() -
 
 
 @given(st.floats(0.5, 100.0), st.floats(0.0, 16.0), SOJOURNS)
-def test_invariant_08_a_node_off_the_path_takes_no_more_than_half_of_the_grant(
+def test_a_node_off_the_path_takes_no_more_than_half_of_the_grant(
     window: float, pressure: float, sojourns: list[float]
 ) -> None:
     cluster = own_cluster()

@@ -1,23 +1,21 @@
-"""Cluster pressure (docs/overload.md, "Many nodes"), and what the wire may carry.
+"""Whose window a client has, by what its node heard (docs/overload.md, "Many nodes").
 
-Gossip merges in any order; relief on one node never raises the window of a client whose path still
-holds a node with P >= 1.2; a dead node's record cannot brake > 5 s; off-path brake >= 0.5. "Relief"
-has two parts. A lower pressure with the same window (an alarm clears, RabbitMQ#379) does not raise
-the client's window at all. A window that grows as well may raise it, but never beyond that of any
-node of the path that still is in distress.
+Relief on one node never raises the window of a client whose path still holds a node with P >= 1.2;
+a dead node's record cannot brake > 5 s; off-path brake >= 0.5. "Relief" has two parts. A lower
+pressure with the same window (an alarm clears, RabbitMQ#379) does not raise the client's window at
+all. A window that grows as well may raise it, but never beyond that of any node of the path that
+still is in distress.
 """
 
 from dataclasses import replace
 from itertools import pairwise
-from math import inf, nan
-from typing import Literal
+from math import inf
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.config import FlowSettings
 from flowguard.flow.cluster import (
     BRAKE_MIN,
     FRESH_S,
@@ -25,132 +23,20 @@ from flowguard.flow.cluster import (
     LOST_S,
     PRESSED,
     RELEASE_S,
-    Cluster,
     PressureRecord,
 )
 from flowguard.flow.signals import TICK_S, Signal
-
-NODES = ("a", "b", "c", "d")
-WINDOW_MAX = 100
-
-windows = st.floats(1.0, WINDOW_MAX)
-pressures = st.floats(0.0, 16.0)
-paths = st.none() | st.frozensets(st.sampled_from(("own", *NODES)))
-
-
-def cluster(
-    rule: Literal["path", "max"] = "path", floor: float = 0.05, peers_max: int = 256
-) -> Cluster:
-    settings = FlowSettings(cluster_rule=rule, window_floor=floor, window_max=WINDOW_MAX)
-    return Cluster("own", 1, settings, peers_max)
-
-
-def record(
-    node: str, sequence: int = 1, window: float = 100.0, pressure: float = 0.0
-) -> PressureRecord:
-    return PressureRecord(node, 1, sequence, window, pressure, None, 16)
-
-
-def numbered(node: str, incarnation: int, sequence: int) -> PressureRecord:
-    """A node's record of that number: one number never says two things."""
-    mix = hash((incarnation, sequence)) % 97
-    return PressureRecord(
-        node,
-        incarnation,
-        sequence,
-        1.0 + mix,
-        mix / 97 * 16,
-        Signal.LOOP,
-        mix,
-        leaving=mix % 5 == 0,
-    )
-
-
-any_numbered = st.builds(
-    numbered, st.sampled_from((*NODES, "own")), st.integers(1, 3), st.integers(1, 4)
+from tests.flowguard.flow.clusters import (
+    NODES,
+    WINDOW_MAX,
+    cluster,
+    heard,
+    loads,
+    paths,
+    pressures,
+    record,
+    windows,
 )
-loads = st.dictionaries(st.sampled_from(NODES), st.tuples(windows, pressures))
-
-
-def heard(told: dict[str, tuple[float, float]], own: tuple[float, float] = (100.0, 0.0)) -> Cluster:
-    """A cluster of which each node has just told its window and pressure."""
-    here = cluster()
-    here.announce(*own, None, 16, 0.0)
-    for node, (window, pressure) in told.items():
-        here.merge(record(node, 1, window, pressure), 0.0)
-    return here
-
-
-# --- Merge laws
-
-
-def outcome(batches: list[list[PressureRecord]]) -> list[PressureRecord]:
-    here = cluster()
-    for batch in batches:
-        for one in batch:
-            here.merge(one, 0.0)
-    return here.peers(0.0)
-
-
-@given(st.lists(any_numbered), st.randoms(use_true_random=False))
-def test_invariant_08_merge_is_commutative(records: list[PressureRecord], random: object) -> None:
-    shuffled = list(records)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert outcome([records]) == outcome([shuffled])
-
-
-@given(st.lists(any_numbered), st.lists(any_numbered), st.lists(any_numbered))
-def test_invariant_08_merge_is_associative(
-    first: list[PressureRecord], second: list[PressureRecord], third: list[PressureRecord]
-) -> None:
-    """Whoever relays passes on the newest of each node; who relayed what makes no difference."""
-
-    def relayed(*batches: list[PressureRecord]) -> list[PressureRecord]:
-        newest: dict[str, PressureRecord] = {}
-        for one in (one for batch in batches for one in batch):
-            if one.node not in newest or one.supersedes(newest[one.node]):
-                newest[one.node] = one
-        return list(newest.values())
-
-    left = outcome([relayed(relayed(first, second), third)])
-    assert left == outcome([relayed(first, relayed(second, third))])
-    assert left == outcome([first, second, third])
-
-
-@given(st.lists(any_numbered, min_size=1), st.integers(min_value=0))
-def test_invariant_08_merge_is_idempotent(records: list[PressureRecord], choice: int) -> None:
-    again = records[choice % len(records)]
-    assert outcome([records]) == outcome([records, [again]])
-    here = cluster()
-    for one in records:
-        here.merge(one, 0.0)
-    assert not any(here.merge(one, 1.0) for one in records)
-
-
-@given(st.lists(any_numbered))
-def test_merge_keeps_the_highest_incarnation_and_sequence(records: list[PressureRecord]) -> None:
-    newest = {
-        node: max(
-            (one for one in records if one.node == node),
-            key=lambda one: (one.incarnation, one.sequence),
-        )
-        for node in sorted({one.node for one in records} - {"own"})
-    }
-    assert outcome([records]) == [one for one in newest.values() if not one.leaving]
-
-
-def test_an_echo_does_not_make_its_node_younger() -> None:
-    here = cluster()
-    one = record("a", pressure=16.0, window=1.0)
-    assert here.merge(one, 0.0)
-    for tick in range(1, 49):
-        assert not here.merge(one, tick * TICK_S)
-    assert not here.merge(one, LOST_S)
-    assert here.peers(LOST_S) == []
-    assert here.lost(LOST_S) == 1
-    assert not here.merge(one, LOST_S + 1), "nor does it raise the dead"
-    assert here.peers(LOST_S + 1) == []
-
 
 # --- Whose window a client has
 
@@ -176,7 +62,7 @@ def test_path_is_the_least_window_on_it_times_a_bounded_brake(
 
 
 @given(loads, windows, pressures, paths)
-def test_invariant_08_distress_off_the_path_takes_at_most_half(
+def test_distress_off_the_path_takes_at_most_half(
     told: dict[str, tuple[float, float]], window: float, pressure: float, path: frozenset[str]
 ) -> None:
     here = heard(told, (window, pressure))
@@ -208,7 +94,7 @@ def test_max_is_path_with_every_node_on_it(
 
 
 @given(loads, windows, pressures, paths, st.data())
-def test_invariant_08_relief_of_one_node_raises_nothing_while_the_path_is_in_distress(
+def test_relief_of_one_node_raises_nothing_while_the_path_is_in_distress(
     told: dict[str, tuple[float, float]],
     own_window: float,
     own_pressure: float,
@@ -233,7 +119,7 @@ def test_invariant_08_relief_of_one_node_raises_nothing_while_the_path_is_in_dis
 
 
 @given(loads, windows, pressures, paths, windows, pressures, st.sampled_from(NODES))
-def test_invariant_08_a_node_in_distress_bounds_its_clients_whatever_the_others_do(
+def test_a_node_in_distress_bounds_its_clients_whatever_the_others_do(
     told: dict[str, tuple[float, float]],
     own_window: float,
     own_pressure: float,
@@ -313,7 +199,7 @@ def test_a_silent_node_ends_in_a_step_of_less_than_a_twentieth(
 
 
 @given(loads, windows, pressures, paths)
-def test_invariant_08_a_dead_nodes_record_brakes_no_longer_than_five_seconds(
+def test_a_dead_nodes_record_brakes_no_longer_than_five_seconds(
     told: dict[str, tuple[float, float]], window: float, pressure: float, path: frozenset[str]
 ) -> None:
     here = heard(told, (window, pressure))
@@ -368,206 +254,6 @@ def test_a_node_that_comes_back_counts_again() -> None:
     assert here.merge(replace(record("a", 1, 3.0), incarnation=2), 7.0)
     assert here.window_for(None, 7.0) == 3.0
     assert here.is_guarded(7.0)
-
-
-# --- Who is who
-
-
-def test_a_record_under_our_own_id_is_ignored_and_told() -> None:
-    here = cluster()
-    mine = here.announce(100.0, 0.0, None, 16, 0.0)
-    assert mine is not None
-    assert not here.merge(mine, 0.1)
-    assert here.duplicates == 0, "an echo"
-    other = PressureRecord("own", 7, 1, 1.0, 16.0, Signal.STORE, 4)
-    for _ in range(3):
-        assert not here.merge(other, 0.2)
-    assert (here.duplicate, here.duplicates) == (other, 1)
-    here.merge(replace(other, sequence=2), 0.3)
-    assert here.duplicates == 2, "it is alive"
-    assert here.window_for(None, 0.3) == 100.0
-
-
-def test_a_twin_that_even_has_our_incarnation_is_told() -> None:
-    here = cluster()
-    here.announce(100.0, 0.0, None, 16, 0.0)
-    here.merge(record("own", sequence=2), 0.1)
-    assert here.duplicates == 1
-
-
-def test_peers_are_bounded_and_those_beyond_are_counted() -> None:
-    here = cluster(peers_max=2)
-    assert here.merge(record("a"), 0.0)
-    assert here.merge(record("b"), 1.0)
-    assert not here.merge(record("c", window=1.0), 1.0)
-    assert here.dropped == 1
-    assert here.merge(record("a", 2), 1.0), "who is known is heard"
-    assert [one.node for one in here.peers(1.0)] == ["a", "b"]
-    here.merge(record("a", 3), 5.0)
-    assert here.lost(6.5) == 1
-    assert here.merge(record("c"), 6.5), "in the place of the lost one"
-    assert [one.node for one in here.peers(6.5)] == ["a", "c"]
-
-
-def test_of_those_who_are_gone_the_one_gone_for_longest_makes_room() -> None:
-    here = cluster(peers_max=2)
-    here.merge(record("b"), 0.0)
-    here.merge(record("a"), 1.0)
-    assert here.lost(10.0) == 2
-    assert here.merge(record("c"), 10.0)
-    assert not here.merge(record("a"), 10.0), "an echo, and known to be one"
-
-
-# --- What we say
-
-
-def test_news_is_told_at_the_next_tick_and_nothing_new_within_a_second() -> None:
-    here = cluster()
-    told = []
-    for tick in range(50):
-        window = 100.0 if tick < 20 else 85.0
-        one = here.announce(window, 0.2, None, 16, tick * TICK_S)
-        if one is not None:
-            told.append((tick, one.window, one.sequence))
-    assert told[0] == (0, 100.0, 1)
-    assert (20, 85.0) in [(tick, window) for tick, window, _ in told]
-    assert all(later[0] - earlier[0] <= 10 for earlier, later in pairwise(told))
-    assert [sequence for _, _, sequence in told] == list(range(1, len(told) + 1))
-    assert len(told) <= 7
-
-
-@pytest.mark.parametrize(
-    ("window", "pressure", "is_told"),
-    [
-        (90.1, 1.0, False),
-        (89.9, 1.0, True),
-        (100.0, 1.09, False),
-        (100.0, 1.11, True),
-        (100.0, 0.89, True),
-    ],
-)
-def test_news_is_a_change_by_more_than_a_tenth(
-    window: float, pressure: float, is_told: bool
-) -> None:
-    here = cluster()
-    here.announce(100.0, 1.0, None, 16, 0.0)
-    assert (here.announce(window, pressure, None, 16, TICK_S) is not None) is is_told
-
-
-def test_many_small_changes_add_up_to_news() -> None:
-    here = cluster()
-    here.announce(100.0, 1.0, None, 16, 0.0)
-    told = [here.announce(100.0 * 0.97**n, 1.0, None, 16, n * TICK_S) for n in range(1, 5)]
-    assert [one is not None for one in told] == [False, False, False, True]
-
-
-def test_a_pressure_that_is_nearly_nothing_is_no_news() -> None:
-    here = cluster()
-    here.announce(100.0, 0.01, None, 16, 0.0)
-    assert here.announce(100.0, 0.04, None, 16, TICK_S) is None
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 0.2), windows, pressures), max_size=100))
-def test_records_are_at_most_one_a_tick_and_the_silence_at_most_a_second(
-    steps: list[tuple[float, float, float]],
-) -> None:
-    here, now_s, sent_s = cluster(), 0.0, None
-    for after_s, window, pressure in steps:
-        now_s += after_s
-        one = here.announce(window, pressure, None, 16, now_s)
-        if one is not None:
-            assert sent_s is None or now_s - sent_s >= TICK_S / 2
-            assert (one.window, one.pressure) == (window, pressure)
-            sent_s = now_s
-        assert sent_s is not None
-        assert now_s + 1.1 * TICK_S <= sent_s + 1.0 + 1e-9
-
-
-def test_who_has_left_says_nothing_more() -> None:
-    here = cluster()
-    here.announce(42.0, 3.0, Signal.MEMORY, 16, 0.0)
-    last = here.leave(0.05)
-    assert (last.leaving, last.sequence, last.window) == (True, 2, 42.0)
-    assert here.announce(1.0, 16.0, None, 16, 10.0) is None
-
-
-# --- The wire
-
-records = st.builds(
-    PressureRecord,
-    node=st.text(st.characters(codec="utf-8"), min_size=1, max_size=63),
-    incarnation=st.integers(0, 2**64 - 1),
-    sequence=st.integers(0, 2**64 - 1),
-    window=st.floats(0.0, 65_535.0, exclude_min=True),
-    pressure=pressures,
-    cause=st.none() | st.sampled_from(Signal),
-    connects_limit=st.integers(0, 2**32 - 1),
-    leaving=st.booleans(),
-)
-
-
-@given(records)
-def test_what_is_decoded_is_what_was_encoded(one: PressureRecord) -> None:
-    data = one.to_bytes()
-    assert PressureRecord.from_bytes(data) == one
-    assert len(data) == 40 + len(one.node.encode())
-
-
-@given(st.binary(max_size=64) | st.binary(max_size=64).map(lambda tail: b"\x01\x00" + tail))
-def test_any_bytes_are_a_record_or_a_value_error(data: bytes) -> None:
-    try:
-        one = PressureRecord.from_bytes(data)
-    except ValueError:
-        return
-    assert one.to_bytes() == data
-
-
-@given(records, st.integers(min_value=0), st.binary(min_size=1, max_size=8))
-def test_a_record_cut_short_or_with_a_tail_is_refused(
-    one: PressureRecord, cut: int, tail: bytes
-) -> None:
-    data = one.to_bytes()
-    for wrong in (data[: cut % len(data)], data + tail):
-        with pytest.raises(ValueError, match="pressure record"):
-            PressureRecord.from_bytes(wrong)
-
-
-def test_every_wrong_field_is_named() -> None:
-    good = record("a")
-    data = bytearray(good.to_bytes())
-
-    def changed(at: int, value: int) -> bytes:
-        wrong = bytearray(data)
-        wrong[at] = value
-        return bytes(wrong)
-
-    for wrong, text in (
-        (b"", "version 1 expected, found none"),
-        (changed(0, 2), "version 1 expected, found 2"),
-        (changed(1, 3), "unknown flags 0x03"),
-        (changed(34, 6), "unknown cause 6"),
-        (changed(39, 0), "1 bytes of node, 1 expected"),
-        (changed(39, 0)[:40], "0 bytes of node, 1 expected"),
-        (changed(39, 9), "1 bytes of node, 9 expected"),
-        (changed(40, 0xFF), "not UTF-8"),
-        (replace(good, window=0.0).to_bytes(), "window 0.0"),
-        (replace(good, window=nan).to_bytes(), "window nan"),
-        (replace(good, window=inf).to_bytes(), "window inf"),
-        (replace(good, window=65_536.0).to_bytes(), "window 65536.0"),
-        (replace(good, pressure=-1.0).to_bytes(), "pressure -1.0"),
-        (replace(good, pressure=nan).to_bytes(), "pressure nan"),
-        (replace(good, pressure=16.1).to_bytes(), "pressure 16.1"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            PressureRecord.from_bytes(wrong)
-
-
-def test_the_layout_on_the_wire_is_stable() -> None:
-    one = PressureRecord("n1", 2, 3, 100.0, 1.5, Signal.STORE, 16, leaving=True)
-    assert one.to_bytes().hex(" ", 8) == bytes.fromhex(
-        "01 01 0000000000000002 0000000000000003 4059000000000000 3ff8000000000000"
-        "03 00000010 02 6e31"
-    ).hex(" ", 8)
 
 
 # --- All of it, over time

@@ -131,7 +131,7 @@ def test_invariant_01_the_window_is_within_its_bounds(
 
 
 @given(laws(), TICKS, TICKS)
-def test_invariant_07_a_higher_pressure_never_gives_a_larger_next_window(
+def test_a_higher_pressure_never_gives_a_larger_next_window(
     make: Callable[[], Law], one: Tick, other: Tick
 ) -> None:
     """From an equal state, one step; whatever else the higher pressure comes with."""

@@ -118,7 +118,7 @@ def test_the_same_samples_give_the_same_grants(name: PolicyName, samples: list[S
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_invariant_15_the_same_seed_gives_the_same_decisions(name: PolicyName) -> None:
+def test_the_same_seed_gives_the_same_decisions(name: PolicyName) -> None:
     traces = [Crowd(make_policy(name, SMALL), seed).run(20.0) for seed in (1, 1, 2)]
     assert traces[0] == traces[1] != traces[2]
 

@@ -37,7 +37,7 @@ def serve_for(
 
 @given(st.integers(2, 20), st.integers(1, 100), st.integers(0, 10**6))
 @settings(deadline=None, max_examples=50)
-def test_invariant_14_backlogged_clients_of_equal_weight_are_served_equal_cost(
+def test_backlogged_clients_of_equal_weight_are_served_equal_cost(
     count: int, cost_max: int, seed: int
 ) -> None:
     """Whatever their packets weigh: the difference stays below two of the heaviest packets."""
@@ -75,7 +75,7 @@ def test_who_comes_back_after_a_pause_has_saved_nothing_up() -> None:
     assert Counter(order) == {"a": 5, "late": 5}
 
 
-def test_invariant_04_who_has_waited_long_enough_is_next_whatever_it_owes() -> None:
+def test_who_has_waited_long_enough_is_next_whatever_it_owes() -> None:
     pool: FairPool[str] = FairPool()
     pool.wait("greedy", "t", 1.0, 0, 0.0)
     assert pool.next(0.0) == "greedy"
@@ -91,7 +91,7 @@ def test_invariant_04_who_has_waited_long_enough_is_next_whatever_it_owes() -> N
 
 @given(st.integers(2, 200), st.integers(0, 10**6))
 @settings(deadline=None, max_examples=20)
-def test_invariant_04_each_waiting_client_is_served_in_time_if_the_node_is_fast_enough(
+def test_each_waiting_client_is_served_in_time_if_the_node_is_fast_enough(
     count: int, seed: int
 ) -> None:
     """Progress: with M clients and one service per T_prog / M nobody waits twice T_prog."""

@@ -50,7 +50,7 @@ def shadowed(
 
 
 @pytest.mark.parametrize(("real", "other"), list(product(NAMES, NAMES)))
-def test_invariant_15_a_shadow_never_changes_the_trace(real: PolicyName, other: PolicyName) -> None:
+def test_a_shadow_never_changes_the_trace(real: PolicyName, other: PolicyName) -> None:
     alone = Crowd(make_policy(real, SMALL), seed=7)
     watched = Crowd(shadowed(real, other, SMALL, STRICT), seed=7)
     assert watched.run(8.0) == alone.run(8.0)

@@ -179,7 +179,7 @@ def starts(draw: st.DrawFn) -> tuple[float, float, float]:
 @example((1.0, 75.0, 1.0), 20, 0.3, 0.3, 2)
 @example((1.0, 1.3, 100.0), 1_000, 0.3, 0.3, 3)
 @example((0.05, 0.1, 8.0), 1_000, 0.3, 0.3, 4)
-def test_invariant_09_constant_load_settles_within_five_seconds_and_does_not_cycle(
+def test_constant_load_settles_within_five_seconds_and_does_not_cycle(
     windows: tuple[float, float, float], clients: int, delay_s: float, noise: float, seed: int
 ) -> None:
     floor, at_objective, start = windows
@@ -256,9 +256,7 @@ def test_it_swings_less_with_noise_than_the_law_plainest() -> None:
     assert mean_legs(lambda: plainest(100.0)) >= 0.5
 
 
-@pytest.mark.parametrize(
-    ("law", "low", "high"), [(law_of(5.0), 1.0, 2.1), (plainest(5.0), 2.9, 4)]
-)
+@pytest.mark.parametrize(("law", "low", "high"), [(law_of(5.0), 1.0, 2.1), (plainest(5.0), 2.9, 4)])
 def test_it_uses_a_quadrupled_capacity_sooner_than_the_law_plainest(
     law: Law, low: float, high: float
 ) -> None:

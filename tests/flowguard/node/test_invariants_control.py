@@ -277,7 +277,7 @@ class OwnSubscription(RuleBasedStateMachine):
             assert not peer.in_use
 
 
-def test_invariant_06_who_publishes_to_its_own_subscription_one_by_one_gets_on() -> None:
+def test_who_publishes_to_its_own_subscription_one_by_one_gets_on() -> None:
     run_state_machine_as_test(
         OwnSubscription, settings=settings(max_examples=EXAMPLES // 2, stateful_step_count=30)
     )
@@ -380,7 +380,7 @@ def look(publishers: list[Client], seen: Seen) -> None:
 
 
 @given(SCRIPTS, WINDOWS, st.sampled_from([2, 4_096]))
-def test_invariant_13_order_does_not_depend_on_the_window(
+def test_order_does_not_depend_on_the_window(
     script: list[Step], windows: list[tuple[int, bool]], unfinished: int
 ) -> None:
     wide = play(script, [(12, False)] * 8, 4_096)
