@@ -18,14 +18,12 @@ from flowguard.codec import (
     Unsubscribe,
 )
 from flowguard.codec import tables as t
-from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
+from flowguard.errors import PeerError, ProtocolViolation
 from flowguard.types import Properties, ReasonCode, SubscriptionOptions
-from tests.flowguard.codec.wire import decode, frame, props, text, u16
+from tests.flowguard.codec.wire import MALFORMED, VIOLATION, decode, frame, props, text, u16
 
 Role = Literal["server", "client"]
 
-MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
-VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
 WHY = props(b"\x1f" + text("why"))
 METHOD = props(b"\x15" + text("m"))
 

@@ -4,7 +4,7 @@ from flowguard.codec import publish as module
 from flowguard.codec.publish import BLOCK_BYTES_MAX, BLOCKS_MAX, TOPIC_BYTES_MAX, TOPICS_MAX
 from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
 from flowguard.types import Properties, Publish, ReasonCode
-from tests.flowguard.codec.wire import decode, frame, props, text, u16
+from tests.flowguard.codec.wire import MALFORMED, VIOLATION, decode, frame, props, text, u16
 
 GOOD = [
     ("QoS 0", 4, frame(0x30, text("a/b"), b"hi"), Publish("a/b", b"hi")),
@@ -70,10 +70,6 @@ def test_publish(name: str, version: int, data: bytes, expected: Publish, again:
     if again:
         decode(data, version)
     assert decode(data, version) == expected
-
-
-MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
-VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
 
 
 @pytest.mark.parametrize("behind", [b"", b"\x00" * 9, b"a" * 9], ids=["end", "zeros", "letters"])

@@ -6,11 +6,14 @@ from typing import Literal
 import pytest
 
 from flowguard.codec import Connect, Packet, PacketDecoder, Puback
-from flowguard.errors import PeerError
-from flowguard.types import MQTT_5
+from flowguard.errors import MalformedPacket, PeerError, ProtocolViolation
+from flowguard.types import MQTT_5, ReasonCode
 
 MAX = 268_435_460
 """The largest packet there can be: a limit that is none."""
+MALFORMED = (MalformedPacket, ReasonCode.MALFORMED_PACKET)
+VIOLATION = (ProtocolViolation, ReasonCode.PROTOCOL_ERROR)
+"""What decoding a broken packet raises, and which reason code its sender is told."""
 
 
 def u16(number: int) -> bytes:

@@ -1,105 +1,38 @@
-"""What the contract leaves to the store on RocksDB: what it deletes, and when; full disks; stalls.
+"""What the contract leaves to the store on RocksDB: what it deletes, and when.
 
 The rows are looked at through the store's own engine: the disk is what these tests are about.
 """
 
-import shutil
-import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from flowguard.config import MIB, StoreSettings
-from flowguard.errors import NoSpaceError, StallError, StoreError
-from flowguard.flow.signals import StoreState
+from flowguard.errors import StoreError
 from flowguard.records import (
-    NEVER_S,
     Append,
     Delivery,
-    DropInbound,
     DropSession,
-    PutInbound,
     PutSession,
-    PutSubscription,
-    PutWill,
     Release,
     Sent,
     Settle,
-    StoreOp,
-    WillRecord,
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore, sweep
-from flowguard.stores.rocks.engine import Engine
 from flowguard.stores.rocks.pending import TURNS
-from flowguard.stores.rocks.status import StatusQueue
-from flowguard.types import Publish, SubscriptionOptions
-from tests.flowguard.stores.rocks.limits import file_size_limit
-from tests.flowguard.stores.test_contract import queue_of, session_of, values
-
-SETTINGS = StoreSettings(durability="os", disk_reserve_bytes=0, write_buffer_bytes=MIB)
-CLIENTS = [f"c{number}" for number in range(6)]
-Open = Callable[..., RocksStore]
-
-
-@pytest.fixture
-def open_store(tmp_path: Path) -> Iterator[Open]:
-    opened: list[RocksStore] = []
-
-    def make(
-        folder: Path = tmp_path / "store",
-        settings: StoreSettings = SETTINGS,
-        free_bytes: Callable[[Path], int] = lambda _: 2**40,
-    ) -> RocksStore:
-        store = RocksStore(
-            folder,
-            settings,
-            wall_s=lambda: 1_700_000_000.0,
-            random_node=lambda: 7,
-            free_bytes=free_bytes,
-        )
-        opened.append(store)
-        return store
-
-    yield make
-    for store in opened:
-        store._engine.close()
-
-
-@pytest.fixture
-def store(open_store: Open) -> RocksStore:
-    opened = open_store()
-    opened.commit([PutSession(client_id, 9, None) for client_id in ["c", *CLIENTS]])
-    return opened
-
-
-def delivery(payload: bytes = b"x", qos: int = 1, message: Publish | None = None) -> Delivery:
-    return Delivery(message or Publish("t", payload, qos), qos, False, (), NEVER_S)
-
-
-def entries_of(store: RocksStore) -> int:
-    rows = store._engine.queues.scan(b"", b"\xff" * 8, 2**40, 2**40)
-    return sum(key[8] != 0 for key, _ in rows)
-
-
-def payloads_of(store: RocksStore) -> int:
-    return len(store._engine.payloads.scan(b"", b"\xff" * 16, 2**40, 2**40))
-
-
-def finish(store: RocksStore) -> None:
-    """All that can wait."""
-    slices = 0
-    while store.maintain():
-        slices += 1
-        assert slices < 10_000, "there is always something left"
-
-
-def crashed(store: RocksStore, folder: Path) -> Path:
-    """A copy of the directory, as it is."""
-    store._engine._db.cancel_all_background(True)
-    return shutil.copytree(store._folder, folder)
-
+from flowguard.types import Publish
+from tests.flowguard.stores.rocks.rows import (
+    CLIENTS,
+    Open,
+    crashed,
+    delivery,
+    entries_of,
+    everything,
+    fill,
+    finish,
+    payloads_of,
+)
+from tests.flowguard.stores.test_contract import queue_of, session_of
 
 # --- what is settled goes -------------------------------------------------------------------------
 
@@ -293,14 +226,6 @@ def test_a_shared_message_may_be_appended_again(store: RocksStore) -> None:
 # --- sessions that go -----------------------------------------------------------------------------
 
 
-def fill(store: RocksStore, count: int) -> None:
-    store.commit([Append("c", pos, delivery()) for pos in range(1, count + 1)])
-    store.commit(
-        [PutSubscription("c", f"t/{number}", SubscriptionOptions()) for number in range(count)]
-    )
-    store.commit([PutInbound("c", 1), PutWill("c", WillRecord(Publish("w", b""), 0))])
-
-
 def own_of(store: RocksStore) -> int:
     return len(store._engine.own.scan(b"\x02", b"\x03", 2**40, 2**40))
 
@@ -337,224 +262,6 @@ def test_a_number_of_a_session_is_never_used_twice(store: RocksStore, open_store
     )
 
 
-# --- what fails changes nothing -------------------------------------------------------------------
-
-
-def everything(store: RocksStore) -> list[object]:
-    records = list(store.sessions())
-    return [(values(record), queue_of(store, record.client_id)) for record in records]
-
-
-def all_kinds(payload: bytes) -> list[StoreOp]:
-    """A batch that touches all that is known of "c" (1 sent, 2 released, 3 waiting) and others."""
-    message = Publish("t", payload, 2)
-    sent = [delivery(message=message, qos=2) for _ in CLIENTS]
-    shared = [Append(client_id, 1, each) for client_id, each in zip(CLIENTS, sent, strict=True)]
-    return [
-        Append("c", 4, delivery(payload)),
-        Append("c", 9, delivery(payload)),
-        Sent("c", 9),
-        Settle("c", 2),
-        Release("c", 3, packet_id_of(3, 2)),
-        Settle("c", 4),
-        *shared,
-        Append(CLIENTS[0], 7, sent[0]),
-        PutSession("new", 5, None),
-        Append("new", 3, delivery()),
-        PutSession(CLIENTS[1], 1, 2.0),
-        DropSession(CLIENTS[2]),
-        PutSession(CLIENTS[2], 3, None),
-        DropSession(CLIENTS[3]),
-        PutInbound("c", 5),
-        DropInbound("c", 6),
-    ]
-
-
-LAYOUTS = pytest.mark.parametrize("layout", ["window", "status"])
-ATTEMPTS = 50
-
-
-def prepared(open_store: Open, folder: Path, layout: str) -> RocksStore:
-    store = open_store(folder, SETTINGS.model_copy(update={"layout": layout}))
-    store.commit([PutSession(client_id, 9, None) for client_id in ["c", *CLIENTS]])
-    store.commit([Append("c", pos, delivery(b"%d" % pos, qos=2)) for pos in (1, 2, 3)])
-    store.commit([Sent("c", 2), Release("c", 2, packet_id_of(2, 2)), PutInbound("c", 6)])
-    return store
-
-
-def stall(engine: Engine) -> None:
-    """Write more than the disk can take, into a queue that nobody has."""
-    try:
-        while True:
-            batch = engine.batch()
-            batch.put(b"\xff" * 17, bytes(4 * MIB), engine.queues.handle)
-            engine.write(batch)
-    except StallError:
-        pass
-
-
-@LAYOUTS
-def test_a_stall_changes_nothing_and_the_same_batch_succeeds_later(
-    open_store: Open, tmp_path: Path, layout: str
-) -> None:
-    for attempt in range(ATTEMPTS):
-        store = prepared(open_store, tmp_path / f"{attempt}", layout)
-        before, ops = everything(store), all_kinds(bytes(600))
-        stall(store._engine)
-        try:
-            store.commit(ops)
-        except StallError:
-            break  # Else the disk was quick enough: again.
-    else:
-        pytest.fail("it never stalled")
-    assert store.load().state is StoreState.STOPPED
-    assert everything(store) == before
-    while True:
-        try:
-            store.commit(ops)
-            break
-        except StallError:
-            threading.Event().wait(0.001)
-    check_it_was_taken(store, before, open_store)
-
-
-@LAYOUTS
-def test_a_full_disk_changes_nothing_and_the_same_batch_succeeds_later(
-    open_store: Open, tmp_path: Path, layout: str
-) -> None:
-    store = prepared(open_store, tmp_path / "store", layout)
-    before, ops = everything(store), all_kinds(bytes(50_000))
-    with file_size_limit(tmp_path / "store"):
-        for _ in range(2):
-            with pytest.raises(NoSpaceError):
-                store.commit(ops)
-            assert everything(store) == before
-            store.maintain()
-    store.commit(ops)
-    check_it_was_taken(store, before, open_store)
-
-
-def test_while_there_is_no_room_to_open_again_everything_can_be_read(open_store: Open) -> None:
-    free = 2**40
-    store = open_store(free_bytes=lambda _: free)
-    store.commit([PutSession("c", 9, None), Append("c", 1, delivery(b"kept"))])
-    with file_size_limit(store._folder), pytest.raises(NoSpaceError):
-        store.commit([Append("c", 2, delivery(bytes(MIB)))])
-    free = SETTINGS.write_buffer_bytes - 1
-    for _ in range(3):
-        with pytest.raises(NoSpaceError, match="make room"):
-            store.commit([Settle("c", 1)])
-        assert not store.maintain()
-        assert store.load().read_only
-        assert [each[0] for each in queue_of(store)] == [1]
-    free = SETTINGS.write_buffer_bytes
-    store.commit([Settle("c", 1)])
-    assert not store.load().read_only
-    assert queue_of(store) == []
-
-
-def check_it_was_taken(store: RocksStore, before: list[object], open_store: Open) -> None:
-    """Once, and completely: as by a store that never failed."""
-    after = everything(store)
-    assert after != before
-    payloads = payloads_of(store)
-    layout = "status" if isinstance(store._sessions.queues["c"], StatusQueue) else "window"
-    other = prepared(open_store, store._folder.with_name("other"), layout)
-    other.commit(all_kinds(queue_payload(store)))
-    assert everything(other) == after
-    assert payloads_of(other) == payloads == 1
-    store.close()
-    again = open_store(store._folder, SETTINGS.model_copy(update={"layout": layout}))
-    assert everything(again) == after
-
-
-def queue_payload(store: RocksStore) -> bytes:
-    (found,) = store.fetch(CLIENTS[0], 0, 1)
-    assert found.delivery is not None
-    return found.delivery.message.payload
-
-
-def test_a_store_that_failed_takes_nothing_more(store: RocksStore) -> None:
-    """Only NoSpaceError and StallError are followed by another try."""
-    store._engine._db = None
-    for _ in range(2):
-        with pytest.raises(StoreError):
-            store.commit([PutSession("x", 9, None)])
-        assert not store.maintain()
-    store.close()
-
-
-# --- room on the disk -----------------------------------------------------------------------------
-
-RESERVED = StoreSettings(durability="os", disk_reserve_bytes=1_000)
-
-
-def test_below_the_reserve_only_what_makes_room_goes_through(open_store: Open) -> None:
-    free = 10_000
-    store = open_store(settings=RESERVED, free_bytes=lambda _: free)
-    sent = delivery()
-    store.commit([PutSession("c", 9, None), PutInbound("c", 1)])
-    store.commit([Append("c", pos, sent) for pos in range(1, 9)])
-    free = 999
-    store.maintain()
-    assert store.load().read_only
-    assert store.load().free_bytes == 999
-    store.commit([PutSession("accepted before anybody knew", 9, None)])
-    free = 499
-    growing: list[StoreOp] = [Append("c", 9, sent), PutInbound("c", 2), PutSession("d", 9, None)]
-    for op in growing:
-        with pytest.raises(NoSpaceError, match=r"store\.disk_reserve_bytes"):
-            store.commit([Settle("c", 1, sent), op])
-    store.commit([Settle("c", 1, sent), Sent("c", 3), Release("c", 2, 1, sent), PutWill("c", None)])
-    store.commit([DropInbound("c", 1)])
-    assert [each[0] for each in queue_of(store)] == list(range(2, 9))
-    free = 249
-    with pytest.raises(NoSpaceError):
-        store.commit([Settle("c", 2)])
-    free = 1_000
-    store.commit(growing)
-    assert not store.load().read_only
-
-
-def test_the_disk_is_looked_at_now_and_then_and_after_much_was_written(open_store: Open) -> None:
-    free, looks = 10_000, 0
-
-    def look(_: Path) -> int:
-        nonlocal looks
-        looks += 1
-        return free
-
-    store = open_store(settings=RESERVED, free_bytes=look)
-    store.commit([PutSession("c", 9, None)])
-
-    def commits_until_full(payload: bytes) -> int:
-        nonlocal free, looks
-        free, looks, commits = 0, 0, 0
-        try:
-            while commits < 1_000:
-                pos = session_of(store).next_pos
-                store.commit([Append("c", pos, delivery(payload))])
-                commits += 1
-        except NoSpaceError:
-            assert looks == 1
-        free = 10_000
-        store.commit([])
-        return commits
-
-    assert 0 < commits_until_full(b"") <= 64
-    assert 0 < commits_until_full(bytes(MIB // 2)) <= 9
-
-
-def test_the_load_tells_what_the_files_take(store: RocksStore) -> None:
-    files = sum(path.stat().st_size for path in store._folder.iterdir())
-    assert 0 < store.load().used_bytes <= files
-    store.commit([Append("c", pos, delivery(bytes(MIB))) for pos in range(1, 4)])
-    for _ in range(64):
-        store.maintain()
-    assert store.load().used_bytes > 3 * MIB
-    assert store.load().state is StoreState.FLOWING
-
-
 # --- backup ---------------------------------------------------------------------------------------
 
 
@@ -573,12 +280,3 @@ def test_a_backup_is_a_store_of_what_was_committed(
     with pytest.raises(StoreError):
         store.backup(tmp_path / "no" / "such" / "folder")
     store.commit([PutSession("still works", 9, None)])
-
-
-def test_closing_on_a_full_disk_loses_nothing(store: RocksStore, open_store: Open) -> None:
-    store.commit([Append("c", pos, delivery()) for pos in (1, 2)])
-    store.commit([Settle("c", 1)])
-    with file_size_limit(store._folder, room_bytes=0):
-        store.close()
-    again = open_store()
-    assert [each[0] for each in queue_of(again)] in ([2], [1, 2])

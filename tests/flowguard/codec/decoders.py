@@ -1,0 +1,25 @@
+"""Decoders that hold some bytes, or packets, for the tests of decoding."""
+
+from flowguard.codec import Packet, PacketDecoder, encode
+from flowguard.types import Publish
+from tests.flowguard.codec.wire import MAX
+
+KIB = 1024
+
+
+def decoder_of(data: bytes, version: int = 4, max_packet_size: int = MAX) -> PacketDecoder:
+    decoder = PacketDecoder(max_packet_size, version)
+    decoder.feed(data)
+    return decoder
+
+
+def all_of(decoder: PacketDecoder) -> list[Packet]:
+    return list(iter(decoder.next, None))
+
+
+PUBLISH = Publish("a/b", b"x", 1, packet_id=5)
+QOS_0 = Publish("a/b", b"y")
+
+
+def lane_of(packets: list[Packet], version: int = 5) -> PacketDecoder:
+    return decoder_of(b"".join(encode(packet, version) for packet in packets), version)
