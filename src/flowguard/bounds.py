@@ -58,6 +58,7 @@ LONG: Final = (
     Share("node.inflight_bytes_max", 10),
     Share("node.outbox_bytes_max", 8),
     Share("node.input_bytes_max", 8),
+    Share("node.plans_bytes_max", 4, most=64 * MIB),
     Share("store.cache_bytes", 4, most=64 * MIB),
     Share("store.write_buffer_bytes", 4, WRITE_BUFFERS, most=32 * MIB),
 )
@@ -102,6 +103,7 @@ class Bounds:
     inflight_bytes: int
     outbox_bytes: int
     input_bytes: int
+    plans_bytes: int
     store_bytes: int
     """The store's own memory."""
 
@@ -140,6 +142,7 @@ class Bounds:
             inflight_bytes=values["node.inflight_bytes_max"],
             outbox_bytes=values["node.outbox_bytes_max"],
             input_bytes=values["node.input_bytes_max"],
+            plans_bytes=values["node.plans_bytes_max"],
             store_bytes=sum(
                 share.unit_bytes * values[share.key]
                 for share in long

@@ -216,6 +216,9 @@ class NodeSettings(_Settings):
     input_bytes_max: int | None = Field(None, ge=MIB)
     """Received and not decoded, and CONNECTs not answered, above 1 KiB per client; beyond it who
     wants much and stands still is ended with 0x97; absent: its share, bytes."""
+    plans_bytes_max: int | None = Field(None, ge=MIB)
+    """Where topics lead, worked out once for each; beyond it the oldest is worked out anew; absent:
+    its share, bytes."""
     state_bytes_max: int | None = Field(None, ge=MIB)
     """Subscriptions, aliases, wills, QoS 2 ids, long client ids; absent: its share, bytes."""
     retained_messages_max: int = Field(100_000, ge=0)

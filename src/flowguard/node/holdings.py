@@ -39,6 +39,7 @@ def _long_bytes(node: "Node") -> int:
         + node.inflight.budget.used_bytes
         + node.outbox_budget.used_bytes
         + node.input_budget.used_bytes
+        + node.router.plans.budget.used_bytes
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.records import Delivery, DropInbound
+from flowguard.records import Append, Delivery, DropInbound, StoreOp
 from flowguard.session.inbound import Inbound
 from flowguard.session.owner import QueueOwner
 from flowguard.types import Publish
@@ -89,3 +89,22 @@ class InProcess:
         self._reason_code = reason_code
         if message.qos == 2 and session.durable and not session.ended:
             self._router.note(DropInbound(session.client_id, message.packet_id))
+
+
+def placed(admitted: list[Admitted]) -> list[Target]:
+    """Positions are taken together: making room for one may have published dead letters to another.
+
+    A store takes them in ascending order only.
+    """
+    return [
+        (owner, owner.reserve() if delivery.qos else 0, delivery) for owner, delivery in admitted
+    ]
+
+
+def appends(targets: list[Target]) -> list[StoreOp]:
+    """What the store is to know of it."""
+    return [
+        Append(owner.client_id, pos, delivery)
+        for owner, pos, delivery in targets
+        if pos and owner.durable
+    ]

@@ -340,6 +340,7 @@ class Node:
         self.intake.tick(now_s, heard_s)
         self.timers.fire(heard_s, now_s)
         self.full_queues.tick(heard_s)
+        self.router.plans.tidy()
         self._end_half_packets(heard_s, now_s)
         for connection in self.wheel.due(heard_s):
             try:

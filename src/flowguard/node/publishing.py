@@ -14,14 +14,13 @@ from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import FanOut
-from flowguard.node.in_process import Admitted, InProcess, Target
+from flowguard.node.in_process import Admitted, InProcess, Target, appends, placed
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Group, Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
 from flowguard.records import (
     NEVER_S,
-    Append,
     Delivery,
     DropRetained,
     PutInbound,
@@ -75,7 +74,12 @@ class Router:
         self.cost = Cost(limits.flow)
         largest = limits.session.payload_bytes_max
         self.payload_bytes_max = PACKET_SIZE_MAX if largest is None else largest
-        self.plans = Plans(self.table, self.cost, levels_max=limits.session.topic_levels_max)
+        self.plans = Plans(
+            self.table,
+            self.cost,
+            levels_max=limits.session.topic_levels_max,
+            bytes_max=host.bounds.plans_bytes,
+        )
         self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
@@ -132,8 +136,8 @@ class Router:
             return ReasonCode.QUOTA_EXCEEDED
         admitted: list[Admitted] = []
         complete = self.admit(admitted, plan, message, session, now_s)
-        targets = _placed(admitted)
-        ops = _appends(targets)
+        targets = placed(admitted)
+        ops = appends(targets)
         code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
         if not complete:
             code = self.answer(session, message, code)
@@ -176,8 +180,8 @@ class Router:
     def queue_fan_out(self, fan_out: FanOut, now_s: float) -> None:
         """All who get it are known; who has ended since gets nothing."""
         message, inbound = fan_out.message, fan_out.inbound
-        targets = _placed([pair for pair in fan_out.admitted if not pair[0].ended])
-        ops = _appends(targets)
+        targets = placed([pair for pair in fan_out.admitted if not pair[0].ended])
+        ops = appends(targets)
         code: int = SUCCESS
         if fan_out.settle is not None:
             ops.append(fan_out.settle)
@@ -271,9 +275,9 @@ class Router:
             return
         admitted: list[Admitted] = []
         self.admit(admitted, plan, message, None, now_s)
-        targets = _placed(admitted)
+        targets = placed(admitted)
         pending = InProcess(self, None, message, targets, SUCCESS, now_s)
-        ops = _appends(targets)
+        ops = appends(targets)
         if settle is not None:
             ops.append(settle)
         self._journal.append(ops, pending.committed, now_s)
@@ -326,7 +330,7 @@ class Router:
         admitted: list[Admitted] = []
         complete = self._own(admitted, plan.own, message, origin, now_s)
         complete &= self._shared(admitted, plan.shared, message, now_s)
-        return self.deliver_to(_placed(admitted), now_s) and complete
+        return self.deliver_to(placed(admitted), now_s) and complete
 
     def _deliver_solo(
         self, session: Session, message: Publish, origin: Session, now_s: float
@@ -465,28 +469,10 @@ class Router:
         return True
 
 
-def _placed(admitted: list[Admitted]) -> list[Target]:
-    """Positions are taken together: making room for one may have published dead letters to another.
-
-    A store takes them in ascending order only.
-    """
-    return [
-        (owner, owner.reserve() if delivery.qos else 0, delivery) for owner, delivery in admitted
-    ]
-
-
 def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
     """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
     identifiers = (identifier,) if identifier else ()
     return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)
-
-
-def _appends(targets: list[Target]) -> list[StoreOp]:
-    return [
-        Append(owner.client_id, pos, delivery)
-        for owner, pos, delivery in targets
-        if pos and owner.durable
-    ]
 
 
 def _expires_at_s(message: Publish, now_s: float) -> float:

@@ -53,7 +53,10 @@ class Leaving(Chore):
         for _ in range(min(FILTERS_PIECE, len(filters))):
             for op in self._queues.unsubscribe(filters.pop(), self._session):
                 self._journal.note(op)
-        return bool(filters)
+        if filters:
+            return True
+        self._queues.left(self._session)
+        return False
 
 
 @final
@@ -170,6 +173,8 @@ class Registry:
             for filter in session.subscriptions:
                 for op in self._queues.unsubscribe(filter, session):
                     self._journal.note(op)
+            self._queues.left(session)
+        session.subscriptions = {}  # A plan may keep the session for a while.
         session.queue.clear()
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()

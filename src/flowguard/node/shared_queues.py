@@ -19,7 +19,7 @@ from flowguard.records import (
     StoreOp,
     is_group,
 )
-from flowguard.routing import parse_shared
+from flowguard.routing import has_wildcard, parse_shared
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.owner import new_backlog
 from flowguard.session.session import Session
@@ -86,6 +86,7 @@ class SharedQueues:
         if self._table.version != version:
             self._plans.changed(filter if group is None else group.filter)
         if group is None:
+            session.is_matched_widely |= has_wildcard(filter)
             return is_new, []
         ops: list[StoreOp] = []
         queue = self._queues.get(group)
@@ -112,11 +113,18 @@ class SharedQueues:
             self._plans.changed(filter if group is None else group.filter)
         if group is None or len(group):
             return []
+        if has_wildcard(group.filter):
+            self._plans.ended(group.name.__sizeof__() + group.filter.__sizeof__())
         queue = self._queues.pop(group, None)
         if queue is None:
             return []
         queue.end()
         return [DropSession(queue.client_id)]
+
+    def left(self, session: Session) -> None:
+        """The session is over, and none of its subscriptions is in the table any more."""
+        if session.is_matched_widely:
+            self._plans.ended(session.client_id.__sizeof__())
 
     def connected(self, session: Session) -> None:
         """The client of `session` is back: its groups may choose it again."""

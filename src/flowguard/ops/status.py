@@ -387,6 +387,7 @@ def _budgets(node: Node) -> dict[str, Use]:
         "outbox": node.outbox_budget,
         "input": node.input_budget,
         "state": node.state_budget,
+        "plans": node.router.plans.budget,
     }
     if node.spills:
         budgets["disk_queue"] = node.disk_queue_budget

@@ -6,8 +6,8 @@ out for a topic at some version is still right if no filter that matches it has 
 walk over the changed filters, however many topics are kept and however many subscribers they have.
 So nothing is done for all topics at once, and only what is asked for again is looked at again.
 
-Only the last `CHANGES_MAX` filters are known. With one more all of them are forgotten, and with
-them everything that was worked out before.
+Only the last `CHANGES_MAX` filters are known, and no more than so many bytes of them. With one more
+all of them are forgotten, and with them everything that was worked out before.
 """
 
 from typing import Final, final
@@ -16,6 +16,9 @@ from flowguard.routing.index import TopicIndex
 
 CHANGES_MAX: Final = 1_024
 """So many filters differ in all levels that a walk meets at most: some hundred microseconds."""
+FILTER_BYTES: Final = 150
+LEVEL_BYTES: Final = 200
+"""What a filter, and each of its levels, takes besides its text: rounded up."""
 ANYBODY: Final = ""
 """Whose subscription it was does not matter."""
 
@@ -24,21 +27,27 @@ ANYBODY: Final = ""
 class Changes:
     """Filters with wildcards that have changed."""
 
-    __slots__ = ("_filters", "_known_since", "version")
+    __slots__ = ("_bytes_max", "_filters", "_known_since", "size_bytes", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self.version = 0
         """Grows with every change."""
+        self.size_bytes = 0
+        """Of the filters that are known."""
+        self._bytes_max = bytes_max
         self._filters: TopicIndex[str, int] = TopicIndex()
         self._known_since = 0
 
     def note(self, filter: str) -> None:
         """Somebody has subscribed to `filter` anew, or no longer. O(levels)."""
         self.version += 1
-        if len(self._filters) == CHANGES_MAX:
+        size_bytes = FILTER_BYTES + filter.__sizeof__() + LEVEL_BYTES * filter.count("/")
+        if len(self._filters) == CHANGES_MAX or self.size_bytes + size_bytes > self._bytes_max:
             self._filters = TopicIndex()
+            self.size_bytes = 0
             self._known_since = self.version
-        self._filters.subscribe(filter, ANYBODY, self.version)
+        if size_bytes <= self._bytes_max and self._filters.subscribe(filter, ANYBODY, self.version):
+            self.size_bytes += size_bytes
 
     def concern(self, topic: str, version: int) -> bool:
         """Whether `topic` may be matched by a filter that has changed after `version`."""

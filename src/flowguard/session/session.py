@@ -35,6 +35,7 @@ class Session(QueueOwner):
         "expiry_interval_s",
         "inbound_ids",
         "inflight",
+        "is_matched_widely",
         "membership",
         "shares",
         "state_bytes",
@@ -47,6 +48,8 @@ class Session(QueueOwner):
         super().__init__(client_id, queue, durable=expiry_interval_s > 0)
         self.expiry_interval_s = expiry_interval_s
         self.subscriptions: dict[str, SubscriptionOptions] = {}
+        self.is_matched_widely = False
+        """It has had a filter with a wildcard."""
         self.inflight: dict[int, Delivery | None] = {}
         self.shares: dict[int, Share] | None = None
         """What of `inflight` is accounted for by shares, not by the formula (`Inflight`)."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from flowguard.flow import FairBudget
 from flowguard.node.node import Node
+from flowguard.node.plans import TOPIC_BYTES
 from flowguard.session.connection import ServerConnection
 from flowguard.session.inflight import INFLIGHT_BYTES, Share
 from flowguard.session.session import Session
@@ -157,9 +158,20 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     _check_budget(node.state_budget, [session.state_bytes for session in sessions])
     assert node.input_budget.used_bytes == sum(each._input_bytes for each in everyone)
     _check_budget(node.outbox_budget, [each.outbound.blocked_bytes for each in everyone])
+    check_plans(node)
     assert node.queue_budget.used_bytes <= node.queue_budget.limit_bytes
     assert node.outbox_budget.used_bytes <= node.outbox_budget.limit_bytes
     assert node.input_budget.used_bytes <= node.input_budget.limit_bytes
+
+
+def check_plans(node: Node) -> None:
+    """What is counted of them is what is there, and within its bound."""
+    plans = node.router.plans
+    assert plans.by_topic.keys() <= set(plans._order)
+    used_bytes = sum(TOPIC_BYTES + topic.__sizeof__() for topic in plans._order)
+    used_bytes += sum(plan.size_bytes for plan in plans.by_topic.values())
+    used_bytes += plans._changes.size_bytes + plans._ended_bytes + plans._ended_before_bytes
+    assert plans.budget.used_bytes == used_bytes <= plans.budget.limit_bytes
 
 
 def check_store(node: Node, store: Store) -> None:

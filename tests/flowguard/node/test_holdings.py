@@ -66,7 +66,8 @@ def test_what_is_held_grows_with_each_kind_and_goes_with_it(version: int) -> Non
     assert empty_bytes < node.held_bytes < subscribed_bytes + 30_000
     again = stage.connect("c", version=version)  # Clean: the session is over.
     again.close()
-    assert node.held_bytes == empty_bytes
+    # What is left is where topics lead.
+    assert node.held_bytes == empty_bytes + node.router.plans.budget.used_bytes
 
 
 def test_what_the_allocator_keeps_is_no_pressure(version: int) -> None:

@@ -3,52 +3,197 @@
 And they are right, though a SUBSCRIBE forgets none but those of topics that it matches.
 """
 
-from hypothesis import given
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowguard.node.plans import PLANS_MAX, PLANS_WEIGHT_MAX, Plan, Plans
+from flowguard.node.plans import Plan
 from flowguard.routing import matches
 from flowguard.routing.changes import CHANGES_MAX
+from tests.flowguard.node.ledger import check_plans
 from tests.flowguard.routing.strategies import filters, topics
 from tests.support.stage import Client, Stage
 
+MIB = 1024 * 1024
 
-def weight(plans: Plans) -> int:
-    return sum(
-        len(topic) + sum(len(group.sessions) for group in plan.groups)
-        for topic, plan in plans.by_topic.items()
-    )
+
+def small_stage() -> Stage:
+    """Its plans have a megabyte."""
+    return Stage({"node": {"plans_bytes_max": MIB}})
+
+
+def used_bytes(stage: Stage) -> int:
+    """What is counted, after a look whether it is what is there, and within its bound."""
+    check_plans(stage.node)
+    return stage.node.router.plans.budget.used_bytes
 
 
 def test_many_topics_are_not_all_remembered() -> None:
-    plans = Stage().node.router.plans
+    stage = small_stage()
+    plans = stage.node.router.plans
     kept = plans.find("0")
-    for number in range(PLANS_MAX):
+    count = 1
+    while len(plans.by_topic) == count:
+        assert plans.find("0") is kept
+        plans.find(str(count))
+        count += 1
+    # The oldest has gone, and one goes for each that comes.
+    assert 1_000 < count < 4_000
+    for number in range(count, count + 10):
         plans.find(str(number))
-    assert plans.find("0") is kept
-    for number in range(PLANS_MAX, PLANS_MAX + 10):
-        plans.find(str(number))
-    # The oldest ones have gone, one for each that came.
-    assert len(plans.by_topic) == PLANS_MAX
-    assert set(plans.by_topic) == {str(number) for number in range(10, PLANS_MAX + 10)}
+    assert set(plans.by_topic) == {str(number) for number in range(11, count + 10)}
+    assert used_bytes(stage) > 0.99 * MIB
 
 
 def test_long_topics_count_more() -> None:
-    plans = Stage().node.router.plans
+    stage = small_stage()
+    plans = stage.node.router.plans
     for number in range(300):
         plans.find(f"{number}".ljust(65_000, "x"))
-        assert weight(plans) <= PLANS_WEIGHT_MAX
-    assert plans.by_topic
+        used_bytes(stage)
+    assert 10 < len(plans.by_topic) < 17
 
 
 def test_topics_of_many_subscribers_count_more() -> None:
-    stage = Stage()
+    stage = small_stage()
     for number in range(500):
         stage.connect(str(number), version=4).subscribe("#")
     plans = stage.node.router.plans
-    for number in range(20_000):
+    for number in range(1_000):
         plans.find(str(number))
-    assert 0 < weight(plans) <= PLANS_WEIGHT_MAX
+    used_bytes(stage)
+    assert 100 < len(plans.by_topic) < 220
+
+
+def test_a_plan_that_is_larger_than_its_share_of_the_bound_is_made_each_time() -> None:
+    stage = small_stage()
+    for number in range(3_000):
+        stage.connect(str(number)).subscribe("#", identifier=1 + number)
+    plans = stage.node.router.plans
+    assert plans.find("t").deliveries == 6_000
+    assert plans.find("t") is not plans.find("t")
+    assert used_bytes(stage) < MIB / 8
+    plans.find("$t")
+    assert "$t" in plans.by_topic
+
+
+# --- what is counted is what is there ---------------------------------------------------------
+
+
+@contextmanager
+def tracing() -> Iterator[Callable[[], int]]:
+    """Says how many bytes have been taken since, and not given back."""
+    gc.collect()
+    tracemalloc.start()
+
+    def taken_bytes() -> int:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    try:
+        yield taken_bytes
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=25)
+@given(
+    widths=st.lists(st.integers(1, 8), max_size=12),
+    shared=st.integers(0, 30),
+    identified=st.booleans(),
+    padding=st.sampled_from(["", "x" * 200, "ä", "\U0001f600" * 9]),
+)
+def test_bytes_that_are_counted_are_those_that_are_taken(
+    widths: list[int], shared: int, identified: bool, padding: str
+) -> None:
+    stage = Stage()
+    for number, width in enumerate(widths):
+        client = stage.connect(f"{number}")
+        for level in range(width):
+            identifier = 1_000 + 10 * number + level if identified else 0
+            client.subscribe("/".join("+" * (level + 1)) + "/#", qos=1, identifier=identifier)
+    member = stage.connect("member")
+    for number in range(shared):
+        member.subscribe(f"$share/{number}/#", qos=1)
+    plans = stage.node.router.plans
+    plans.find("warm")
+    before_bytes = used_bytes(stage)
+    with tracing() as taken_bytes:
+        for number in range(300):
+            plans.find(f"1/2/3/4/{padding}{number}")
+        counted_bytes = used_bytes(stage) - before_bytes
+        assert taken_bytes() / 1.1 < counted_bytes < 1.6 * taken_bytes()
+
+
+def test_a_topic_that_is_forgotten_again_and_again_is_counted_each_time() -> None:
+    """Of what is remembered of it, something lasts until it is the oldest."""
+    stage = small_stage()
+    plans = stage.node.router.plans
+    client = stage.connect("c")
+    with tracing() as taken_bytes:
+        for number in range(60):
+            topic = f"{number}".ljust(60_000, "x")
+            plans.find(topic)
+            client.subscribe(topic)
+            client.unsubscribe(topic)
+            used_bytes(stage)
+        assert taken_bytes() < 1.2 * MIB
+
+
+def test_filters_that_have_changed_are_counted() -> None:
+    stage = small_stage()
+    client = stage.connect("c")
+    stage.node.router.plans.find("t")
+    with tracing() as taken_bytes:
+        for number in range(100):
+            for filter in (f"{number}/#".rjust(60_000, "x"), f"{number}/" * 190 + "#"):
+                client.subscribe(filter)
+                client.unsubscribe(filter)
+                used_bytes(stage)
+        assert taken_bytes() < MIB / 4
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few filters", "many filters"])
+def test_what_is_over_is_counted_until_no_plan_keeps_it(many: bool) -> None:
+    """A plan that is not right any more leads to sessions and groups that nobody else knows."""
+    stage = small_stage()
+    plans = stage.node.router.plans
+    name = "g" * 60_000
+    filters = [f"f/{number}" for number in range(300 * many)]
+    with tracing() as taken_bytes:
+        for number in range(60):
+            client = stage.connect("c" * 60_000)
+            client.subscribe("+", *filters)
+            client.subscribe(f"$share/{name}/+")
+            plans.find(f"{number}")
+            client.disconnect()
+            used_bytes(stage)
+        assert taken_bytes() < 1.2 * MIB
+        assert used_bytes(stage) > MIB / 2
+        stage.advance(1.0)
+        assert used_bytes(stage) < MIB / 8
+        assert taken_bytes() < MIB / 8
+
+
+def test_what_is_looked_at_and_is_right_stays(version: int) -> None:
+    stage = small_stage()
+    reader = stage.connect("reader", version=version)
+    reader.subscribe("kept/#")
+    plans = stage.node.router.plans
+    kept = [plans.find(f"kept/{number}") for number in range(50)]
+    other = stage.connect("other", version=version)
+    other.subscribe("other/#")
+    plans.find("other/1")
+    other.disconnect()
+    stage.advance(1.0)
+    assert [plans.by_topic[f"kept/{number}"] for number in range(50)] == kept
+    assert "other/1" not in plans.by_topic
+    assert used_bytes(stage) < 60 * 1_000
 
 
 def test_a_plan_is_found_again_until_subscriptions_change() -> None:
@@ -151,6 +296,7 @@ def test_a_plan_is_right_whatever_has_changed_and_stays_where_nothing_has(
             assert reached(plan) == reached(plans.make(topic))
             assert plan is kept[topic] or matches(filter, topic)
             kept[topic] = plan
+        check_plans(stage.node)
 
 
 def test_more_changes_than_are_remembered_are_met_all_the_same() -> None:
