@@ -11,7 +11,7 @@ from rich.console import Console
 
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
-CHANGES: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
+POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
 """Headers of what changes something: no form of a web page can send the second."""
 NOT_NOW: Final = (421, 503)
 """The broker was reached, and will not answer: by this name, or at this moment."""
@@ -32,7 +32,7 @@ def ask(
     if "://" not in url:
         url = f"http://{url}"
     data = None if body is None else json.dumps(body).encode()
-    headers = {} if data is None else CHANGES
+    headers = {} if data is None else POST_HEADERS
     # The broker is asked directly: a proxy of the environment would look for it elsewhere.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -34,7 +34,7 @@ class ConnectGate(Generic[K]):
     __slots__ = (
         "_budget",
         "_concurrency",
-        "_door_left",
+        "_entries_left",
         "_in_process",
         "_is_full",
         "_ladder",
@@ -58,7 +58,7 @@ class ConnectGate(Generic[K]):
         self._budget = RefusalBudget(settings.refusal_share)
         self._ladder = Ladder()
         self._is_full = False
-        self._door_left = 0
+        self._entries_left = 0
         """Sockets that may come in on the top rung until the next tick."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
@@ -186,7 +186,7 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_full = is_full
         self._budget.running_share = running_share
-        self._door_left = self.limit
+        self._entries_left = self.limit
         self._concurrency.tick(now_s, pressure, len(self._in_process))
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
@@ -206,7 +206,7 @@ class ConnectGate(Generic[K]):
         Nobody stays outside for ever: as far as the budget goes, everybody is answered.
         """
         stopped = self._ladder.rung is Rung.STOP
-        if stopped and not self._door_left:
+        if stopped and not self._entries_left:
             return False
         return not (stopped or len(self._waiting)) or self._budget.allows(now_s)
 
@@ -216,8 +216,8 @@ class ConnectGate(Generic[K]):
         On the top rung a few per tick come in, and all for whom it is time: to take a place that is
         free, or to hear that they are refused.
         """
-        if self._door_left and waited_s < OVERDUE_SHARE * self._waiting.patience_s:
-            self._door_left -= 1
+        if self._entries_left and waited_s < OVERDUE_SHARE * self._waiting.patience_s:
+            self._entries_left -= 1
 
     def closes(self, now_s: float) -> bool:
         """Whether new sockets are closed at once: there are too many to answer them."""

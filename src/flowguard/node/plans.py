@@ -8,7 +8,8 @@ so that it is encoded once for all of them.
 Plans are forgotten by topic: a filter that changes concerns the plans of those topics that it
 matches, and no others. The plan of the one topic of a filter without wildcard is forgotten at once;
 whether any other is still right is asked when its topic is published to next
-(`flowguard.routing.changes`). Plans that do not fit any more go one by one, the oldest first.
+(`flowguard.routing.changed_filters`). Plans that do not fit any more go one by one, the oldest
+first.
 
 Until it is asked, a plan that is not right any more keeps sessions and groups in memory that are
 over. Their bytes count with those of the plans, until each plan has been looked at since (`tidy`).
@@ -23,7 +24,13 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.flow import Budget, Cost
-from flowguard.routing import Changes, SharedGroup, SubscriptionTable, has_wildcard, levels_count
+from flowguard.routing import (
+    ChangedFilters,
+    SharedGroup,
+    SubscriptionTable,
+    has_wildcard,
+    levels_count,
+)
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
@@ -108,7 +115,7 @@ class Plans:
     """A cache of plans over the node's subscription table, bounded in bytes."""
 
     __slots__ = (
-        "_changes",
+        "_changed",
         "_cost",
         "_ended_before_bytes",
         "_ended_bytes",
@@ -130,7 +137,7 @@ class Plans:
         """Those whose `version` is behind may not be right any more: ask `find`."""
         self.version = 0
         """Of all filters with wildcards."""
-        self._changes = Changes(bytes_max // CHANGES_SHARE)
+        self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
         self._order: deque[str] = deque()
         """Topics as they were remembered; one that was forgotten since may be here twice."""
         self._ended_bytes = 0
@@ -142,7 +149,7 @@ class Plans:
     def changed(self, filter: str) -> None:
         """Somebody has subscribed to `filter`, or no longer; `$share/` and name left out."""
         if has_wildcard(filter):
-            changes, budget = self._changes, self.budget
+            changes, budget = self._changed, self.budget
             budget.used_bytes -= changes.size_bytes
             changes.note(filter)
             budget.used_bytes += changes.size_bytes
@@ -173,7 +180,7 @@ class Plans:
     def _is_right(self, topic: str, plan: Plan) -> bool:
         if plan.version == self.version:
             return True
-        if self._changes.concern(topic, plan.version):
+        if self._changed.concern(topic, plan.version):
             return False
         plan.version = self.version
         return True

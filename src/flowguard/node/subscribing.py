@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flowguard.session.host import Host
 
 
-class Change(Chore):
+class TableChange(Chore):
     """A SUBSCRIBE or UNSUBSCRIBE on its way through the table, a piece of its filters at a time."""
 
     __slots__ = (
@@ -121,7 +121,7 @@ class Change(Chore):
 
 
 @final
-class Subscribing(Change):
+class Subscribing(TableChange):
     """A SUBSCRIBE; behind its SUBACK the retained messages."""
 
     __slots__ = ("packet", "replays")
@@ -151,7 +151,7 @@ class Subscribing(Change):
 
 
 @final
-class Unsubscribing(Change):
+class Unsubscribing(TableChange):
     """An UNSUBSCRIBE."""
 
     __slots__ = ("packet",)
@@ -222,7 +222,7 @@ class Subscriber:
         """See `Host.unsubscribe`."""
         return self._begin(Unsubscribing(self, inbound, packet), now_s)
 
-    def _begin(self, change: "Change", now_s: float) -> bool:
+    def _begin(self, change: "TableChange", now_s: float) -> bool:
         """At once, or piece by piece; then it fills its client's window, so that nothing passes."""
         inbound = change.inbound
         window = inbound.window
@@ -273,7 +273,7 @@ class Subscriber:
         change.note(ops)
         return ReasonCode.SUCCESS
 
-    def changed(self, change: "Change", now_s: float) -> None:
+    def changed(self, change: "TableChange", now_s: float) -> None:
         """All filters are worked off: until the commit the packet counts against the window."""
         if change.is_to_wait:
             change.admit()

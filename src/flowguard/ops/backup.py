@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.errors import StoreError
-from flowguard.ops.exchange import Answer, Exchange, Request, json_answer
+from flowguard.ops.http_connection import HttpConnection, Request, Response, json_response
 
-CHANGES: Final = "x-flowguard"
+CSRF_HEADER: Final = "x-flowguard"
 """A header that no form can send, and a script only to the site that it is from."""
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 Backup = Callable[[Path], Awaitable[None]]
@@ -33,42 +33,42 @@ class Backups:
         self._is_under_way = False
         self._free_at_s = clock()
 
-    async def answer(self, request: Request, exchange: Exchange) -> Answer:
+    async def answer(self, request: Request, connection: HttpConnection) -> Response:
         """200 with the folder; 400: it names none; 403: who asks may not; 409: why there is none;
         429: too soon.
 
         A peer that does not wait gets its copy all the same. Raises BadRequest.
         """
         if not is_from_here(request):
-            return json_answer({"error": "only for who asks from this machine"}, 403)
-        if request.headers.get(CHANGES) != "1":
-            return json_answer(
+            return json_response({"error": "only for who asks from this machine"}, 403)
+        if request.headers.get(CSRF_HEADER) != "1":
+            return json_response(
                 {"error": "a request that changes something has X-Flowguard: 1"}, 403
             )
-        folder = folder_of(await exchange.body())
+        folder = folder_of(await connection.body())
         if folder is None:
-            return json_answer({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
+            return json_response({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
         wait_s = self._free_at_s - self._clock()
         if self._is_under_way or wait_s > 0:
             return self._too_soon(max(1, ceil(wait_s)))
-        self._is_under_way = exchange.is_served = True
+        self._is_under_way = connection.is_served = True
         try:
             await self._backup(folder)
         except StoreError as error:
-            return json_answer({"error": str(error)}, 409)
+            return json_response({"error": str(error)}, 409)
         finally:
-            self._is_under_way = exchange.is_served = False
+            self._is_under_way = connection.is_served = False
             self._free_at_s = self._clock() + self._interval_s
-        return json_answer({"folder": str(folder)})
+        return json_response({"folder": str(folder)})
 
-    def _too_soon(self, wait_s: int) -> Answer:
+    def _too_soon(self, wait_s: int) -> Response:
         why = (
             "a copy is being made, and there is one at a time"
             if self._is_under_way
             else f"between two copies are {self._interval_s:g} s (http.backup_interval_s): "
             f"ask again in {wait_s} s"
         )
-        return json_answer({"error": why}, 429, retry_after=str(wait_s))
+        return json_response({"error": why}, 429, retry_after=str(wait_s))
 
 
 def is_from_here(request: Request) -> bool:

@@ -4,8 +4,8 @@ from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
 
-from flowguard.ops.exchange import Answer, Request, json_answer, text_answer
 from flowguard.ops.explain import explain
+from flowguard.ops.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.metrics import registry_of
 from flowguard.ops.status import View
 
@@ -27,34 +27,34 @@ class Endpoints:
         self._registry = registry_of(view)
         self._answers = {"/metrics": self._metrics, "/status": self._status, HEALTH: self.health}
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: Request) -> Response:
         """Also where there is nothing at this path, or not with this method."""
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
         if answer is None and request.path != BACKUP:
-            return json_answer(WHAT_THERE_IS, 404)
+            return json_response(WHAT_THERE_IS, 404)
         if answer is None or request.method not in READS:
             allowed = "POST" if answer is None else ", ".join(READS)
-            return json_answer(WHAT_THERE_IS, 405, allow=allowed)
+            return json_response(WHAT_THERE_IS, 405, allow=allowed)
         return answer(request)
 
-    def health(self, _: Request) -> Answer:
+    def health(self, _: Request) -> Response:
         """Costs nothing."""
         if self._view.node.draining:
-            return text_answer("draining", 503)
-        return text_answer("serving")
+            return text_response("draining", 503)
+        return text_response("serving")
 
-    def _metrics(self, request: Request) -> Answer:
+    def _metrics(self, request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Answer(200, encode(self._registry), content_type)
+        return Response(200, encode(self._registry), content_type)
 
-    def _status(self, _: Request) -> Answer:
-        return json_answer(self._view.status())
+    def _status(self, _: Request) -> Response:
+        return json_response(self._view.status())
 
-    def _explain(self, request: Request) -> Answer:
+    def _explain(self, request: Request) -> Response:
         client_id = request.path.removeprefix(EXPLAIN)  # It may hold a slash.
         explanation = explain(self._view.node, client_id, self._view.clock())
         if explanation is None:
-            return json_answer({"error": "no session of this client here"}, 404)
-        return json_answer(explanation)
+            return json_response({"error": "no session of this client here"}, 404)
+        return json_response(explanation)

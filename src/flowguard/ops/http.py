@@ -25,8 +25,14 @@ from flowguard.config import HttpSettings
 from flowguard.node.node import Node
 from flowguard.ops.backup import Backup, Backups
 from flowguard.ops.endpoints import BACKUP, HEALTH, READS, Endpoints
-from flowguard.ops.exchange import Answer, BadRequest, Exchange, Request, json_answer
 from flowguard.ops.hosts import is_ours
+from flowguard.ops.http_connection import (
+    BadRequest,
+    HttpConnection,
+    Request,
+    Response,
+    json_response,
+)
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.telemetry.progress import Progress
 
@@ -76,22 +82,22 @@ async def serve_http(
             recording,
         )
         errors = ErrorLog("http request failed")
-        door = _Door(Endpoints(view), node.settings.http, backup, errors)
+        server = _Server(Endpoints(view), node.settings.http, backup, errors)
         listener.setblocking(False)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
             task_status.started(listener.getsockname()[:2])
             while True:
                 await trio.lowlevel.wait_readable(listener)
-                for exchange in await _accept(listener):
-                    door.let_in(exchange)
-                    nursery.start_soon(door.serve, exchange)
+                for connection in await _accept(listener):
+                    server.let_in(connection)
+                    nursery.start_soon(server.serve, connection)
 
 
-async def _accept(listener: socket) -> list[Exchange]:
+async def _accept(listener: socket) -> list[HttpConnection]:
     """Those who stand at the door."""
-    exchanges: list[Exchange] = []
-    while len(exchanges) < ACCEPTS_MAX:
+    connections: list[HttpConnection] = []
+    while len(connections) < ACCEPTS_MAX:
         try:
             sock, address = listener.accept()
         except BlockingIOError:
@@ -99,12 +105,12 @@ async def _accept(listener: socket) -> list[Exchange]:
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS:
                 continue  # The peer has left already.
-            if not exchanges:  # Else those that are in come first.
+            if not connections:  # Else those that are in come first.
                 await trio.sleep(ACCEPT_REST_S)
             break
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(sock))
-        exchanges.append(Exchange(stream, address[0]))
-    return exchanges
+        connections.append(HttpConnection(stream, address[0]))
+    return connections
 
 
 @final
@@ -115,10 +121,10 @@ class Turns:
         self._lock = trio.Lock()
         self._free_at_s = 0.0
 
-    async def take(self, make: Callable[[], Answer]) -> Answer:
+    async def take(self, make: Callable[[], Response]) -> Response:
         """What `make` returns when it is its turn; 503: too many wait for theirs."""
         if self._lock.statistics().tasks_waiting >= TURNS_WAITING_MAX:
-            return json_answer({"error": "too many ask at once"}, 503, retry_after="1")
+            return json_response({"error": "too many ask at once"}, 503, retry_after="1")
         async with self._lock:
             await trio.sleep_until(self._free_at_s)
             began_s = trio.current_time()
@@ -130,7 +136,7 @@ class Turns:
 
 
 @final
-class _Door:
+class _Server:
     """Lets connections in, bounded in number, and answers each of them once."""
 
     def __init__(
@@ -145,54 +151,54 @@ class _Door:
         self._backups = Backups(backup, trio.current_time, settings.backup_interval_s)
         self._turns = Turns()
         self._on_error = on_error
-        self._open: dict[Exchange, None] = {}
+        self._open: dict[HttpConnection, None] = {}
         """In the order in which they came."""
 
-    def let_in(self, exchange: Exchange) -> None:
+    def let_in(self, connection: HttpConnection) -> None:
         """There is always a place: more wait for their peers than may wait for us."""
         if len(self._open) >= CONNECTIONS_MAX:
             oldest = next(other for other in self._open if not other.is_served)
             oldest.close()
             del self._open[oldest]
-        self._open[exchange] = None
+        self._open[connection] = None
 
-    async def serve(self, exchange: Exchange) -> None:
+    async def serve(self, connection: HttpConnection) -> None:
         """One connection, from its first byte to its last."""
         try:
-            answer = await self._answer(exchange)
-            if answer is not None:
-                await exchange.answer(answer)
+            response = await self._respond(connection)
+            if response is not None:
+                await connection.answer(response)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The peer has gone, or gave way.
         except Exception as error:
             self._on_error(error)
         finally:
-            exchange.close()
-            self._open.pop(exchange, None)
+            connection.close()
+            self._open.pop(connection, None)
 
-    async def _answer(self, exchange: Exchange) -> Answer | None:
+    async def _respond(self, connection: HttpConnection) -> Response | None:
         """None: nothing was asked. Raises trio's errors of a lost peer."""
         try:
-            request = await exchange.request()
-            return None if request is None else await self._answer_to(request, exchange)
+            request = await connection.request()
+            return None if request is None else await self._respond_to(request, connection)
         except BadRequest as refusal:
-            return json_answer({"error": str(refusal)}, refusal.code)
+            return json_response({"error": str(refusal)}, refusal.code)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             raise
         except Exception as error:
             self._on_error(error)
-            return json_answer({"error": "the broker's log says more"}, 500)
+            return json_response({"error": "the broker's log says more"}, 500)
 
-    async def _answer_to(self, request: Request, exchange: Exchange) -> Answer:
+    async def _respond_to(self, request: Request, connection: HttpConnection) -> Response:
         host = request.headers.get("host")
         if not is_ours(host, self._names):
             why = f"{host} is no name of this port: ask it by its address, or set http.names"
-            return json_answer({"error": why}, 421)
+            return json_response({"error": why}, 421)
         if request.path == HEALTH and request.method in READS:
             return self._endpoints.health(request)
         if request.path == BACKUP and request.method == "POST":
-            return await self._backups.answer(request, exchange)
-        exchange.is_served = True
-        answer = await self._turns.take(lambda: self._endpoints.answer(request))
-        exchange.is_served = False
-        return answer
+            return await self._backups.answer(request, connection)
+        connection.is_served = True
+        response = await self._turns.take(lambda: self._endpoints.answer(request))
+        connection.is_served = False
+        return response

@@ -3,7 +3,7 @@
 - `filters`: valid, shared, matching: the rules for one filter
 - `index`: who subscribed to what, found by topic
 - `shared`: shared subscriptions, one member per message
-- `changes`: which topics a change of subscriptions concerns
+- `changed_filters`: which topics a change of subscriptions concerns
 - `table`: plain and shared subscriptions of a node behind one `match`
 - `retained`: the last message of each topic, bounded
 - `few`: the mapping that makes ten thousand lone subscribers cheap
@@ -12,7 +12,7 @@ Left to others: options of a subscription (qos, no local, identifiers) are opaqu
 so are subscribers. Authorization, and limits on levels and subscriptions, are the caller's.
 """
 
-from flowguard.routing.changes import Changes
+from flowguard.routing.changed_filters import ChangedFilters
 from flowguard.routing.filters import (
     has_wildcard,
     levels_count,
@@ -31,7 +31,7 @@ from flowguard.routing.shared import SharedGroup
 from flowguard.routing.table import Routes, SubscriptionTable
 
 __all__ = [
-    "Changes",
+    "ChangedFilters",
     "RetainOutcome",
     "RetainedMessage",
     "RetainedMessages",

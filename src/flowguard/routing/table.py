@@ -4,7 +4,7 @@ A node keeps one table. `match(topic)` gives the plain subscribers, each with th
 subscription, and beside them the shared groups that match; for each group the node then calls
 `group.pick(ready)` *per message*, and gets one member with its options:
 
-    routes = table.match(topic)             # may be kept per topic until that `changes`
+    routes = table.match(topic)             # may be kept per topic: see `changed_filters`
     for session, options in routes.plain:
         ...
     for group in routes.groups:

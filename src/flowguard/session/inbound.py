@@ -34,7 +34,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import InflightWindow
 from flowguard.records import message_bytes
-from flowguard.session.exchanges import on_puback, on_pubcomp, on_pubrec
+from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode

@@ -30,7 +30,7 @@ PLAIN_HEAD_MAX: Final = 128
 
 
 @final
-class Share:
+class Charge:
     """Content in flight to some clients, and the budget that holds its bytes."""
 
     __slots__ = ("budget", "holders", "size_bytes")
@@ -45,14 +45,14 @@ class Share:
 class Inflight:
     """The account of a node; `budget` is open, for the hot path to charge plain messages itself."""
 
-    __slots__ = ("_queue_budget", "_shares", "budget", "client_bytes_max")
+    __slots__ = ("_queue_budget", "_charges", "budget", "client_bytes_max")
 
     def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
         self.budget = FairBudget(bounds.inflight_bytes)
         self.client_bytes_max = bounds.settings.session.inflight_bytes_max
         """Of one client, in the same bytes; None: whatever the budget has."""
         self._queue_budget = queue_budget
-        self._shares: dict[Delivery, Share] = {}
+        self._charges: dict[Delivery, Charge] = {}
 
     def take(
         self, session: "Session", packet_id: int, delivery: Delivery, *, plain: bool, charged: bool
@@ -60,24 +60,24 @@ class Inflight:
         """Charge what the hot path does not; False: it has to wait. `charged`: it did already."""
         if self.client_bytes_max is not None and not self._may_have(session, delivery):
             return False
-        share = None if plain else self._shares.get(delivery)
+        charge = None if plain else self._charges.get(delivery)
         budget = self.budget
-        content_bytes = _content_bytes(delivery) if share is None else 0
+        content_bytes = _content_bytes(delivery) if charge is None else 0
         size_bytes = INFLIGHT_BYTES + content_bytes
         if self._fits(size_bytes, session) or (session.keeps_up and budget.has_spare(size_bytes)):
-            if share is None:
-                share = Share(budget, content_bytes)
+            if charge is None:
+                charge = Charge(budget, content_bytes)
                 budget.used_bytes += content_bytes
         elif session.inflight:
             return False
-        elif share is None:
-            share = self._share_of_queue(session, delivery, charged=charged)
-            if share is None:
+        elif charge is None:
+            charge = self._charge_to_queue(session, delivery, charged=charged)
+            if charge is None:
                 return False
         budget.hold(INFLIGHT_BYTES, len(session.inflight))
         if not plain:
-            self._shares[delivery] = share
-        _hold(session, packet_id, share)
+            self._charges[delivery] = charge
+        _hold(session, packet_id, charge)
         return True
 
     def _may_have(self, session: "Session", delivery: Delivery) -> bool:
@@ -100,16 +100,16 @@ class Inflight:
         enough_bytes = left_bytes // max(1, budget.holders_count)
         return budget.fits(size_bytes, _held_bytes(session, enough_bytes))
 
-    def _share_of_queue(
+    def _charge_to_queue(
         self, session: "Session", delivery: Delivery, *, charged: bool
-    ) -> Share | None:
+    ) -> Charge | None:
         budget, size_bytes = self._queue_budget, delivery.size_bytes
         # Charged: the queue gives the same number back in this stretch, when the message leaves it.
         fits = charged or budget.fits(size_bytes, session.queue.charged_bytes)
         if not fits and not (session.keeps_up and budget.has_spare(size_bytes)):
             return None
         budget.hold(size_bytes, 0)
-        return Share(budget, size_bytes)
+        return Charge(budget, size_bytes)
 
     def restore(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
         """A store remembers that this was sent: it is in flight even where limits are lower now.
@@ -119,25 +119,25 @@ class Inflight:
         self.budget.hold(INFLIGHT_BYTES, len(session.inflight))
         if delivery is None:
             return
-        share = self._shares.get(delivery)
-        if share is None:
-            share = self._shares[delivery] = Share(self.budget, _content_bytes(delivery))
-            self.budget.used_bytes += share.size_bytes
-        _hold(session, packet_id, share)
+        charge = self._charges.get(delivery)
+        if charge is None:
+            charge = self._charges[delivery] = Charge(self.budget, _content_bytes(delivery))
+            self.budget.used_bytes += charge.size_bytes
+        _hold(session, packet_id, charge)
 
     def release(self, session: "Session", packet_id: int, delivery: Delivery) -> None:
         """PUBREC: the content is the client's, the identifier still in use."""
-        share = session.shares.pop(packet_id, None) if session.shares else None
-        if share is None:
+        charge = session.charges.pop(packet_id, None) if session.charges else None
+        if charge is None:
             self.budget.give_back(2 * len(delivery.message.payload), INFLIGHT_BYTES)
             return
-        share.holders -= 1
-        if not share.holders:
-            # On the account of the queues each share is a holder of its own.
-            held_bytes = INFLIGHT_BYTES if share.budget is self.budget else 0
-            share.budget.give_back(share.size_bytes, held_bytes)
-            if self._shares.get(delivery) is share:
-                del self._shares[delivery]
+        charge.holders -= 1
+        if not charge.holders:
+            # On the account of the queues each charge is a holder of its own.
+            held_bytes = INFLIGHT_BYTES if charge.budget is self.budget else 0
+            charge.budget.give_back(charge.size_bytes, held_bytes)
+            if self._charges.get(delivery) is charge:
+                del self._charges[delivery]
 
     def settle(self, session: "Session", packet_id: int, delivery: Delivery | None) -> None:
         """The exchange is over, and out of `session.inflight`.
@@ -149,23 +149,23 @@ class Inflight:
         self.budget.give_back(INFLIGHT_BYTES, len(session.inflight))
 
 
-def _hold(session: "Session", packet_id: int, share: Share) -> None:
-    share.holders += 1
-    if session.shares is None:
-        session.shares = {}
-    session.shares[packet_id] = share
+def _hold(session: "Session", packet_id: int, charge: Charge) -> None:
+    charge.holders += 1
+    if session.charges is None:
+        session.charges = {}
+    session.charges[packet_id] = charge
 
 
 def _held_bytes(session: "Session", enough_bytes: int) -> int:
     """What a client has in flight, all that it shares with others included; or more than enough."""
-    shares = session.shares
+    charges = session.charges
     held_bytes = INFLIGHT_BYTES * len(session.inflight)
     for packet_id, delivery in session.inflight.items():
         if held_bytes > enough_bytes:
             break
-        share = shares.get(packet_id) if shares else None
-        if share is not None:
-            held_bytes += share.size_bytes
+        charge = charges.get(packet_id) if charges else None
+        if charge is not None:
+            held_bytes += charge.size_bytes
         elif delivery is not None:
             payload_bytes = len(delivery.message.payload)
             held_bytes += payload_bytes + payload_bytes

@@ -6,7 +6,7 @@ Three places, each bounded, that a message passes on its way out:
 
 The queue waits while the inflight window is full or the outbox is above its watermark; QoS 0 skips
 the first two and is dropped when the outbox is full. Only the matching event (an acknowledgement,
-a drained socket) moves things on, through one `pump`; `exchanges` has what acknowledgements do.
+a drained socket) moves things on, through one `pump`; `acknowledging` has what acknowledgements do.
 """
 
 from collections.abc import Iterator

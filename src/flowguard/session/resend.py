@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow import Reason
 from flowguard.records import Delivery
-from flowguard.session.exchanges import settle
+from flowguard.session.acknowledging import settle
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host

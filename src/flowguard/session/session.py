@@ -10,7 +10,7 @@ from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 if TYPE_CHECKING:
     from flowguard.session.host import Host
-    from flowguard.session.inflight import Share
+    from flowguard.session.inflight import Charge
     from flowguard.session.membership import Membership
 
 
@@ -37,7 +37,7 @@ class Session(QueueOwner):
         "inflight",
         "is_matched_widely",
         "membership",
-        "shares",
+        "charges",
         "state_bytes",
         "subscriptions",
         "will",
@@ -51,8 +51,8 @@ class Session(QueueOwner):
         self.is_matched_widely = False
         """It has had a filter with a wildcard."""
         self.inflight: dict[int, Delivery | None] = {}
-        self.shares: dict[int, Share] | None = None
-        """What of `inflight` is accounted for by shares, not by the formula (`Inflight`)."""
+        self.charges: dict[int, Charge] | None = None
+        """What of `inflight` is accounted for by charges, not by the formula (`Inflight`)."""
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
         self.membership: Membership | None = None

@@ -35,7 +35,7 @@ class Guest:
     late: bool = False
 
 
-class Doors(RuleBasedStateMachine):
+class GateMachine(RuleBasedStateMachine):
     """The gate against a set of those inside and a list of those who wait."""
 
     @initialize(
@@ -224,7 +224,7 @@ class Doors(RuleBasedStateMachine):
 
 
 def test_invariant_11_each_connect_has_exactly_one_outcome_and_none_after_its_end() -> None:
-    run_state_machine_as_test(Doors)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(GateMachine)  # type: ignore[no-untyped-call]
 
 
 SCRIPTS = st.lists(

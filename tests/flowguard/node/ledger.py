@@ -12,7 +12,7 @@ from flowguard.flow import FairBudget
 from flowguard.node.node import Node
 from flowguard.node.plans import TOPIC_BYTES
 from flowguard.session.connection import ServerConnection
-from flowguard.session.inflight import INFLIGHT_BYTES, Share
+from flowguard.session.inflight import INFLIGHT_BYTES, Charge
 from flowguard.session.session import Session
 from flowguard.session.state import (
     INBOUND_ID_BYTES,
@@ -138,19 +138,19 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     sessions = node.registry.sessions.values()
     everyone = {*connections}
     everyone |= {s.outbound.connection for s in sessions if s.outbound is not None}
-    shares = {share for session in sessions for share in (session.shares or {}).values()}
-    assert set(node.inflight._shares.values()) <= shares
-    for share in shares:
-        assert share.holders == sum(
-            list((session.shares or {}).values()).count(share) for session in sessions
+    charges = {charge for session in sessions for charge in (session.charges or {}).values()}
+    assert set(node.inflight._charges.values()) <= charges
+    for charge in charges:
+        assert charge.holders == sum(
+            list((session.charges or {}).values()).count(charge) for session in sessions
         )
-    inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(shares, node.inflight.budget)
+    inflight_bytes = sum(map(_inflight_bytes, sessions)) + _of(charges, node.inflight.budget)
     assert node.inflight.budget.used_bytes == inflight_bytes
     assert node.inflight.budget.holders_count == sum(bool(each.inflight) for each in sessions)
     queues = node.router.queues._queues.values()
     backlogs = [owner.queue for owner in (*sessions, *queues)]
     in_memory = [queue.charged_bytes for queue in backlogs]
-    in_memory += [share.size_bytes for share in shares if share.budget is node.queue_budget]
+    in_memory += [charge.size_bytes for charge in charges if charge.budget is node.queue_budget]
     _check_budget(node.queue_budget, in_memory)
     _check_budget(node.disk_queue_budget, [q.held_bytes for q in backlogs if q.spills])
     for session in sessions:
@@ -216,16 +216,16 @@ def _check_budget(budget: FairBudget, held_bytes: list[int]) -> None:
     assert budget.holders_count == sum(map(bool, held_bytes))
 
 
-def _of(shares: set[Share], budget: FairBudget) -> int:
-    return sum(share.size_bytes for share in shares if share.budget is budget)
+def _of(charges: set[Charge], budget: FairBudget) -> int:
+    return sum(charge.size_bytes for charge in charges if charge.budget is budget)
 
 
 def _inflight_bytes(session: Session) -> int:
-    """Besides its shares."""
+    """Besides its charges."""
     size_bytes = INFLIGHT_BYTES * len(session.inflight)
-    assert set(session.shares or ()) <= set(session.inflight)
+    assert set(session.charges or ()) <= set(session.inflight)
     for packet_id, delivery in session.inflight.items():
-        if delivery is not None and packet_id not in (session.shares or ()):
+        if delivery is not None and packet_id not in (session.charges or ()):
             size_bytes += 2 * len(delivery.message.payload)
     return size_bytes
 

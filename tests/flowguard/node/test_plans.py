@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flowguard.node.plans import Plan
 from flowguard.routing import matches
-from flowguard.routing.changes import CHANGES_MAX
+from flowguard.routing.changed_filters import CHANGES_MAX
 from tests.flowguard.node.ledger import check_plans
 from tests.flowguard.routing.strategies import filters, topics
 from tests.support.stage import Client, Stage

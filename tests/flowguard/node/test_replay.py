@@ -6,7 +6,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.flow import Reason
 from flowguard.session import replay
-from flowguard.session.exchanges import on_pubcomp
+from flowguard.session.acknowledging import on_pubcomp
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
 

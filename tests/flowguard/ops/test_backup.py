@@ -14,7 +14,7 @@ from flowguard.codec.packets import Puback
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
 from flowguard.ops.backup import Backups, folder_of, is_from_here
-from flowguard.ops.exchange import Request
+from flowguard.ops.http_connection import Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.reader import StoreReader
@@ -204,7 +204,7 @@ def test_who_is_on_this_machine(host: str, here: bool) -> None:
 
 
 class Asked:
-    """An exchange whose body is here already."""
+    """A connection whose body is here already."""
 
     is_served = False
 

@@ -14,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from structlog.testing import capture_logs
 
 from flowguard.broker.server import unix_clock
-from flowguard.ops import endpoints, exchange, http
-from flowguard.ops.exchange import Answer, text_answer
+from flowguard.ops import endpoints, http, http_connection
 from flowguard.ops.hosts import is_ours
 from flowguard.ops.http import (
     CONNECTIONS_MAX,
@@ -25,6 +24,7 @@ from flowguard.ops.http import (
     listen,
     serve_http,
 )
+from flowguard.ops.http_connection import Response, text_response
 from tests.support.http import CHANGES, Address, head, parts, read_all, request, send, watched
 from tests.support.real import (
     SlowStore,
@@ -300,8 +300,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         return bytes(16 * 2**20)
 
     monkeypatch.setattr(endpoints, "choose_encoder", lambda _: (encode, "text/plain"))
-    monkeypatch.setattr(exchange, "REQUEST_S", 1e6)
-    monkeypatch.setattr(exchange, "ANSWER_S", 1e6)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 1e6)
+    monkeypatch.setattr(http_connection, "ANSWER_S", 1e6)
 
 
 @pytest.mark.parametrize("kind", SLOW)
@@ -328,7 +328,7 @@ async def test_places_are_bounded_and_it_is_the_oldest_that_gives_way() -> None:
 
 
 async def test_who_is_too_slow_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "REQUEST_S", 0.02)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.02)
     async with watched() as (_, address):
         for kind, code in (("half a header", 408), ("half a body", 408)):
             assert parts(await read_all(await send(address, SLOW[kind])))[0] == code
@@ -393,10 +393,10 @@ async def test_answers_take_no_more_than_their_share_of_the_loop(
     turns = Turns()
     ended_s: list[float] = []
 
-    def make() -> Answer:
+    def make() -> Response:
         mock_clock.jump(0.1)  # So long the loop stands still.
         ended_s.append(trio.current_time())
-        return text_answer("made")
+        return text_response("made")
 
     codes: list[int] = []
 

@@ -90,7 +90,7 @@ def settle(
 ) -> None:
     """The exchange is over."""
     del session.inflight[packet_id]
-    if delivery is None or session.shares:
+    if delivery is None or session.charges:
         outbound.host.inflight.settle(session, packet_id, delivery)
     else:
         payload_bytes = len(delivery.message.payload)

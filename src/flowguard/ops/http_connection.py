@@ -1,8 +1,8 @@
 """One request and its answer on one connection of HTTP/1: h11, and every wait for the peer ends.
 
-    exchange = Exchange(stream, peer="127.0.0.1")
-    request = await exchange.request()
-    await exchange.answer(json_answer({"path": request.path}))
+    connection = HttpConnection(stream, peer="127.0.0.1")
+    request = await connection.request()
+    await connection.answer(json_response({"path": request.path}))
 
 What a peer may make us keep is bounded: HEADER_BYTES_MAX of a header, BODY_BYTES_MAX of a body, one
 answer. A connection serves one request: there is nothing to keep between two.
@@ -53,7 +53,7 @@ class Request:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A complete one."""
 
     code: int
@@ -62,19 +62,19 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def json_answer(body: object, code: int = 200, **headers: str) -> Answer:
+def json_response(body: object, code: int = 200, **headers: str) -> Response:
     """An answer in JSON; `retry_after="1"` becomes the header `retry-after`."""
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Answer(code, json.dumps(body, allow_nan=False).encode(), JSON_TYPE, named)
+    return Response(code, json.dumps(body, allow_nan=False).encode(), JSON_TYPE, named)
 
 
-def text_answer(text: str, code: int = 200) -> Answer:
+def text_response(text: str, code: int = 200) -> Response:
     """An answer of one line."""
-    return Answer(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
+    return Response(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
 @final
-class Exchange:
+class HttpConnection:
     """Reads one request from `stream`, writes one answer to it."""
 
     def __init__(self, stream: trio.SocketStream, peer: str) -> None:
@@ -134,18 +134,18 @@ class Exchange:
         else:
             raise BadRequest(408, f"a request has to be complete after {REQUEST_S:g} seconds")
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, response: Response) -> None:
         """Write it, and say that there is no more; whoever does not take it in time is left."""
         head = h11.Response(
-            status_code=answer.code,
+            status_code=response.code,
             headers=[
-                ("content-type", answer.content_type),
-                ("content-length", str(len(answer.body))),
+                ("content-type", response.content_type),
+                ("content-length", str(len(response.body))),
                 ("connection", "close"),
-                *answer.headers,
+                *response.headers,
             ],
         )
-        content = [h11.Data(data=answer.body)] if self._has_body else []
+        content = [h11.Data(data=response.body)] if self._has_body else []
         with trio.move_on_after(ANSWER_S):
             await self._send(head, *content, h11.EndOfMessage())
             await self._stream.send_eof()

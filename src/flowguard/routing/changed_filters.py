@@ -24,7 +24,7 @@ ANYBODY: Final = ""
 
 
 @final
-class Changes:
+class ChangedFilters:
     """Filters with wildcards that have changed."""
 
     __slots__ = ("_bytes_max", "_filters", "_known_since", "size_bytes", "version")
