@@ -170,7 +170,7 @@ def check_plans(node: Node) -> None:
     assert plans.by_topic.keys() <= set(plans._order)
     used_bytes = sum(TOPIC_BYTES + topic.__sizeof__() for topic in plans._order)
     used_bytes += sum(plan.size_bytes for plan in plans.by_topic.values())
-    used_bytes += plans._changes.size_bytes + plans._ended_bytes + plans._ended_before_bytes
+    used_bytes += plans._changed.size_bytes + plans._ended_bytes + plans._ended_before_bytes
     assert plans.budget.used_bytes == used_bytes <= plans.budget.limit_bytes
 
 
