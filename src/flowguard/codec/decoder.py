@@ -19,6 +19,7 @@ from typing import Final, Literal, NoReturn, final
 from flowguard.codec import tables as t
 from flowguard.codec.connect import decode_connect, decode_protocol
 from flowguard.codec.packets import Packet, Puback, Subscribe, Unsubscribe
+from flowguard.codec.primitives import remaining_length
 from flowguard.codec.publish import (
     check_publish_flags,
     decode_carefully,
@@ -118,9 +119,14 @@ class PacketDecoder:
         return self.buffered_bytes + self._pos
 
     @property
-    def head(self) -> bytes:
-        """The first bytes of the packet that comes next, five at most."""
-        return (self._data[self._pos : self._pos + 5] + (self._tail or _NOTHING)[:5])[:5]
+    def declared_bytes(self) -> int:
+        """How large the packet is that comes next, as it says; 0: nothing that could be one yet."""
+        head = self._data[self._pos : self._pos + 5] + (self._tail or _NOTHING)[:5]
+        try:
+            size_bytes, start = remaining_length(head, 0, self.version)
+        except (IndexError, MalformedPacket):
+            return 0
+        return start + size_bytes
 
     def feed(self, data: bytes) -> None:
         """Cost: amortised O(len(data)), no copy at all when everything before has been read."""
@@ -194,7 +200,7 @@ class PacketDecoder:
                     start += 1
                 else:
                     self._check_first_byte(first)
-                    size, start = self._measure(data, pos)
+                    size, start = remaining_length(data, pos, self.version)
         except IndexError:
             return self._next_of_more()
         end = start + size
@@ -417,25 +423,12 @@ class PacketDecoder:
             return 0, 0
         self._check_first_byte(buffer[pos])
         try:
-            size, start = self._measure(buffer, pos)
+            size, start = remaining_length(buffer, pos, self.version)
         except IndexError:
             return 0, 0
         if start + size - pos > self._max_packet_size:
             raise _too_large()
         return start, start + size
-
-    def _measure(self, buffer: bytes | bytearray, pos: int) -> tuple[int, int]:
-        """(remaining length, position behind it); IndexError if it is not all there."""
-        size = 0
-        for at in range(1, 5):
-            byte = buffer[pos + at]
-            size |= (byte & 0x7F) << 7 * at - 7
-            if byte < 0x80:
-                if byte == 0 and at > 1 and self.version == MQTT_5:
-                    # [MQTT-1.5.5-1]
-                    raise MalformedPacket("a remaining length takes more bytes than it needs")
-                return size, pos + at + 1
-        raise MalformedPacket("a remaining length of more than four bytes")
 
     def _check_first_byte(self, first: int) -> None:
         packet_type = first >> 4
@@ -481,7 +474,7 @@ class PacketDecoder:
             raise ProtocolViolation(
                 "a protocol level that is not served", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
             )
-        self._measure(data, pos)  # How strict the fixed header is meant is known only now.
+        remaining_length(data, pos, version)  # How strict it is meant is known only now.
         if data[pos] != 0x10 and version != MQTT_31:
             raise _reserved_flags()
         return decode_connect(data, at, end, version)

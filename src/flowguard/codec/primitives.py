@@ -8,6 +8,7 @@ value out of range is a bug and ends in an OverflowError or AssertionError.
 from typing import Final
 
 from flowguard.errors import MalformedPacket
+from flowguard.types import MQTT_5
 
 VARIABLE_MAX: Final = 268_435_455
 _UTF8_CHUNK_BYTES: Final = 65_536
@@ -46,6 +47,20 @@ def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
                 raise MalformedPacket("a variable byte integer takes more bytes than it needs")
             return value, pos
     raise MalformedPacket("a variable byte integer takes more than four bytes")
+
+
+def remaining_length(buffer: bytes | bytearray, pos: int, version: int) -> tuple[int, int]:
+    """Of the packet at `pos`, and the position behind it; IndexError if it is not all there."""
+    size = 0
+    for at in range(1, 5):
+        byte = buffer[pos + at]
+        size |= (byte & 0x7F) << 7 * at - 7
+        if byte < 0x80:
+            if byte == 0 and at > 1 and version == MQTT_5:
+                # [MQTT-1.5.5-1]
+                raise MalformedPacket("a remaining length takes more bytes than it needs")
+            return size, pos + at + 1
+    raise MalformedPacket("a remaining length of more than four bytes")
 
 
 def decode_binary(data: bytes, pos: int, end: int) -> tuple[bytes, int]:

@@ -252,7 +252,7 @@ class ServerConnection:
         if not input_bytes and not self._input_bytes:
             return
         holders = self._host.input_holders
-        claim_bytes = None if self.held else _declared_bytes(self._decoder.head)
+        claim_bytes = None if self.held else self._decoder.declared_bytes
         holders.hold(self, input_bytes, now_s, claim_bytes=claim_bytes)
         grown = input_bytes > self._input_bytes
         self._input_bytes = input_bytes
@@ -475,13 +475,3 @@ class ServerConnection:
             packet = Connack(False, reason, properties)
         if not self.outbound.write_packet(packet) and why:
             self._say_goodbye(state, reason, "")
-
-
-def _declared_bytes(head: bytes) -> int:
-    """How large the packet is that begins so, as it says; 0: that is not known yet."""
-    size_bytes = 0
-    for at in range(1, len(head)):
-        size_bytes |= (head[at] & 0x7F) << 7 * at - 7
-        if head[at] < 0x80:
-            return at + 1 + size_bytes
-    return 0

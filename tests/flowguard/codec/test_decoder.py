@@ -121,6 +121,27 @@ def test_lengths_of_one_to_four_bytes(size: int) -> None:
     assert all_of(decoder_of(data * 2)) == [message, message]
 
 
+@pytest.mark.parametrize("size", [0, 127, 128, 16_384, 2_097_152])
+@pytest.mark.parametrize("skipped", [0, 3])
+def test_what_a_packet_declares_is_known_with_its_length(size: int, skipped: int) -> None:
+    data = frame(0x30, text("a"), bytes(size))
+    header_bytes = len(data) - size - 3
+    decoder = decoder_of(encode(PUBLISH, 4) * skipped)
+    assert len(decoder.next_batch(9)) == skipped
+    for at in range(header_bytes):
+        assert decoder.declared_bytes == 0
+        decoder.feed(data[at : at + 1])
+    assert decoder.declared_bytes == len(data)
+    decoder.feed(data[header_bytes:-1])
+    assert decoder.next() is None
+    assert decoder.declared_bytes == len(data)
+
+
+@pytest.mark.parametrize("wrong", [b"\x80\x80\x80\x80\x01", b"\x80\0"])
+def test_a_length_that_cannot_be_declares_nothing(wrong: bytes) -> None:
+    assert decoder_of(b"\x30" + wrong, 5).declared_bytes == 0
+
+
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
 def test_a_length_of_five_bytes_is_malformed(version: int) -> None:
     first = b"\x10" if version == 0 else b"\x30"
