@@ -51,6 +51,8 @@ ACCEPTOR_TURN_S: Final = 0.02
 """How long accepting goes on before anything else is looked at."""
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""
+UNFINISHED_SHARE: Final = 0.25
+"""Of a node's memory, for bytes in process, where the scenario does not say; see `bounds.WORK`."""
 
 
 @final
@@ -61,6 +63,9 @@ class Broker:
         world = machine.world
         plan = world.scenario.node
         settings = world.settings
+        if settings.unfinished_bytes_max is None:
+            share_bytes = int(UNFINISHED_SHARE * plan.memory_max_bytes)
+            settings = settings.model_copy(update={"unfinished_bytes_max": share_bytes})
         self.machine = machine
         self.world = world
         self.engine = world.engine

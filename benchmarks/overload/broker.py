@@ -16,7 +16,7 @@ from typing import Annotated
 import trio
 import typer
 
-from flowguard.broker.memory import memory_gauge
+from flowguard.broker.memory import bounds_of, memory_gauge
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
@@ -107,7 +107,7 @@ async def run(settings: Settings, store: Store, port: int) -> None:
     async with trio.open_nursery() as nursery:
 
         async def broker(*, task_status: trio.TaskStatus[Running]) -> None:
-            await serve(settings, store, listen(HOST, port), task_status=task_status)
+            await serve(bounds_of(settings), store, listen(HOST, port), task_status=task_status)
             nursery.cancel_scope.cancel()
 
         running: Running = await nursery.start(broker)

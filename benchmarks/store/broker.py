@@ -20,6 +20,7 @@ import trio
 import typer
 
 from benchmarks.brokers import HOST
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
@@ -64,7 +65,7 @@ async def run(settings: Settings, store: Store, waited_ms: Callable[[], float]) 
     async with trio.open_nursery() as nursery:
 
         async def broker(*, task_status: trio.TaskStatus[Running]) -> None:
-            await serve(settings, store, listen(HOST, 0), task_status=task_status)
+            await serve(bounds_of(settings), store, listen(HOST, 0), task_status=task_status)
             nursery.cancel_scope.cancel()
 
         running: Running = await nursery.start(broker)

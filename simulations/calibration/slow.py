@@ -14,6 +14,7 @@ from typing import Final, final
 import structlog
 import trio
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load_settings
@@ -36,12 +37,12 @@ class SlowStore(MemoryStore):
 
 
 async def _main(config: Path) -> None:
-    settings = load_settings(config)
+    bounds = bounds_of(load_settings(config))
     async with trio.open_nursery() as nursery:
 
         async def serving(task_status: trio.TaskStatus[Running]) -> None:
             listener = listen("127.0.0.1", 0)
-            await serve(settings, SlowStore(), listener, task_status=task_status)
+            await serve(bounds, SlowStore(), listener, task_status=task_status)
 
         running: Running = await nursery.start(serving)
         host, port = running.address

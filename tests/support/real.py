@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
@@ -61,7 +62,7 @@ async def broker(
         settings["flow"] = CALM | settings.get("flow", {})
     start = partial(
         serve,
-        Settings.model_validate(settings),
+        bounds_of(Settings.model_validate(settings)),
         store or MemoryStore(),
         listener or listen("127.0.0.1", 0),
         hooks=hooks,

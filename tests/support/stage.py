@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from flowguard.bounds import Bounds
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
@@ -72,11 +73,10 @@ class Stage:
             settings if isinstance(settings, Settings) else Settings.model_validate(settings or {})
         )
         self.node = Node(
-            checked,
+            Bounds.of(checked, checked.flow.memory_max_bytes or 1 << 30),
             now_s,
             random_id=self._next_id,
             draw=lambda: 0.5,
-            memory_limit_bytes=checked.flow.memory_max_bytes or 1 << 30,
             hooks=hooks,
             cluster=cluster,
             tell=tell,

@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 import trio
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
@@ -121,7 +122,7 @@ async def _main(settings: Settings, store: Store, listener: socket, report: Conn
     async with trio.open_nursery() as nursery:
 
         async def run(*, task_status: trio.TaskStatus[Running]) -> None:
-            await serve(settings, store, listener, task_status=task_status)
+            await serve(bounds_of(settings), store, listener, task_status=task_status)
             nursery.cancel_scope.cancel()
 
         running: Running = await nursery.start(run)

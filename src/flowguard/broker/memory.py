@@ -9,6 +9,8 @@ from typing import Final
 
 import trio
 
+from flowguard.bounds import Bounds
+from flowguard.config import Settings
 from flowguard.node.node import Node
 
 MEMORY_SHARE: Final = 0.75
@@ -41,6 +43,11 @@ def memory_limit_bytes() -> int:
         if text.isdigit():
             limit = min(limit, int(text))
     return int(MEMORY_SHARE * limit)
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """Every bound of a broker on this machine; raises ConfigError where they do not fit in."""
+    return Bounds.of(settings, settings.flow.memory_max_bytes or memory_limit_bytes())
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from pathlib import Path
 import structlog
 import trio
 
+from flowguard.bounds import Bounds
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
-from flowguard.broker.memory import give_back_memory, memory_limit_bytes
+from flowguard.broker.memory import give_back_memory
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.codec import decoder
-from flowguard.config import FlowSettings, Settings
+from flowguard.config import FlowSettings
 from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
 from flowguard.node.holdings import check_restored
@@ -72,7 +73,7 @@ class Running:
 
 
 async def serve(
-    settings: Settings,
+    bounds: Bounds,
     store: Store,
     listener: socket.socket,
     *,
@@ -90,11 +91,10 @@ async def serve(
     errors = ErrorLog("connection failed")
     turned_away = PeerLog("peer turned away")
     node = Node(
-        settings,
+        bounds,
         clock(),
         random_id=_random_id,
         draw=secrets.SystemRandom().random,
-        memory_limit_bytes=settings.flow.memory_max_bytes or memory_limit_bytes(),
         hooks=hooks,
         on_error=errors,
         on_turned_away=turned_away,
@@ -103,7 +103,7 @@ async def serve(
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify)
     try:
-        descriptors = descriptors or descriptors_for(settings, on_disk=store.on_disk)
+        descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())
         for part in check_restored(node):
             log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, SlowStore, demo_settings, lateness_s, sample
@@ -76,7 +77,7 @@ class Demo:
         listener = listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
-            serve = partial(serve_broker, self._settings, SlowStore(), listener)
+            serve = partial(serve_broker, bounds_of(self._settings), SlowStore(), listener)
             self._broker = await nursery.start(_start_broker, serve)
             nursery.start_soon(self._watch)
             await self._acts()

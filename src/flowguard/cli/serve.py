@@ -20,7 +20,6 @@ from rich.console import Console
 
 from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import Descriptors, descriptors_for
-from flowguard.broker.memory import memory_limit_bytes
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
@@ -107,8 +106,7 @@ def serve(
     try:
         shadow_limits = read_limits(shadow)
         loaded = load(config, os.environ | chosen, read_limits(limits))
-        memory_bytes = loaded.settings.flow.memory_max_bytes or memory_limit_bytes()
-        settings = Bounds.of(loaded.settings, memory_bytes).settings
+        settings = loaded.bounds.settings
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
         host, port = parse_address(listen_on)
         http_address = _http_address(http, port)
@@ -124,7 +122,7 @@ def serve(
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
     opened = _open(settings, data)
-    start = _Start(settings, watching, opened, listener, http_listener, runs, descriptors)
+    start = _Start(loaded.bounds, watching, opened, listener, http_listener, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
@@ -284,7 +282,7 @@ def _judged(limits: Limits) -> dict[str, object]:
 class _Start:
     """What a broker is made of."""
 
-    settings: Settings
+    bounds: Bounds
     shadow: FlowSettings | None
     store: Store
     listener: socket
@@ -333,7 +331,7 @@ async def _serve(
 ) -> None:
     """The broker, with whose end the process ends."""
     await serve_broker(
-        start.settings,
+        start.bounds,
         start.store,
         start.listener,
         shadow=start.shadow,

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from flowguard.bounds import Bounds
-from flowguard.broker.memory import memory_limit_bytes
+from flowguard.broker.memory import bounds_of
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
 
@@ -40,6 +40,8 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
     """By key, the file or variable that set it; what has its default is not here."""
+    bounds: Bounds
+    """What follows from them on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,7 @@ def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = 
             _table(values, section, name)[key] = text
             origins[f"{section}.{key}"] = name
     settings = _settings(values)
-    Bounds.of(settings, settings.flow.memory_max_bytes or memory_limit_bytes())
-    return Loaded(settings, origins)
+    return Loaded(settings, origins, bounds_of(settings))
 
 
 def read_limits(path: Path | None) -> Limits | None:

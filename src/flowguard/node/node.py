@@ -14,7 +14,7 @@ from typing import Final, final
 
 from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
-from flowguard.config import FlowSettings, Settings
+from flowguard.config import FlowSettings
 from flowguard.errors import PeerError
 from flowguard.flow import Budget, Cluster, FairBudget, Holders, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
@@ -63,12 +63,11 @@ class Node:
 
     def __init__(
         self,
-        settings: Settings,
+        bounds: Bounds,
         now_s: float,
         *,
         random_id: Callable[[], str],
         draw: Callable[[], float],
-        memory_limit_bytes: int,
         hooks: Hooks | None = None,
         on_error: Callable[[Exception], None] | None = None,
         on_turned_away: TurnedAway | None = None,
@@ -76,16 +75,16 @@ class Node:
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
     ) -> None:
-        """What is not set gets its share of `memory_limit_bytes`; raises ConfigError. `draw`: in
-        [0, 1); `on_error` hears what broke in a connection, None: it is raised; `tell` takes what
-        other nodes of `cluster` should hear; `shadow`: limits that only watch (`Protection`)."""
-        self.bounds = bounds = Bounds.of(settings, memory_limit_bytes)
+        """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised;
+        `tell` takes what other nodes of `cluster` should hear; `shadow`: limits that only watch
+        (`Protection`)."""
+        self.bounds = bounds
         self.settings = settings = bounds.settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
         self.started_s = now_s
         self.protection: Protection[ServerConnection] = Protection(
-            settings.flow, memory_limit_bytes, cluster, tell, shadow
+            settings.flow, bounds.memory_bytes, cluster, tell, shadow
         )
         self.journal = Journal.create(settings.flow, self.protection.window)
         self.sent = self.journal.sent

@@ -34,8 +34,6 @@ TURNS_AT_ONCE: Final = 256
 on its way, and costs one system call, not one for each packet."""
 RESIDENT_SHARE_MAX: Final = 1.1
 """Of the memory limit: more than that is pressure, whatever is counted."""
-BYTES_SHARE: Final = 0.25
-"""Of the memory limit, for bytes in process, unless configured."""
 
 
 class Windowed(Protocol):
@@ -111,7 +109,8 @@ class Protection(Generic[C]):
         self.pool: FairPool[C] = FairPool()
         self._memory_limit_bytes = memory_limit_bytes
         self._memory_objective = settings.memory_objective
-        self._bytes_max = settings.unfinished_bytes_max or int(BYTES_SHARE * memory_limit_bytes)
+        assert settings.unfinished_bytes_max is not None, "`Bounds` says how many"
+        self._bytes_max = settings.unfinished_bytes_max
         if settings.policy in WITH_BUDGETS:
             self.window = NodeWindow(settings.window_max, settings.unfinished_max, self._bytes_max)
         else:

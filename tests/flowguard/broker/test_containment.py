@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import listen, serve
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Subscribe
 from flowguard.config import Settings
@@ -128,5 +129,5 @@ async def test_a_store_that_cannot_be_read_leaves_no_listener_behind() -> None:
 
     listener = listen("127.0.0.1", 0)
     with pytest.raises(StoreError):
-        await serve(Settings(), Unreadable(), listener)
+        await serve(bounds_of(Settings()), Unreadable(), listener)
     assert listener.fileno() == -1

@@ -7,6 +7,7 @@ from typing import Any
 
 import trio
 
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.config import Settings
 from flowguard.stores import MemoryStore, Store
@@ -26,7 +27,7 @@ async def broker(
     async with trio.open_nursery() as nursery:
         start = partial(
             serve,
-            Settings.model_validate(settings or {}),
+            bounds_of(Settings.model_validate(settings or {})),
             store or MemoryStore(),
             listen("127.0.0.1", 0),
         )
