@@ -1,6 +1,9 @@
 """Compile the rooms from the sockets down to the store with mypyc, into a folder of their own.
 
-    python scripts/compile.py [FOLDER]    # default: .compiled; needs a C compiler, a minute or two
+    python scripts/compile.py [FOLDER [SOURCE ...]]    # needs a C compiler, a minute or two
+
+FOLDER is `.compiled` unless said; SOURCE a file or folder of the package, or, beginning with
+`tests/`, a file beside it, where it is not the usual ones that are to be compiled.
 
 The result is the whole package `flowguard`, the sans-IO rooms beside their sources as extension
 modules: with the folder first on PYTHONPATH the same program runs faster. Nothing depends on it.
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -41,6 +44,7 @@ MODULES = (
     "broker/reactor.py",
 )
 ROOMS = ("codec", "flow", "session", "routing", "node", "stores/rocks")
+USUAL = (*MODULES, *ROOMS)
 PLAIN = ("stores/rocks/engine.py", "stores/rocks/store.py", "stores/rocks/tolerant.py")
 """Stay as they are: they talk to a driver whose types say little."""
 OPTIMISATION = {"MYPYC_OPT_LEVEL": "1", "CFLAGS": "-g0"}
@@ -115,7 +119,7 @@ def _field(item: ast.AnnAssign) -> str | None:
     return parameter if default is None else f"{parameter} = {ast.unparse(default)}"
 
 
-def compile_into(folder: Path) -> None:
+def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
     """Replace `folder` by a freshly compiled package; leaves it alone when that fails."""
     if shutil.which("cc") is None:
         raise SystemExit("no C compiler here; Debian, Ubuntu: apt-get install gcc python3-dev")
@@ -125,15 +129,12 @@ def compile_into(folder: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(PACKAGE, work / "flowguard", ignore=shutil.ignore_patterns("__pycache__"))
     package = work / "flowguard"
-    sources = [package / name for name in MODULES]
-    plain = {package / name for name in PLAIN}
-    for room in ROOMS:
-        sources += [path for path in sorted((package / room).glob("*.py")) if path not in plain]
+    sources = list(sources_of(names, work))
     for source in sources:
         source.write_text(SLOTS.sub("", with_constructors(source.read_text())))
-    for name, names in ACYCLIC.items():
-        source = package / name
-        source.write_text(without_collection(source.read_text(), names))
+    for name, classes in ACYCLIC.items():
+        if (source := package / name) in sources:
+            source.write_text(without_collection(source.read_text(), classes))
     (work / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\nmypy_path = .\n")
     command = [sys.executable, "-m", "mypyc", *(str(path.relative_to(work)) for path in sources)]
     with tempfile.TemporaryFile("w+") as output:
@@ -147,6 +148,23 @@ def compile_into(folder: Path) -> None:
     shutil.rmtree(work / "build")
     shutil.rmtree(folder, ignore_errors=True)
     work.rename(folder)
+
+
+def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
+    """The files in `work` that `names` stand for; copies those that do not lie in the package."""
+    package = work / "flowguard"
+    plain = {package / name for name in PLAIN}
+    for name in names:
+        if name.startswith("tests/"):
+            path = Path(name)
+            (work / path).parent.mkdir(parents=True, exist_ok=True)
+            for each in (path, *(room / "__init__.py" for room in path.parents[:-1])):
+                shutil.copy(ROOT / each, work / each)
+            yield work / path
+        elif name.endswith(".py"):
+            yield package / name
+        else:
+            yield from (path for path in sorted((package / name).glob("*.py")) if path not in plain)
 
 
 def watch(process: "subprocess.Popen[bytes]", build: Path) -> None:
@@ -179,4 +197,6 @@ def progress(build: Path) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    compile_into(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".compiled")
+    compile_into(
+        Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".compiled", sys.argv[2:] or USUAL
+    )

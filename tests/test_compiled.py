@@ -50,11 +50,13 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector(comp
     assert run([sys.executable, "-c", ASK_OF_COLLECTOR], compiled).split() == ["False"] * 3
 
 
-@pytest.mark.parametrize("room", ["codec", "flow", "routing", "node"])
+@pytest.mark.parametrize(
+    "room", ["flowguard/codec", "flowguard/flow", "flowguard/routing", "flowguard/node", "fuzz"]
+)
 def test_the_tests_of_a_room_pass_on_the_compiled_rooms(compiled: Path, room: str) -> None:
     # Without src on pytest's own path: it would come before the compiled folder.
     options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=."]
-    run([sys.executable, "-m", "pytest", *options, f"tests/flowguard/{room}"], compiled)
+    run([sys.executable, "-m", "pytest", *options, f"tests/{room}"], compiled)
 
 
 def run(command: list[str], compiled: Path | None = None) -> str:

@@ -18,7 +18,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
-from tests.fuzz.targets import VERSIONS
+from tests.fuzz.streams import VERSIONS
 
 
 def seeds() -> Iterator[bytes]:

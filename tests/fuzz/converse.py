@@ -1,0 +1,100 @@
+"""A connection with a node behind it, under any bytes; others use the same node.
+
+Bytes in; an AssertionError, or an exception of any kind, where something is wrong. No time is
+measured: a node that would not come to rest runs out of steps.
+"""
+
+from typing import Final
+
+from flowguard.codec.packets import Connect, Subscribe
+from flowguard.config import Settings
+from flowguard.types import MQTT_5, SubscriptionOptions
+from tests.fuzz.streams import HEAD_BYTES, VERSIONS, pieces
+from tests.support.stage import Client, Stage
+
+STEPS_MAX: Final = 64
+"""Passes of a node beyond one per byte and per answer of its peer."""
+SETTINGS: Final = Settings.model_validate(
+    {
+        "flow": {"window_max": 4, "cost_deliveries": 1, "cost_bytes": 32, "journal_ops_max": 8},
+        "session": {
+            "packet_size_max": 4_096,
+            "receive_maximum": 4,
+            "topic_alias_maximum": 2,
+            "inflight_max": 2,
+            "queue_messages_max": 4,
+            "subscriptions_max": 8,
+            "topic_levels_max": 8,
+        },
+    }
+)
+FILTERS: Final = (("#", SubscriptionOptions(1)), ("$share/g/#", SubscriptionOptions(2)))
+
+
+class CountingStage(Stage):
+    """A stage whose node has to come to rest."""
+
+    steps_left = 0
+
+    def settle(self) -> None:
+        take_a_step(self)
+        super().settle()
+
+    def _commit(self) -> bool:
+        take_a_step(self)
+        return super()._commit()
+
+
+class Stranger(Client):
+    """Reads whatever version the server answers in: what it said is up to the fuzzer."""
+
+    def carry(self) -> None:
+        self._decoder.version = self.connection.outbound.version
+        super().carry()
+
+
+def take_a_step(stage: CountingStage) -> None:
+    """Counts down; a node that does not come to rest runs out of steps."""
+    stage.steps_left -= 1
+    assert stage.steps_left >= 0, "the node does not come to rest"
+
+
+def once(data: bytes) -> None:
+    """A stranger says these bytes to a node that two others use; it holds nothing afterwards."""
+    if len(data) <= HEAD_BYTES:
+        return
+    options, seed, stream = data[0], data[1], data[HEAD_BYTES:]
+    stage = CountingStage(SETTINGS)
+    stage.steps_left = STEPS_MAX * 4 + 8 * len(stream)
+    others = [stage.connect("a"), stage.connect_durable("b")] if options & 1 else []
+    for other in others:
+        other.send(Subscribe(1, FILTERS))
+    stranger = Stranger(stage, VERSIONS[options & 3] or MQTT_5)
+    if options & 4:
+        stranger.send(Connect("c", stranger.version, False))
+    for piece in pieces(stream, seed):
+        if not stranger.is_closed and stranger.connection.wants_read:
+            stranger.send_bytes(piece)
+        if options & 8:
+            stage.advance(0.1)
+    stranger.close()
+    stage.advance(0.1)
+    assert stranger.is_closed
+    assert_at_rest(stage, others)
+
+
+def assert_at_rest(stage: Stage, others: list[Client]) -> None:
+    """Nothing of the stranger is left in process, and the others are served."""
+    node = stage.node
+    assert node.window.in_process == 0
+    assert node.window.in_process_bytes == 0
+    assert node.gate.in_process == node.gate.buffered == 0
+    assert node.input_budget.used_bytes == 0
+    assert node.outbox_budget.used_bytes == 0
+    assert node.journal.is_empty
+    assert node.paused_count == 0
+    for other in others:
+        # A stranger may have used their names.
+        if not other.is_closed:
+            other.take()
+            other.subscribe("x")

@@ -1,0 +1,21 @@
+"""What both targets read an input as: options, a seed of how the stream is split, the stream."""
+
+from collections.abc import Iterator
+from typing import Final
+
+VERSIONS: Final = (0, 3, 4, 5)
+HEAD_BYTES: Final = 2
+"""Options and seed; shorter inputs say nothing."""
+
+
+def pieces(stream: bytes, seed: int) -> Iterator[bytes]:
+    """`stream` in pieces of up to 64 bytes, or whole; which is up to `seed`, 0 to 255."""
+    if not seed:
+        yield stream
+        return
+    at = 0
+    while at < len(stream):
+        seed = (seed * 73 + 41) & 0xFF
+        size = 1 + (seed & 63)
+        yield stream[at : at + size]
+        at += size
