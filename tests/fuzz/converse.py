@@ -88,11 +88,21 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     node = stage.node
     assert node.window.in_process == 0
     assert node.window.in_process_bytes == 0
+    assert node.window.active == node.window.permits == 0
+    assert node.intake.starved_count == 0
     assert node.gate.in_process == node.gate.buffered == 0
     assert node.input_budget.used_bytes == 0
     assert node.outbox_budget.used_bytes == 0
     assert node.journal.is_empty
     assert node.paused_count == 0
+    there = sum(not other.is_closed for other in others)
+    assert node.connections_count == node.connected_count == there
+    sessions = node.registry.sessions.values()
+    if not any([session.inflight for session in sessions]):
+        assert node.inflight.budget.used_bytes == 0
+    if not sessions:
+        assert node.state_budget.used_bytes == node.queue_budget.used_bytes == 0
+        assert node.registry.kept_count == 0
     for other in others:
         # A stranger may have used their names.
         if not other.is_closed:
