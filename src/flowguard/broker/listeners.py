@@ -7,7 +7,7 @@ is level-triggered, and would spin.
 
 import errno
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from socket import socket
 from time import thread_time
@@ -120,19 +120,11 @@ class Listeners:
 
     def _accept_all(self, listener: socket, now_s: float) -> None:
         gate = self._node.protection.gate
-        for _ in range(ACCEPTS_MAX):
-            if len(self._links) >= self._places:
-                self._rest(listener, Rest.DESCRIPTORS)
+        arrivals = self._arrivals(listener)
+        while len(self._links) < self._places:
+            sock = next(arrivals, None)
+            if sock is None:
                 return
-            try:
-                sock, _ = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
-                    self._rest(listener, Rest.DESCRIPTORS)
-                    return
-                continue  # The peer has left already.
             link = Link(sock, READ)
             try:
                 self._epoll.register(link.fd, READ)
@@ -147,9 +139,16 @@ class Listeners:
             if gate.rung is Rung.STOP and not gate.may_accept(now_s):
                 self._rest(listener, Rest.PRESSURE)
                 return
+        self._rest(listener, Rest.DESCRIPTORS)
 
     def _close_all(self, listener: socket) -> None:
         """Before they cost anything."""
+        for sock in self._arrivals(listener):
+            sock.close()
+            self._node.counters.connections_closed += 1
+
+    def _arrivals(self, listener: socket) -> Iterator[socket]:
+        """Who is at the door, in a turn; the listener rests where descriptors are at their end."""
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, _ = listener.accept()
@@ -159,9 +158,8 @@ class Listeners:
                 if error.errno in OUT_OF_DESCRIPTORS:
                     self._rest(listener, Rest.DESCRIPTORS)
                     return
-                continue
-            sock.close()
-            self._node.counters.connections_closed += 1
+                continue  # The peer has left already.
+            yield sock
 
     def _rest(self, listener: socket, reason: Rest) -> None:
         self._door.rest(reason)

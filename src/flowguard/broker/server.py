@@ -89,6 +89,7 @@ async def serve(
     """
     clock = unix_clock()
     errors = ErrorLog("connection failed")
+    tick_errors = ErrorLog("tick failed")
     turned_away = PeerLog("peer turned away")
     node = Node(
         bounds,
@@ -128,10 +129,10 @@ async def serve(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(
-                keep_house, node, store, committer, reactor, clock, running.onlookers, errors
+                keep_house, node, store, committer, reactor, clock, running.onlookers, tick_errors
             )
             nursery.start_soon(give_back_memory, node)
-            for run in (reactor.run, errors.run, turned_away.run):
+            for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):
                 nursery.start_soon(run)
             task_status.started(running)
             await running.stop.wait()

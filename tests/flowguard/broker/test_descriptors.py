@@ -166,5 +166,5 @@ async def test_nothing_that_breaks_in_housekeeping_ends_the_broker() -> None:
             assert await client.expect(Disconnect)  # Deadlines are looked at, too.
             await until(lambda: len(ticks) > SHOWN_MAX)
             await client.close()
-    shown = [line for line in lines if line["event"] == "connection failed"]
+    shown = [line for line in lines if line["event"] == "tick failed"]
     assert 0 < len(shown) <= 2 * SHOWN_MAX

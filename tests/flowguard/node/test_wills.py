@@ -179,14 +179,18 @@ def test_a_delayed_will_waits_for_its_delay() -> None:
     assert payloads(witness) == [b"gone"]
 
 
-@pytest.mark.spec("MQTT-3.1.3-9")
-def test_a_client_that_is_back_within_the_delay_takes_its_will_with_it() -> None:
+@pytest.mark.spec("MQTT-3.1.3-9", "MQTT-3.1.2-8")
+@pytest.mark.parametrize("clean_start", [False, True], ids=["with its session", "without"])
+def test_a_client_that_is_back_within_the_delay_takes_its_will_with_it(clean_start: bool) -> None:
     stage = Stage()
     witness = witness_of(stage)
-    stage.connect("c", will=delayed(5), session_expiry_interval=60).close()
-    stage.advance(4)
-    stage.connect("c", clean_start=False, session_expiry_interval=60)
-    stage.advance(10)
+    stage.connect("c", will=delayed(60), session_expiry_interval=90).close()
+    stage.advance(30)
+    again = stage.connect("c", clean_start=clean_start)
+    stage.advance(120)
+    assert payloads(witness) == []
+    again.close()
+    stage.advance(120)
     assert payloads(witness) == []
 
 
@@ -223,20 +227,6 @@ def test_the_end_of_the_session_does_not_wait_for_the_delay() -> None:
     stage.advance(2)
     assert payloads(witness) == [b"gone"]
     stage.advance(60)
-    assert payloads(witness) == []
-
-
-@pytest.mark.spec("MQTT-3.1.2-8")
-def test_who_is_back_within_the_delay_takes_its_will_with_it_also_without_its_session() -> None:
-    stage = Stage()
-    witness = witness_of(stage)
-    stage.connect("c", will=delayed(60), session_expiry_interval=90).close()
-    stage.advance(30)
-    again = stage.connect("c", clean_start=True)
-    stage.advance(120)
-    assert payloads(witness) == []
-    again.close()
-    stage.advance(120)
     assert payloads(witness) == []
 
 

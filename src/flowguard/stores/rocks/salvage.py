@@ -5,7 +5,7 @@ done, comes again, as after a crash. The new store is nobody's copy: it is not t
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -31,6 +31,7 @@ from flowguard.records import (
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.findings import Findings
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained, decode_session
@@ -38,24 +39,16 @@ from flowguard.stores.rocks.store import RocksStore
 from flowguard.types import Publish
 
 BATCH_OPS: Final = 500
-PROBLEMS_MAX: Final = 1_000
-"""More are counted, not told."""
 
 
 @dataclass(slots=True)
-class Salvage:
+class Salvage(Findings):
     """What was saved, and what was not."""
 
-    sessions: int = 0
-    groups: int = 0
-    entries: int = 0
-    retained: int = 0
     lost_entries: int = 0
     """Of queues whose owner is known."""
     lost_queues: int = 0
     """Whose owner is not: a session's own row could not be read."""
-    problems: list[str] = field(default_factory=list)
-    problems_count: int = 0
 
 
 def salvage(
@@ -113,24 +106,19 @@ class _Saving:
                 self._numbers.add(session.queue.qno)
                 self._save_session(session)
             except CorruptionError as error:
-                self._wrong(str(error))
+                self._found.wrong(str(error))
         self._count_lost_queues()
         for key, row in rows_of(self._reader.engine.retained):
             try:
                 message, expires_at_s = decode_retained(row)
             except CorruptionError as error:
-                self._wrong(f"retained message {key.decode(errors='replace')!r}: {error}")
+                self._found.wrong(f"retained message {key.decode(errors='replace')!r}: {error}")
                 continue
             self._store.commit([PutRetained(message, expires_at_s)])
             self._found.retained += 1
         for damage in self._reader.damage:
-            self._wrong(damage)
+            self._found.wrong(damage)
         return self._found
-
-    def _wrong(self, problem: str) -> None:
-        self._found.problems_count += 1
-        if len(self._found.problems) < PROBLEMS_MAX:
-            self._found.problems.append(problem)
 
     def _save_session(self, session: StoredSession) -> None:
         found, client_id, queue = self._found, session.client_id, session.queue
@@ -139,7 +127,7 @@ class _Saving:
         try:
             ops += _own_ops(self._reader.record(session))
         except CorruptionError as error:
-            self._wrong(f"{error}; its subscriptions and its will are not saved")
+            self._found.wrong(f"{error}; its subscriptions and its will are not saved")
         if is_group(client_id):
             found.groups += 1
         else:
@@ -165,7 +153,7 @@ class _Saving:
         found.entries += count
         if count < queue.count:
             found.lost_entries += queue.count - count
-            self._wrong(
+            self._found.wrong(
                 f"{owner_name(client_id)}: {queue.count - count:,} of {queue.count:,} messages "
                 "of its queue cannot be read"
             )
@@ -174,7 +162,7 @@ class _Saving:
         numbers = {int.from_bytes(key[:8], "big") for key, _ in rows_of(self._reader.engine.queues)}
         self._found.lost_queues = len(numbers - self._numbers)
         if self._found.lost_queues:
-            self._wrong(f"{self._found.lost_queues:,} queues: whose they are cannot be read")
+            self._found.wrong(f"{self._found.lost_queues:,} queues: whose they are cannot be read")
 
 
 def _own_ops(record: SessionRecord) -> Iterator[StoreOp]:

@@ -2,36 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import is_group, owner_name
 from flowguard.stores.rocks.codec import UID_BYTES, decode_message
+from flowguard.stores.rocks.findings import Findings
 from flowguard.stores.rocks.keys import queue_prefix
 from flowguard.stores.rocks.reader import KEYS_END, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained
 
 PROGRESS_ROWS: Final = 1_000
-PROBLEMS_MAX: Final = 1_000
-"""More are counted, not told."""
 
 
 @dataclass(slots=True)
-class Verification:
+class Verification(Findings):
     """What was read, and what is wrong with it."""
 
-    sessions: int = 0
-    groups: int = 0
-    """Shared subscriptions that have a queue."""
-    entries: int = 0
     payloads: int = 0
     """Messages that queues share."""
-    retained: int = 0
     orphans: int = 0
     """Shared messages and queues that nobody refers to: the store deletes the former itself."""
-    problems: list[str] = field(default_factory=list)
-    problems_count: int = 0
 
 
 def verify(reader: StoreReader, progress: Callable[[int, int], None]) -> Verification:
@@ -72,7 +64,7 @@ class _Reading:
         with self._told("retained messages: "):
             self._read_retained()
         for damage in self._reader.damage:
-            self._wrong(damage)
+            self._found.wrong(damage)
         return self._found
 
     @contextmanager
@@ -80,14 +72,9 @@ class _Reading:
         try:
             yield
         except CorruptionError as error:
-            self._wrong(f"{where}{self._reader.told(error)}")
+            self._found.wrong(f"{where}{self._reader.told(error)}")
         except UnicodeDecodeError as error:
-            self._wrong(f"{where}a name is damaged: {error}")
-
-    def _wrong(self, problem: str) -> None:
-        self._found.problems_count += 1
-        if len(self._found.problems) < PROBLEMS_MAX:
-            self._found.problems.append(problem)
+            self._found.wrong(f"{where}a name is damaged: {error}")
 
     def _read(self) -> None:
         self._rows += 1
@@ -111,7 +98,7 @@ class _Reading:
                         self._places.add(entry.delivery.place)
             is_whole = True
         if is_whole and (count, size_bytes) != (queue.count, queue.size_bytes):
-            self._wrong(
+            self._found.wrong(
                 f"{owner_name(client_id)}: {count} entries with {size_bytes} bytes are there, "
                 f"its record counts {queue.count} with {queue.size_bytes}"
             )
@@ -141,4 +128,4 @@ class _Reading:
             with self._told(f"retained message {key.decode(errors='replace')!r}: "):
                 message, _ = decode_retained(row)
                 if message.topic.encode() != key:
-                    self._wrong(f"retained message of {message.topic!r} is kept as {key!r}")
+                    self._found.wrong(f"retained message of {message.topic!r} is kept as {key!r}")
