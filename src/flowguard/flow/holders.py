@@ -6,6 +6,7 @@ stand in classes by their claims, each twice as large as the one before, and in 
 moved last stands last: the costliest is found by a look at the heads.
 """
 
+from collections import OrderedDict
 from math import inf
 from typing import Final, Generic, TypeVar, final
 
@@ -34,7 +35,7 @@ class Holders(Generic[K]):
         self._held_bytes: dict[K, int] = {}
         self._claims: dict[K, int] = {}
         """The classes of those who may have to give way."""
-        self._classes: list[dict[K, float]] = [{} for _ in range(CLASSES)]
+        self._classes: list[OrderedDict[K, float]] = [OrderedDict() for _ in range(CLASSES)]
         """When they moved last, seconds."""
 
     def __len__(self) -> int:
