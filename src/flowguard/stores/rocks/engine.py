@@ -10,6 +10,8 @@ The only file that imports rocksdict. Rules that its users can rely on:
   end, and only its status tells them apart.
 * What was synced is there when it is opened again, or opening raises (`synced`).
 * A family is one object for the life of the engine; `reopen` gives it a new handle.
+* An error keeps the frames that it passed, and whoever keeps the error keeps what they refer to: no
+  frame that an error of RocksDB passes has a database, an iterator or a handle in a variable.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -120,9 +122,8 @@ class Family:
 
     def get(self, key: bytes) -> bytes | None:
         """Raises `CorruptionError`, as everything that reads."""
-        rows = self._open_rows()
         with translated(self.name):
-            found: bytes | None = rows.get(key)
+            found: bytes | None = self._open_rows().get(key)
         return found
 
     def get_readable(self, key: bytes) -> bytes | None:
@@ -133,9 +134,8 @@ class Family:
             return None
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        rows = self._open_rows()
         with translated(self.name):
-            found: list[bytes | None] = rows.get(list(keys))  # type: ignore[assignment]
+            found: list[bytes | None] = self._open_rows().get(list(keys))  # type: ignore[assignment]
         return found
 
     def scan(
@@ -151,9 +151,8 @@ class Family:
         size_bytes = 0
         if limit <= 0:
             return found
-        family = self._open_rows()
         with translated(self.name):
-            rows = family.iter(options)
+            rows = self._open_rows().iter(options)
             try:
                 rows.seek(start)
                 valid, key_of, value_of, step = rows.valid, rows.key, rows.value, rows.next

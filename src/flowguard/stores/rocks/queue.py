@@ -215,3 +215,5 @@ class Work:
             undo()
         for delivery, place in reversed(self.placed):
             delivery.place = place
+        # Who keeps the error keeps its frames, and this in them; a handle keeps the folder locked.
+        self.handle = None

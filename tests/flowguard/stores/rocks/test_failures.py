@@ -147,6 +147,19 @@ def test_while_there_is_no_room_to_open_again_everything_can_be_read(open_store:
     assert queue_of(store) == []
 
 
+def test_an_error_that_somebody_keeps_does_not_keep_the_directory_locked(
+    open_store: Open,
+) -> None:
+    """What has failed is opened again, and its lock is free only when nothing refers to it."""
+    store = open_store()
+    store.commit([PutSession("c", 9, None)])
+    with file_size_limit(store._folder), pytest.raises(NoSpaceError) as kept:
+        store.commit([Append("c", 1, delivery(bytes(MIB)))])
+    store.commit([Append("c", 1, delivery(b"x"))])
+    assert [each[0] for each in queue_of(store)] == [1]
+    del kept
+
+
 def check_it_was_taken(store: RocksStore, before: list[object], open_store: Open) -> None:
     """Once, and completely: as by a store that never failed."""
     after = everything(store)
