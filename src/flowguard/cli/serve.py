@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
 
 import structlog
 import trio
@@ -23,6 +23,7 @@ from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.server import Running, listen, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
+from flowguard.cli.log_lines import LogLines
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
 from flowguard.cli.signals import on_signals
@@ -137,7 +138,7 @@ def _log_to_stderr() -> None:
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
     )
 
 

@@ -329,6 +329,27 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
         broker.process.wait(PATIENCE_S)
 
 
+@pytest.mark.slow
+def test_a_log_that_cannot_be_written_costs_nobody_an_answer(tmp_path: Path) -> None:
+    """Its disk is full: peers are refused in good order all the same, each with a line of it."""
+    with open("/dev/full", "w") as full:
+        process = start("serve", "--listen", "127.0.0.1:0", "--store", "memory", stderr=full)
+    try:
+        assert process.stdout is not None
+        _, _, port = process.stdout.readline().strip().rpartition(":")
+        broker = Broker(process, "127.0.0.1", int(port), tmp_path)
+        for _ in range(3):
+            with socket.create_connection((broker.host, broker.port), PATIENCE_S) as stranger:
+                stranger.sendall(b"\x10\x0c\0\4MQTT\x09\2\0\0\0\0")
+                assert stranger.recv(1) == b"\x20"
+        with Caller(broker) as caller:
+            assert isinstance(caller.read(), Connack)
+        assert broker.terminate() == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
 # --- file descriptors ------------------------------------------------------------------------
 
 
