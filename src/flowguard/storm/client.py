@@ -43,7 +43,6 @@ class Client:
     """Connects through refusals; `part` is what it does once it is in (None: it just stays)."""
 
     __slots__ = (
-        "_answered",
         "_attempts",
         "_crowd",
         "_first_s",
@@ -61,7 +60,6 @@ class Client:
         self._attempts = 0
         self._first_s = 0.0
         self._started_s = 0.0
-        self._answered = False
         self._was_busy = False
         self.client_id = client_id
         self.part: Publisher | Subscriber | None = None
@@ -83,7 +81,6 @@ class Client:
         if self._attempts == 1:
             self._first_s = now_s
         self._started_s = now_s
-        self._answered = False
         self.stage = Stage.TRYING
         loop = self._crowd.loop
         loop.call_at(now_s + self._crowd.plan.timeout_s, partial(self._time_out, self._attempts))

@@ -35,8 +35,6 @@ RECORD: Final = b"\x00"
 ENTRY: Final = b"\x03"
 ENTRY_POS_AT: Final = 9
 
-POS_END: Final = 2**64 - 1
-
 
 def sweep_key(qno: int) -> bytes:
     return SWEEP + qno.to_bytes(8, "big")
