@@ -14,7 +14,7 @@
     |   |-- RemovedError            somebody has deleted it while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
-    `-- ConfigError                 raised while settings are built, never later
+    `-- ConfigError                 raised before anybody is served, never later
 
 Overload is not an error: it is a value with a reason (`flowguard.flow`). A bug is an assert.
 """

@@ -254,6 +254,11 @@ def _traffic(status: Status) -> Iterator[Metric]:
         ),
         ("wills_published", "Wills published.", traffic["wills_published"]),
         ("protocol_errors", "Connections ended for their bytes.", traffic["protocol_errors"]),
+        (
+            "unknown_acknowledgements",
+            "Acknowledgements of packet identifiers that are not in use.",
+            traffic["unknown_acknowledgements"],
+        ),
     ):
         yield CounterMetricFamily(f"flowguard_{name}", documentation, value)
 

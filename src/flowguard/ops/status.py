@@ -128,6 +128,7 @@ class TrafficStatus(TypedDict):
     dead_letters: int
     wills_published: int
     protocol_errors: int
+    unknown_acknowledgements: int
 
 
 class JournalStatus(TypedDict):
@@ -376,6 +377,7 @@ def _traffic(node: Node) -> TrafficStatus:
         dead_letters=counters.dead_letters,
         wills_published=counters.wills_published,
         protocol_errors=counters.malformed,
+        unknown_acknowledgements=counters.unknown_acknowledgements,
     )
 
 

@@ -152,6 +152,7 @@ def test_drop_new_keeps_what_was_accepted() -> None:
     fill(stage)
     for number in range(AWAY):
         got = numbers(stage.connect_durable(f"away{number}"))
+        assert got
         assert got == list(range(len(got)))
 
 

@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from flowguard.codec.packets import Puback, Pubcomp
 from flowguard.flow import Reason
 from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
@@ -173,3 +174,9 @@ def test_service_of_connects_is_a_histogram() -> None:
     assert value(samples, "connect_service_seconds_bucket", le="1.0") == 0
     assert value(samples, "connect_service_seconds_bucket", le="2.5") == 1
     assert value(samples, "connect_service_seconds_sum") == pytest.approx(2)
+
+
+def test_an_acknowledgement_that_nobody_waits_for_is_counted() -> None:
+    stage = Stage()
+    stage.connect("c").send(Puback(7), Pubcomp(7))
+    assert value(scrape(stage), "unknown_acknowledgements_total") == 2

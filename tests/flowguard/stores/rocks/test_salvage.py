@@ -56,9 +56,9 @@ def test_what_can_be_read_is_saved_and_what_cannot_is_told(
     made: Path, whole: list[object], kind: str, tmp_path: Path
 ) -> None:
     messages = {repr(each) for each in whole}
-    for path in sorted(made.iterdir()):
-        if path.suffix != kind:
-            continue
+    paths = sorted(path for path in made.iterdir() if path.suffix == kind)
+    assert paths
+    for path in paths:
         size_bytes = path.stat().st_size
         for at in {number * (size_bytes - 1) // (POSITIONS - 1) for number in range(POSITIONS)}:
             folder = with_byte_changed(made, tmp_path / "store", path.name, at)
@@ -86,7 +86,9 @@ def test_what_can_be_read_is_saved_and_what_cannot_is_told(
 def test_one_damaged_blob_costs_one_message(
     made: Path, whole: list[object], tmp_path: Path
 ) -> None:
-    for path in made.glob("*.blob"):
+    blobs = list(made.glob("*.blob"))
+    assert blobs
+    for path in blobs:
         folder = with_byte_changed(made, tmp_path / path.stem, path.name, 200)
         found = saved(folder, tmp_path / f"out-{path.stem}")
         after = contents(tmp_path / f"out-{path.stem}")
