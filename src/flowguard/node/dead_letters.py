@@ -67,7 +67,7 @@ class DeadLetters:
         if prefix is None or message.topic.startswith(prefix + "/"):
             return None
         topic = f"{prefix}/{message.topic}"
-        if len(topic.encode()) > TOPIC_BYTES_MAX or self._router.plans.find(topic).refused:
+        if len(topic.encode()) > TOPIC_BYTES_MAX or self._router.plans.refusal(topic):
             return None
         received = message.properties
         properties = replace(

@@ -1,24 +1,33 @@
 """FanOut: a PUBLISH for more subscribers than one stretch of the loop takes, piece by piece.
 
 Meanwhile it has its publisher's window for itself, so its place among that client's packets is
-kept. What must be durable goes to the store in one batch all the same: first everybody who has room
-is found, piece by piece; then all get their positions and go into the journal; after the commit
-they are given the message, piece by piece again, before anybody who waited for a later commit.
+kept. Where its plan is not made yet, it makes it. What must be durable goes to the store in one
+batch all the same: first everybody who has room is found, piece by piece, and what the store is to
+know is prepared; then all get their positions and go into the journal, in one stretch; after the
+commit they are given the message, piece by piece again, before anybody who waited for a later
+commit. One stretch, because what others publish meanwhile is before it in every queue or behind it,
+and in the same order in the store; it is short, because nothing is left to do but to count.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.node.in_process import Admitted
+from flowguard.node.in_process import Admitted, InProcess, Target
+from flowguard.node.journal import OP_BYTES, Journal
 from flowguard.node.plans import Plan, cut
-from flowguard.records import Settle
+from flowguard.records import Append, PutInbound, Settle, StoreOp
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
+from flowguard.session.owner import QueueOwner
 from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.node.publishing import Router
+    from flowguard.session.host import Host
 
-
+OFFERS_PIECE: Final = 250
+"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
+SUCCESS: Final = ReasonCode.SUCCESS
 UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
@@ -27,22 +36,33 @@ class FanOut(Chore):
     """One message; `inbound` None: it is the node's own, and is always queued."""
 
     __slots__ = (
+        "_appends",
+        "_at",
+        "_complete",
+        "_cost",
+        "_host",
+        "_inbound",
+        "_is_queued",
+        "_journal",
+        "_message",
+        "_ops",
+        "_ops_bytes",
+        "_owners",
         "_pieces",
+        "_plain",
+        "_plan",
+        "_promised_count",
+        "_reason_code",
         "_router",
-        "admitted",
-        "complete",
-        "cost",
-        "inbound",
-        "is_queued",
-        "message",
-        "plan",
-        "settle",
-        "since_s",
+        "_settle",
+        "_since_s",
     )
 
     def __init__(
         self,
         router: "Router",
+        host: "Host",
+        journal: Journal,
         inbound: Inbound | None,
         plan: Plan,
         message: Publish,
@@ -53,44 +73,157 @@ class FanOut(Chore):
         settle: Settle | None = None,
     ) -> None:
         self._router = router
-        self._pieces = cut(plan)
-        self.is_queued = is_queued
-        """It goes through the journal; else it is given to everybody at once."""
-        self.inbound = inbound
-        self.plan = plan
-        self.message = message
-        self.since_s = since_s
+        self._host = host
+        self._journal = journal
+        self._inbound = inbound
+        self._plan = plan
+        self._pieces: Iterator[Plan] | None = None
+        self._message = message
+        self._since_s = since_s
         """When it was decoded."""
-        self.cost = cost
-        self.settle = settle
+        self._cost = cost
+        self._is_queued = is_queued
+        """It goes through the journal; else it is given to everybody at once."""
+        self._settle = settle
         """What becomes durable with it: it is published instead of this one."""
-        self.admitted: list[Admitted] = []
+        self._promised_count = plan.ops if is_queued and inbound is not None else 0
+        journal.promise(self._promised_count)
+        self._owners: list[QueueOwner] = []
         """Who gets it, and has a place for it."""
-        self.complete = True
+        self._appends: list[Append] = []
+        """Each one's; the positions follow. (No pairs: the garbage collector would count them.)"""
+        self._plain: list[Target] = []
+        """Who gets it at QoS 0."""
+        self._ops: list[StoreOp] = []
+        self._ops_bytes = 0
+        self._complete = True
         """Nobody who keeps up goes without it."""
+        self._reason_code: int = SUCCESS
+        self._at = 0
+        """So many of those that have a place have got it."""
 
     def step(self, now_s: float) -> bool:
-        router, message = self._router, self.message
+        plan, message, inbound = self._plan, self._message, self._inbound
+        if plan.making is not None:
+            plan.making.step()
+            return True
+        if self._pieces is None:
+            self._pieces = cut(plan)
         piece = next(self._pieces, None)
-        session = None if self.inbound is None else self.inbound.session
         if piece is None:
-            if self.is_queued:
-                router.queue_fan_out(self, now_s)
-            elif self.inbound is not None:
-                router.end_fan_out(self, self.inbound, now_s)
+            if self._is_queued:
+                self._queue(now_s)
+            elif inbound is not None:
+                self._end(inbound, now_s)
             return False
-        if self.is_queued or session is None:
-            self.complete &= router.admit(self.admitted, piece, message, session, now_s)
+        router = self._router
+        session = None if inbound is None else inbound.session
+        if self._is_queued or session is None:
+            admitted: list[Admitted] = []
+            try:
+                self._complete &= router.admit(admitted, piece, message, session, now_s)
+            finally:
+                self._prepare(admitted)
         elif message.qos:
             code = router.deliver_now(piece, message, session, now_s)
-            self.complete &= code < UNSPECIFIED_ERROR
+            self._complete &= code < UNSPECIFIED_ERROR
         else:
             router.deliver_qos_0(piece, message, session, now_s)
         return True
 
+    def _prepare(self, admitted: list[Admitted]) -> None:
+        owners, appends, ops = self._owners, self._appends, self._ops
+        for owner, delivery in admitted:
+            if not delivery.qos:
+                self._plain.append((owner, 0, delivery))
+                continue
+            append = Append(owner.client_id, 0, delivery)
+            owners.append(owner)
+            appends.append(append)
+            if owner.durable:
+                ops.append(append)
+                self._ops_bytes += OP_BYTES + delivery.size_bytes
+
+    def _queue(self, now_s: float) -> None:
+        """All who get it are known; who has ended since gets nothing."""
+        message, inbound = self._message, self._inbound
+        self._journal.promise(-self._promised_count)
+        self._promised_count = 0
+        self._place()
+        if self._settle is not None:
+            self._add(self._settle)
+        if inbound is not None:
+            session = inbound.session
+            if not self._complete:
+                self._reason_code = self._router.answer(session, message, SUCCESS)
+            is_taken = self._reason_code < UNSPECIFIED_ERROR
+            if message.qos == 2 and session.durable and not session.ended and is_taken:
+                self._add(PutInbound(session.client_id, message.packet_id))
+        self._journal.append_wide(self._ops, self._ops_bytes, self._go_on, now_s)
+        self._ops = []
+
+    def _add(self, op: StoreOp) -> None:
+        self._ops.append(op)
+        self._ops_bytes += OP_BYTES
+
+    def _place(self) -> None:
+        """Positions: the one stretch that is as long as there are subscribers."""
+        if any([owner.ended for owner in self._owners]):
+            pairs = zip(self._owners, self._appends, strict=True)
+            left = [(owner, append.delivery) for owner, append in pairs if not owner.ended]
+            self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
+            self._prepare(left)
+        appends = self._appends
+        for index, owner in enumerate(self._owners):
+            pos = owner.next_pos
+            owner.next_pos = pos + 1
+            appends[index].pos = pos
+
+    def _go_on(self, now_s: float) -> bool:
+        """It is durable: the next of those who get it have it; True: there are more."""
+        start, stop = self._at, self._at + OFFERS_PIECE
+        self._at = stop
+        piece = zip(self._owners[start:stop], self._appends[start:stop], strict=True)
+        targets: list[Target] = [(owner, append.pos, append.delivery) for owner, append in piece]
+        if len(targets) < OFFERS_PIECE:
+            count = len(self._owners)
+            targets += self._plain[max(0, start - count) : stop - count]
+        if stop < len(self._owners) + len(self._plain):
+            self._complete &= self._router.deliver_to(targets, now_s)
+            return True
+        last = InProcess(
+            self._router,
+            self._inbound,
+            self._message,
+            targets,
+            self._reason_code,
+            self._since_s,
+            self._cost,
+            complete=self._complete,
+        )
+        last.committed(now_s)
+        return False
+
+    def _end(self, inbound: Inbound, now_s: float) -> None:
+        """Everybody has it, and nothing of it is durable."""
+        router, message = self._router, self._message
+        if message.qos:
+            if not self._complete:
+                self._reason_code = router.answer(inbound.session, message, SUCCESS)
+            inbound.published(message, self._reason_code)
+            router.acknowledgements.came(self._since_s, now_s)
+        inbound.settle(self._cost, len(message.payload))
+
     def failed(self, error: Exception, now_s: float) -> bool:
-        if self.inbound is None:
+        """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
+        self._journal.promise(-self._promised_count)
+        for owner, append in zip(self._owners, self._appends, strict=True):
+            if (owner.durable or self._host.blocks) and not owner.ended:
+                owner.queue.forget(append.delivery.size_bytes)
+        self._owners, self._appends = [], []
+        inbound = self._inbound
+        if inbound is None:
             return False
-        self._router.abandon_fan_out(self, self.inbound)
-        self.inbound.failed(error, now_s)
+        inbound.settle(self._cost, len(self._message.payload))
+        inbound.failed(error, now_s)
         return True

@@ -1,6 +1,6 @@
 """InProcess: a PUBLISH that has been routed, and is answered when the store has it."""
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from flowguard.records import Append, Delivery, DropInbound, StoreOp
 from flowguard.session.inbound import Inbound
@@ -9,9 +9,6 @@ from flowguard.types import Publish
 
 if TYPE_CHECKING:
     from flowguard.node.publishing import Router
-
-OFFERS_PIECE: Final = 250
-"""Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
 
 Admitted = tuple[QueueOwner, Delivery]
 """Who gets a message, and has a place for it."""
@@ -24,7 +21,6 @@ class InProcess:
     """A QoS 1 or 2 PUBLISH between route and commit; `inbound` None: the node's own message."""
 
     __slots__ = (
-        "_at",
         "_complete",
         "_cost",
         "_inbound",
@@ -44,6 +40,7 @@ class InProcess:
         reason_code: int,
         since_s: float,
         cost: int = 1,
+        complete: bool = True,
     ) -> None:
         self._router = router
         self._inbound = inbound
@@ -53,21 +50,8 @@ class InProcess:
         self._since_s = since_s
         """When it was decoded."""
         self._cost = cost
-        self._at = 0
-        """So many of the targets have got it."""
-        self._complete = True
-        """Of the targets nobody who keeps up went without it."""
-
-    def go_on(self, now_s: float) -> bool:
-        """`committed` piece by piece; True: there is more."""
-        until = self._at + OFFERS_PIECE
-        self._complete &= self._router.deliver_to(self._targets[self._at : until], now_s)
-        self._at = until
-        if until < len(self._targets):
-            return True
-        self._targets = []
-        self.committed(now_s)
-        return False
+        self._complete = complete
+        """Of those before the targets nobody who keeps up went without it."""
 
     def committed(self, now_s: float) -> None:
         router, inbound, message = self._router, self._inbound, self._message

@@ -1,9 +1,9 @@
 """Plans: which sessions a topic reaches and how, worked out once per topic.
 
 Matching a topic costs microseconds, looking a plan up costs a tenth of one. A plan merges a
-session's overlapping subscriptions into one delivery of the highest QoS with all identifiers
-([MQTT-3.3.4-2], [MQTT-3.3.4-4]) and gathers sessions that get the very same packet in one group,
-so that it is encoded once for all of them.
+session's overlapping subscriptions into one delivery (`grouping`) and gathers sessions that get the
+very same packet in one group, so that it is encoded once for all of them. One of more than
+`MATCHES_PIECE` subscriptions is made piece by piece, by whoever publishes to it (`Making`).
 
 Plans are forgotten by topic: a filter that changes concerns the plans of those topics that it
 matches, and no others. The plan of the one topic of a filter without wildcard is forgotten at once;
@@ -24,8 +24,10 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.flow import Budget, Cost
+from flowguard.node.grouping import Group, Grouping, Match
 from flowguard.routing import (
     ChangedFilters,
+    Routes,
     SharedGroup,
     SubscriptionTable,
     has_wildcard,
@@ -36,6 +38,8 @@ from flowguard.types import ReasonCode, SubscriptionOptions
 
 DELIVERIES_PIECE: Final = 1_000
 """Of a message, in one stretch: up to four milliseconds where they are durable."""
+MATCHES_PIECE: Final = 4_000
+"""Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
 PLAN_BYTES: Final = 360
 GROUP_BYTES: Final = 200
 PLACE_BYTES: Final = 10
@@ -54,17 +58,7 @@ filters are such that each walk meets all of them, else a few microseconds."""
 
 Table = SubscriptionTable[Session, SubscriptionOptions]
 Shared = SharedGroup[Session, SubscriptionOptions]
-
-
-@dataclass(slots=True)
-class Group:
-    """Sessions that get the same packet; `no_local`: except the publisher itself."""
-
-    qos: int
-    retain_as_published: bool
-    no_local: bool
-    identifiers: tuple[int, ...]
-    sessions: list[Session]
+AllRoutes = Routes[Session, SubscriptionOptions]
 
 
 @dataclass(slots=True)
@@ -91,6 +85,8 @@ class Plan:
     """In memory, without its topic."""
     version: int = 0
     """Of the subscriptions, when it was last found to be right."""
+    making: "Making | None" = None
+    """It is not made yet: what it says of its size is what it may come to."""
     durable: bool = field(init=False)
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
@@ -101,6 +97,29 @@ class Plan:
         self.is_empty = not self.groups and not self.shared
         self.solo = self._solo()
 
+    def made(self, grouping: Grouping, own: list[Group], cost: Cost) -> None:
+        """These are its groups; of `cost` units."""
+        groups, shared = grouping.groups(), self.shared
+        self.groups, self.own = groups, own
+        deliveries = len(shared)
+        size_bytes = PLAN_BYTES + PLACE_BYTES * len(shared)
+        for group in groups:
+            deliveries += len(group.sessions) + len(group.identifiers)
+            size_bytes += _group_bytes(group)
+        for group in own:
+            size_bytes += _group_bytes(group)
+        self.deliveries = deliveries
+        self.ops = len(shared) + grouping.ops
+        self.size_bytes = size_bytes
+        self.weigh(cost)
+        self.__post_init__()
+
+    def weigh(self, cost: Cost) -> None:
+        """What follows from its deliveries and operations."""
+        self.extra = cost.of(self.deliveries, 0) - 1
+        self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
+        self.is_wide = self.deliveries > DELIVERIES_PIECE
+
     def _solo(self) -> Session | None:
         if len(self.groups) != 1 or self.shared or self.own or self.durable:
             return None
@@ -108,6 +127,25 @@ class Plan:
         if len(group.sessions) != 1 or not group.qos or group.no_local or group.identifiers:
             return None
         return group.sessions[0]
+
+
+@final
+class Making:
+    """A plan on its way; there may be several of one topic, and all but the last are outdated."""
+
+    __slots__ = ("_plan", "_plans", "_topic", "_work")
+
+    def __init__(self, plans: "Plans", topic: str, plan: Plan, work: Iterator[bool]) -> None:
+        self._plans = plans
+        self._topic = topic
+        self._plan = plan
+        self._work = work
+
+    def step(self) -> None:
+        """Do a piece."""
+        if not next(self._work, False):
+            self._plan.making = None
+            self._plans.made(self._topic, self._plan)
 
 
 @final
@@ -121,6 +159,7 @@ class Plans:
         "_ended_bytes",
         "_lap_left",
         "_levels_max",
+        "_making",
         "_order",
         "_table",
         "budget",
@@ -138,6 +177,8 @@ class Plans:
         self.version = 0
         """Of all filters with wildcards."""
         self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
+        self._making: dict[str, Plan] = {}
+        """Those that are not made yet."""
         self._order: deque[str] = deque()
         """Topics as they were remembered; one that was forgotten since may be here twice."""
         self._ended_bytes = 0
@@ -170,12 +211,26 @@ class Plans:
 
     def find(self, topic: str) -> Plan:
         """The plan of `topic`; made anew only if a subscription that matches it has changed."""
-        plan = self.by_topic.get(topic)
+        plan = self.by_topic.get(topic) or self._making.get(topic)
         if plan is not None:
             if self._is_right(topic, plan):
                 return plan
             self._forget(topic)
-        return self._remember(topic)
+        refused = self.refusal(topic)
+        if refused is not None:
+            return self._remember(topic, Plan([], [], refused=refused))
+        routes = self._table.match(topic)
+        if len(routes.plain) > MATCHES_PIECE:
+            return self._begin(topic, routes)
+        return self._remember(topic, self._made(routes))
+
+    def refusal(self, topic: str) -> ReasonCode | None:
+        """Why nobody may publish to `topic`, whoever it is."""
+        if topic.startswith("$SYS/") or topic == "$SYS":
+            return ReasonCode.NOT_AUTHORIZED
+        if levels_count(topic) > self._levels_max:
+            return ReasonCode.TOPIC_NAME_INVALID
+        return None
 
     def _is_right(self, topic: str, plan: Plan) -> bool:
         if plan.version == self.version:
@@ -185,8 +240,25 @@ class Plans:
         plan.version = self.version
         return True
 
-    def _remember(self, topic: str) -> Plan:
-        plan = self._make(topic)
+    def _begin(self, topic: str, routes: AllRoutes) -> Plan:
+        plan = Plan([], routes.groups)
+        plan.version = self.version
+        plan.ops = len(routes.plain) + len(routes.groups)
+        plan.deliveries = plan.ops + len(routes.plain)
+        plan.weigh(self._cost)
+        plan.durable, plan.is_empty = True, False
+        plan.making = Making(self, topic, plan, self._pieces(plan, routes))
+        self._making[topic] = plan
+        return plan
+
+    def made(self, topic: str, plan: Plan) -> None:
+        """It is finished; remembered, if nothing has changed that concerns it."""
+        if self._making.get(topic) is plan:
+            del self._making[topic]
+            if self._is_right(topic, plan):
+                self._remember(topic, plan)
+
+    def _remember(self, topic: str, plan: Plan) -> Plan:
         plan.version = self.version
         size_bytes = plan.size_bytes + _topic_bytes(topic)
         if size_bytes > self.budget.limit_bytes // 2:
@@ -214,6 +286,8 @@ class Plans:
         plan = self.by_topic.pop(topic, None)
         if plan is not None:
             self.budget.used_bytes -= plan.size_bytes
+        elif self._making:
+            self._making.pop(topic, None)
 
     def tidy(self) -> None:
         """Once per tick, while plans may keep something that is over: look at some of them."""
@@ -239,41 +313,43 @@ class Plans:
         self.budget.used_bytes -= self._ended_bytes + self._ended_before_bytes
         self._ended_bytes = self._ended_before_bytes = self._lap_left = 0
 
-    def _make(self, topic: str) -> Plan:
-        if topic.startswith("$SYS/") or topic == "$SYS":
-            return Plan([], [], refused=ReasonCode.NOT_AUTHORIZED)
-        if levels_count(topic) > self._levels_max:
-            return Plan([], [], refused=ReasonCode.TOPIC_NAME_INVALID)
-        return self.make(topic)
-
     def make(self, topic: str) -> Plan:
-        """A fresh plan, whatever the topic."""
-        routes = self._table.match(topic)
-        groups, mixed = _grouped(routes.plain)
+        """A fresh plan, whatever the topic, in one stretch."""
+        return self._made(self._table.match(topic))
+
+    def _made(self, routes: AllRoutes) -> Plan:
+        plan = Plan([], routes.groups)
+        for _ in self._pieces(plan, routes):
+            pass
+        return plan
+
+    def _pieces(self, plan: Plan, routes: AllRoutes) -> Iterator[bool]:
+        """Make it; True after each piece but the last."""
+        grouping, heard = Grouping(), Grouping()
         own: list[Group] = []
+        for piece in _cut(routes.plain):
+            grouping.merge(piece)
+            yield True
+        for piece in _cut(grouping.merged()):
+            grouping.group(piece)
+            yield True
+        mixed = grouping.mixed
         if mixed:
-            heard = [pair for pair in routes.plain if pair[0] in mixed and not pair[1].no_local]
-            own, _ = _grouped(heard)
-        deliveries = ops = len(routes.groups)
-        for group in groups:
-            deliveries += len(group.sessions) + len(group.identifiers)
-            if group.qos:
-                ops += sum([session.durable for session in group.sessions])
-        size_bytes = PLAN_BYTES + PLACE_BYTES * len(routes.groups)
-        for group in (*groups, *own):
-            size_bytes += GROUP_BYTES + PLACE_BYTES * len(group.sessions)
-            size_bytes += IDENTIFIER_BYTES * len(group.identifiers)
-        return Plan(
-            groups,
-            routes.groups,
-            own=own,
-            deliveries=deliveries,
-            ops=ops,
-            extra=self._cost.of(deliveries, 0) - 1,
-            is_heavy=self._cost.of(deliveries, 0, ops) > 1,
-            is_wide=deliveries > DELIVERIES_PIECE,
-            size_bytes=size_bytes,
-        )
+            for piece in _cut(routes.plain):
+                heard.merge([each for each in piece if each[0] in mixed and not each[1].no_local])
+                yield True
+            for piece in _cut(heard.merged()):
+                heard.group(piece)
+                yield True
+            own = heard.groups()
+        plan.made(grouping, own, self._cost)
+
+
+def _cut(matches: list[Match]) -> list[list[Match]]:
+    if len(matches) <= MATCHES_PIECE:
+        return [matches]
+    starts = range(0, len(matches), MATCHES_PIECE)
+    return [matches[start : start + MATCHES_PIECE] for start in starts]
 
 
 def cut(plan: Plan) -> Iterator[Plan]:
@@ -305,45 +381,10 @@ def cut(plan: Plan) -> Iterator[Plan]:
         yield Plan([], plan.shared[start : start + DELIVERIES_PIECE])
 
 
+def _group_bytes(group: Group) -> int:
+    size_bytes = GROUP_BYTES + PLACE_BYTES * len(group.sessions)
+    return size_bytes + IDENTIFIER_BYTES * len(group.identifiers)
+
+
 def _topic_bytes(topic: str) -> int:
     return TOPIC_BYTES + topic.__sizeof__()
-
-
-def _grouped(
-    matches: list[tuple[Session, SubscriptionOptions]],
-) -> tuple[list[Group], set[Session]]:
-    """Groups, and the sessions with No Local on some of their subscriptions but not on all.
-
-    O(matches), however many of them are one session's.
-    """
-    merged: dict[Session, SubscriptionOptions] = {}
-    extra: dict[Session, list[int]] = {}
-    mixed: set[Session] = set()
-    for session, options in matches:
-        first = merged.get(session)
-        if first is None:
-            merged[session] = options
-            continue
-        several = extra.get(session)
-        if several is None:
-            several = extra[session] = [first.identifier] if first.identifier else []
-        if options.identifier:
-            several.append(options.identifier)
-        if first.no_local != options.no_local:
-            mixed.add(session)
-        merged[session] = SubscriptionOptions(
-            qos=max(first.qos, options.qos),
-            no_local=first.no_local or options.no_local,
-            retain_as_published=first.retain_as_published or options.retain_as_published,
-        )
-    groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
-    for session, options in merged.items():
-        several = extra.get(session)
-        one = (options.identifier,) if options.identifier else ()
-        identifiers = one if several is None else tuple(several)
-        key = (options.qos, options.retain_as_published, options.no_local, identifiers)
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = Group(*key, sessions=[])
-        group.sessions.append(session)
-    return list(groups.values()), mixed

@@ -14,9 +14,10 @@ from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import FanOut
+from flowguard.node.grouping import Group
 from flowguard.node.in_process import Admitted, InProcess, Target, appends, placed
 from flowguard.node.journal import Journal
-from flowguard.node.plans import Group, Plan, Plans, Shared, Table
+from flowguard.node.plans import Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
 from flowguard.records import (
@@ -172,48 +173,13 @@ class Router:
             return refused
         is_queued = lasts or (message.qos > 0 and not self._journal.is_idle)
         inbound.window.admit(cost, size_bytes)
-        if is_queued:
-            self._journal.promise(plan.ops)
-        host.chores.add(FanOut(self, inbound, plan, message, now_s, cost=cost, is_queued=is_queued))
+        journal = self._journal
+        host.chores.add(
+            FanOut(
+                self, host, journal, inbound, plan, message, now_s, cost=cost, is_queued=is_queued
+            )
+        )
         return IN_PROCESS
-
-    def queue_fan_out(self, fan_out: FanOut, now_s: float) -> None:
-        """All who get it are known; who has ended since gets nothing."""
-        message, inbound = fan_out.message, fan_out.inbound
-        targets = placed([pair for pair in fan_out.admitted if not pair[0].ended])
-        ops = appends(targets)
-        code: int = SUCCESS
-        if fan_out.settle is not None:
-            ops.append(fan_out.settle)
-        if inbound is not None:
-            self._journal.promise(-fan_out.plan.ops)
-            session = inbound.session
-            if not fan_out.complete:
-                code = self.answer(session, message, SUCCESS)
-            if message.qos == 2 and session.durable and not session.ended and code == SUCCESS:
-                ops.append(PutInbound(session.client_id, message.packet_id))
-        pending = InProcess(self, inbound, message, targets, code, fan_out.since_s, fan_out.cost)
-        self._journal.append_wide(ops, pending.go_on, now_s)
-
-    def end_fan_out(self, fan_out: FanOut, inbound: Inbound, now_s: float) -> None:
-        """Everybody has it, and nothing of it is durable."""
-        message = fan_out.message
-        if message.qos:
-            code: int = SUCCESS
-            if not fan_out.complete:
-                code = self.answer(inbound.session, message, SUCCESS)
-            inbound.published(message, code)
-            self.acknowledgements.came(fan_out.since_s, now_s)
-        inbound.settle(fan_out.cost, len(message.payload))
-
-    def abandon_fan_out(self, fan_out: FanOut, inbound: Inbound) -> None:
-        """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
-        if fan_out.is_queued:
-            self._journal.promise(-fan_out.plan.ops)
-            for owner, delivery in fan_out.admitted:
-                if delivery.qos and (owner.durable or self._host.blocks) and not owner.ended:
-                    owner.queue.forget(delivery.size_bytes)
-        inbound.settle(fan_out.cost, len(fan_out.message.payload))
 
     def _is_refused_durably(self, session: Session, plan: Plan, message: Publish) -> bool:
         """Whether a full disk is in the way. A 3.1.1 client cannot be told: its message waits."""
@@ -262,7 +228,7 @@ class Router:
         """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
         if not self.may_publish(client_id, topic):
             return ReasonCode.NOT_AUTHORIZED
-        return self.plans.find(topic).refused
+        return self.plans.refusal(topic)
 
     def publish_own(self, message: Publish, now_s: float, settle: Settle | None = None) -> None:
         """A message of the node itself: a will, `$SYS`, or instead of the one that is settled."""
@@ -271,7 +237,8 @@ class Router:
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
-            self._host.chores.add(FanOut(self, None, plan, message, now_s, settle=settle))
+            host, journal = self._host, self._journal
+            host.chores.add(FanOut(self, host, journal, None, plan, message, now_s, settle=settle))
             return
         admitted: list[Admitted] = []
         self.admit(admitted, plan, message, None, now_s)

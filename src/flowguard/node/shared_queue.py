@@ -183,7 +183,7 @@ class SharedQueue(Lender):
         if frame is None:
             self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._host)
             return True
-        packet_id = _unused_id(pos, inflight)
+        packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
         large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
         # (It is waiting still, and charged.)
         if large or not self._host.inflight.take(
@@ -256,13 +256,6 @@ class SharedQueue(Lender):
 
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
         self._journal.append([release, *ops], done, now_s)
-
-
-def _unused_id(pos: int, inflight: dict[int, Delivery | None]) -> int:
-    packet_id = QOS_1_IDS - pos % QOS_1_IDS
-    while packet_id in inflight:
-        packet_id = packet_id - 1 or QOS_1_IDS
-    return packet_id
 
 
 def granted(message: Publish, options: SubscriptionOptions, expires_at_s: float) -> Delivery:

@@ -9,7 +9,7 @@ At QoS 2 it moves to the member's own queue before it is sent, and is lent to no
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.records import Delivery
+from flowguard.records import QOS_1_IDS, Delivery
 from flowguard.session.owner import QueueOwner
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Loan:
 class Membership:
     """One session's; made when a group asks for it first."""
 
-    __slots__ = ("asked", "loans", "moving_count")
+    __slots__ = ("_searched_id", "asked", "loans", "moving_count")
 
     def __init__(self) -> None:
         self.asked: dict[Lender, None] = {}
@@ -58,6 +58,21 @@ class Membership:
         """By packet identifier."""
         self.moving_count = 0
         """QoS 2 messages on their way into the session's own queue."""
+        self._searched_id = QOS_1_IDS
+        """Found when an identifier was searched for last."""
+
+    def unused_id(self, wanted_id: int, inflight: dict[int, Delivery | None]) -> int:
+        """This identifier, or else the next one below that is free. O(1) amortised.
+
+        Many groups want the same one, so a search goes on where the last one ended.
+        """
+        if wanted_id not in inflight:
+            return wanted_id
+        packet_id = self._searched_id
+        while packet_id in inflight:
+            packet_id = packet_id - 1 or QOS_1_IDS
+        self._searched_id = packet_id
+        return packet_id
 
     def has_room(self, member: "Session", outbound: "Outbound") -> bool:
         """Whether a message of a group could go now, with none of the client's own before it."""

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
-from flowguard.node.in_process import OFFERS_PIECE
-from flowguard.node.plans import DELIVERIES_PIECE, Group, Plan, Shared, cut
+from flowguard.node.fan_out import OFFERS_PIECE
+from flowguard.node.grouping import Group
+from flowguard.node.plans import DELIVERIES_PIECE, Plan, Shared, cut
 from flowguard.routing import SharedGroup
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311, Publish

@@ -3,8 +3,8 @@
 This is the hot path of the store: an Append, its Sent and its Settle cost a few microseconds.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, final
 
 from flowguard.records import (
     Append,
@@ -31,6 +31,9 @@ from flowguard.stores.rocks.pending import Pending
 from flowguard.stores.rocks.queue import Queue, Work
 from flowguard.stores.rocks.session_codec import encode_retained
 from flowguard.stores.rocks.sessions import Sessions
+
+OPS_PIECE: Final = 1_000
+"""Operations after which others may have the interpreter: up to two milliseconds."""
 
 
 @final
@@ -69,13 +72,21 @@ class Builder:
         """A new batch."""
         return Work(self._engine, self._clock)
 
-    def build(self, work: Work, ops: Sequence[StoreOp]) -> None:
-        """All of `ops` in order, and the records that are due."""
-        payloads, clock = self._payloads, self._clock
-        clock.begin()
+    def build(self, work: Work, ops: Sequence[StoreOp]) -> Iterator[None]:
+        """All of `ops` in order, and the records that are due; a rest after each piece."""
+        self._clock.begin()
+        shared = self._payloads.shared(ops)
+        for start in range(0, len(ops), OPS_PIECE):
+            if start:
+                yield
+            self._add(work, ops[start : start + OPS_PIECE], shared)
+        self._sessions.write_counter(work)
+        self.finish(work)
+        yield
+
+    def _add(self, work: Work, ops: Sequence[StoreOp], shared: dict[int, bytes]) -> None:
+        payloads, clock, queues = self._payloads, self._clock, self._sessions.queues
         node = clock.node
-        shared = payloads.shared(ops)
-        queues = self._sessions.queues
         for op in ops:
             if isinstance(op, Append):
                 queue = queues.get(op.client_id)
@@ -101,8 +112,6 @@ class Builder:
             else:
                 self._others[op.__class__](work, op)
                 work.is_promised = True
-        self._sessions.write_counter(work)
-        self.finish(work)
 
     def finish(self, work: Work, tidy: Sequence[Queue] = ()) -> None:
         """Records whose turn it is, and what they leave without a reference."""

@@ -139,9 +139,9 @@ class RocksStore:
         if self._must_reopen:
             self._reopen()
         with self._batch() as work:
-            self._builder.build(work, ops)
-            # Neither compiled code nor a write gives up the interpreter's lock: here it is free.
-            time.sleep(0)  # noqa: TID251
+            for _ in self._builder.build(work, ops):
+                # Neither compiled code nor a write gives up the interpreter: here it is free.
+                time.sleep(0)  # noqa: TID251
             self._write(work, sync=work.must_sync)
         self._state = self._engine.state()
 

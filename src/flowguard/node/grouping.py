@@ -1,0 +1,87 @@
+"""Grouping: from the subscriptions that match a topic to the sessions that get the same packet.
+
+A session with overlapping subscriptions gets one delivery of the highest QoS with all identifiers
+([MQTT-3.3.4-2], [MQTT-3.3.4-4]). First all matches are merged, then what they came to is grouped;
+both in as many pieces as one likes.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+from flowguard.session.session import Session
+from flowguard.types import SubscriptionOptions
+
+Match = tuple[Session, SubscriptionOptions]
+
+
+@dataclass(slots=True)
+class Group:
+    """Sessions that get the same packet; `no_local`: except the publisher itself."""
+
+    qos: int
+    retain_as_published: bool
+    no_local: bool
+    identifiers: tuple[int, ...]
+    sessions: list[Session]
+
+
+@final
+class Grouping:
+    """The matches of one topic."""
+
+    __slots__ = ("_extra", "_groups", "_merged", "mixed", "ops")
+
+    def __init__(self) -> None:
+        self._merged: dict[Session, SubscriptionOptions] = {}
+        self._extra: dict[Session, list[int]] = {}
+        self._groups: dict[tuple[int, bool, bool, tuple[int, ...]], Group] = {}
+        self.mixed: set[Session] = set()
+        """Sessions with No Local on some of their subscriptions but not on all."""
+        self.ops = 0
+        """Operations of the store that a message of QoS 1 or 2 makes, of those in groups."""
+
+    def merge(self, matches: list[Match]) -> None:
+        """Some more matches. O(matches), however many of them are one session's."""
+        merged, extra = self._merged, self._extra
+        for session, options in matches:
+            first = merged.get(session)
+            if first is None:
+                merged[session] = options
+                continue
+            several = extra.get(session)
+            if several is None:
+                several = extra[session] = [first.identifier] if first.identifier else []
+            if options.identifier:
+                several.append(options.identifier)
+            if first.no_local != options.no_local:
+                self.mixed.add(session)
+            merged[session] = SubscriptionOptions(
+                qos=max(first.qos, options.qos),
+                no_local=first.no_local or options.no_local,
+                retain_as_published=first.retain_as_published or options.retain_as_published,
+            )
+
+    def merged(self) -> list[Match]:
+        """What all matches have come to: each session once."""
+        return list(self._merged.items())
+
+    def group(self, matches: list[Match]) -> None:
+        """Some more of `merged`."""
+        groups, extra = self._groups, self._extra
+        ops = 0
+        for session, options in matches:
+            several = extra.get(session) if extra else None
+            one = (options.identifier,) if options.identifier else ()
+            identifiers = one if several is None else tuple(several)
+            key = (options.qos, options.retain_as_published, options.no_local, identifiers)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = Group(*key, sessions=[])
+            group.sessions.append(session)
+            if options.qos and session.durable:
+                ops += 1
+        self.ops += ops
+
+    def groups(self) -> list[Group]:
+        """All of them."""
+        return list(self._groups.values())

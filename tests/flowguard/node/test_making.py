@@ -1,0 +1,179 @@
+"""A plan of more subscriptions than one stretch takes is made piece by piece, and is the same.
+
+Work is counted in pieces; nothing is timed.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowguard.codec.packets import Puback, Pubrec
+from flowguard.flow import Reason
+from flowguard.node.fan_out import FanOut
+from flowguard.node.grouping import Group
+from flowguard.node.plans import DELIVERIES_PIECE, MATCHES_PIECE, Plan
+from flowguard.session.session import Session
+from flowguard.types import MQTT_311, Publish, SubscriptionOptions
+from tests.flowguard.node.ledger import check_plans
+from tests.flowguard.node.test_plans import reached
+from tests.support.stage import Client, Stage
+
+COUNT = MATCHES_PIECE + 100
+
+
+def crowded(count: int = COUNT, qos: int = 1) -> Stage:
+    """So many clean sessions that want `wide/t`, of which nobody is connected but the first."""
+    stage = Stage({"node": {"plans_bytes_max": 1024 * 1024}})
+    stage.connect("s0", version=MQTT_311).subscribe("wide/t", qos=qos)
+    node = stage.node
+    for number in range(1, count):
+        session = Session.create(f"s{number}", node, node.queue_budget, 0)
+        node.router.queues.subscribe("wide/t", session, SubscriptionOptions(qos=qos))
+    return stage
+
+
+def make(plan: Plan) -> int:
+    """To the end; in how many pieces."""
+    pieces = 0
+    while plan.making is not None:
+        plan.making.step()
+        pieces += 1
+    return pieces
+
+
+def test_as_many_as_one_stretch_takes_are_made_at_once() -> None:
+    stage = crowded(MATCHES_PIECE)
+    assert stage.node.router.plans.find("wide/t").making is None
+
+
+@settings(max_examples=10)
+@given(
+    overlapping=st.sampled_from([0, 1, 7, COUNT]),
+    identified=st.booleans(),
+    mixed=st.booleans(),
+    shared=st.integers(0, 3),
+)
+def test_a_plan_made_in_pieces_is_the_one_made_at_once(
+    overlapping: int, identified: bool, mixed: bool, shared: int
+) -> None:
+    stage = Stage()
+    node = stage.node
+    put = node.router.queues.subscribe
+    for number in range(COUNT):
+        session = Session.create(f"s{number}", node, node.queue_budget, number % 2)
+        identifier = 1 + number if identified else 0
+        put("wide/t", session, SubscriptionOptions(number % 3, identifier=identifier))
+        if number < overlapping:
+            put("wide/+", session, SubscriptionOptions(2, no_local=mixed, identifier=identifier))
+        if number < shared:
+            put(f"$share/{number}/wide/#", session, SubscriptionOptions(1))
+    plans = node.router.plans
+    plan = plans.find("wide/t")
+    assert plan.making is not None
+    assert plan.is_wide
+    assert "wide/t" not in plans.by_topic
+    pieces = make(plan)
+    assert pieces >= (COUNT + overlapping) // MATCHES_PIECE + COUNT // MATCHES_PIECE
+    assert plans.find("wide/t") is plan
+    whole = plans.make("wide/t")
+    assert reached(plan) == reached(whole)
+    assert [sorted(s.client_id for s in group.sessions) for group in plan.own] == [
+        sorted(s.client_id for s in group.sessions) for group in whole.own
+    ]
+    assert bool(plan.own) == (mixed and overlapping > 0)
+    for one, other in ((plan, whole),):
+        assert (one.extra, one.is_heavy, one.is_wide) == (
+            other.extra,
+            other.is_heavy,
+            other.is_wide,
+        )
+        assert (one.durable, one.is_empty, one.size_bytes) == (
+            other.durable,
+            other.is_empty,
+            other.size_bytes,
+        )
+    check_plans(node)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_publish_makes_the_plan_it_needs_and_others_wait_for_a_piece_of_it(qos: int) -> None:
+    stage = crowded()
+    first, second = stage.connect("first"), stage.connect("second")
+    stage.hold_chores = True
+    first.publish("wide/t", b"1", qos=qos)
+    second.publish("wide/t", b"2", qos=qos)
+    plan = stage.node.router.plans.find("wide/t")
+    assert plan.making is not None
+    stage.node.chores.step(stage.now_s)
+    assert plan.making is not None
+    stage.hold_chores = False
+    stage.settle()
+    assert stage.node.router.plans.by_topic["wide/t"] is plan
+    for client in (first, second):
+        kinds = [type(packet) for packet in client.take()]
+        assert kinds == [[], [Puback], [Pubrec]][qos]
+    assert len(subscriber(stage).publishes()) == 2
+    for client in (first, second):
+        client.disconnect()
+    assert not stage.node.window.in_process
+
+
+def subscriber(stage: Stage) -> Client:
+    outbound = stage.node.registry.sessions["s0"].outbound
+    assert outbound is not None
+    client = outbound.connection.transport
+    assert isinstance(client, Client)
+    return client
+
+
+@pytest.mark.parametrize("filter", ["wide/t", "wide/+"])
+def test_who_subscribes_while_a_plan_is_made_gets_the_next_message(filter: str) -> None:
+    stage = crowded()
+    publisher, late = stage.connect("publisher"), stage.connect("late")
+    stage.hold_chores = True
+    publisher.publish("wide/t", b"1")
+    late.subscribe(filter)
+    plan = stage.node.router.plans.find("wide/t")
+    stage.hold_chores = False
+    stage.settle()
+    assert not late.publishes()
+    assert len(subscriber(stage).publishes()) == 1
+    publisher.publish("wide/t", b"2")
+    assert [each.payload for each in late.publishes()] == [b"2"]
+    assert stage.node.router.plans.find("wide/t") is plan
+    check_plans(stage.node)
+
+
+def test_a_will_is_allowed_or_not_without_a_plan() -> None:
+    stage = crowded()
+    plans = stage.node.router.plans
+    assert stage.node.router.refusal("c", "wide/t") is None
+    assert stage.node.router.refusal("c", "$SYS/x") is not None
+    assert not plans.by_topic
+    assert not plans._making
+
+
+# --- places ----------------------------------------------------------------------------------
+
+
+def test_what_breaks_midway_gives_all_places_back() -> None:
+    """Whoever published it: here the node itself."""
+    stage = Stage()
+    node = stage.node
+    sessions = [
+        Session.create(f"d{number}", node, node.queue_budget, 60)
+        for number in range(2 * DELIVERIES_PIECE)
+    ]
+    broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]
+    plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))
+    node.chores.add(
+        FanOut(node.router, node, node.journal, None, plan, Publish("t", b"x", 1), stage.now_s)
+    )
+    node.chores.step(stage.now_s)
+    assert sum(session.queue.count for session in sessions) == DELIVERIES_PIECE
+    with pytest.raises((AttributeError, TypeError)):
+        node.chores.step(stage.now_s)
+    assert sum(session.queue.count for session in sessions) == 0
+    assert node.queue_budget.used_bytes == 0
+    assert node.journal.depth == 0
+    assert node.counters.dropped.get(Reason.QUEUE_MESSAGES, 0) == 0
