@@ -4,7 +4,7 @@ Everything that must survive is appended with the continuation that answers for 
 batches (`take`), commits them, reports (`durable`) and answers (`answer`), at once or piece by
 piece. One batch is under way at a time, so the next one grows while the current one syncs and is
 answered, and continuations run in the order of appending. That order is why work without any
-operation is appended as well while something else is waiting.
+operation is appended as well while something else of the same client is waiting.
 
 A large batch is half of what is in process, not all of it: were it all, nobody would have anything
 to do while it syncs, and the disk nothing while its answers are worked off. With a thousand

@@ -274,8 +274,8 @@ class Node:
         self._dead_letters.expired(settle, now_s)
 
     def must_wait(self, inbound: Inbound) -> bool:
-        """While the disk is full, only those wait of whom something waits already."""
-        return not self.journal.is_idle and (not self.read_only or inbound.window.in_process > 0)
+        """Only those wait of whom something waits already: the order of others is nobody's."""
+        return inbound.window.in_process > 0 and not self.journal.is_idle
 
     def observe_store(self, load: StoreLoad) -> None:
         """What the store says of itself: at the start, and with every tick."""

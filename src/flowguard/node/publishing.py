@@ -124,7 +124,12 @@ class Router:
         acknowledgements = self.acknowledgements
         acknowledgements.at_once_count += 1
         acknowledgements.since_s = now_s
-        if plan.durable or session.durable or message.retain or not self._journal.is_idle:
+        if (
+            plan.durable
+            or session.durable
+            or message.retain
+            or (inbound.window.in_process and not self._journal.is_idle)
+        ):
             return self._publish_durably(inbound, plan, message, now_s)
         if plan.solo is not None and message.qos == 1:
             return self._deliver_solo(plan.solo, message, session, now_s)

@@ -110,7 +110,8 @@ class Host(Protocol):
         """The window has no room; if it is the whole node that has none, the node remembers."""
 
     def must_wait(self, inbound: "Inbound") -> bool:
-        """Whether work that needs no commit has to keep its place behind work that does."""
+        """Whether work that needs no commit has to keep its place behind work that does: only
+        behind its own client's."""
 
     def note(self, op: StoreOp) -> None:
         """Something durable that nobody waits for."""

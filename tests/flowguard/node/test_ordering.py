@@ -51,6 +51,30 @@ def test_order_holds_through_queue_window_and_new_connections(version: int, qos:
     assert found == NUMBERS
 
 
+def test_nobody_waits_for_what_others_make_durable(version: int) -> None:
+    """And everybody keeps the order of his own."""
+    stage = Stage()
+    stage.connect_durable("d", version=version).subscribe("kept", qos=1)
+    plain = stage.connect("plain", version=version)
+    plain.subscribe("fleeting", qos=1)
+    first, second = (
+        stage.connect("first", version=version),
+        stage.connect("second", version=version),
+    )
+    stage.hold_commits = True
+    first.publish("kept", b"1", qos=1)
+    second.publish("fleeting", b"2", qos=1)
+    assert second.expect(Puback).packet_id == 1
+    assert [each.payload for each in plain.publishes()] == [b"2"]
+    first.publish("fleeting", b"3", qos=1)
+    assert second.subscribe("other", qos=1).reason_codes == (1,)
+    assert not first.inbox
+    assert not plain.publishes()
+    stage.release_commits()
+    assert [first.expect(Puback).packet_id for _ in range(2)] == [1, 2]
+    assert [each.payload for each in plain.publishes()] == [b"3"]
+
+
 @pytest.mark.spec("MQTT-4.6.0-5", "v3:MQTT-4.6.0-6")
 def test_order_holds_while_the_store_is_slow(version: int) -> None:
     stage = Stage()

@@ -19,6 +19,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore, sweep
+from flowguard.stores.rocks.building import OPS_PIECE
 from flowguard.stores.rocks.pending import TURNS
 from flowguard.types import Publish
 from tests.flowguard.stores.rocks.rows import (
@@ -33,6 +34,22 @@ from tests.flowguard.stores.rocks.rows import (
     payloads_of,
 )
 from tests.flowguard.stores.test_contract import queue_of, session_of
+
+# --- a commit in pieces --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, OPS_PIECE, OPS_PIECE + 1, 3 * OPS_PIECE + 1])
+def test_the_interpreter_is_free_after_each_piece_of_a_batch(
+    store: RocksStore, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code does not give it up, and the loop stands still while it has none."""
+    rests: list[float] = []
+    monkeypatch.setattr("flowguard.stores.rocks.store.time.sleep", rests.append)
+    message = delivery()
+    store.commit([Append("c", pos, message) for pos in range(1, count + 1)])
+    assert len(rests) == -(-count // OPS_PIECE)
+    assert [each[0] for each in queue_of(store)] == list(range(1, count + 1))
+
 
 # --- what is settled goes -------------------------------------------------------------------------
 
