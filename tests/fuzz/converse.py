@@ -1,4 +1,4 @@
-"""A connection with a node behind it, under any bytes; others use the same node.
+"""Connections with a node behind them, under any bytes; others use the same node.
 
 Bytes in; an AssertionError, or an exception of any kind, where something is wrong. No time is
 measured: a node that would not come to rest runs out of steps.
@@ -9,7 +9,7 @@ from typing import Final
 from flowguard.codec.packets import Connect, Subscribe
 from flowguard.config import Settings
 from flowguard.types import MQTT_5, SubscriptionOptions
-from tests.fuzz.streams import HEAD_BYTES, VERSIONS, pieces
+from tests.fuzz.streams import ANOTHER, HEAD_BYTES, VERSIONS, pieces
 from tests.support.stage import Client, Stage
 
 STEPS_MAX: Final = 64
@@ -28,6 +28,8 @@ SETTINGS: Final = Settings.model_validate(
         },
     }
 )
+STRANGERS_MAX: Final = 3
+"""Connections one after another; whether they overlap is an option."""
 FILTERS: Final = (("#", SubscriptionOptions(1)), ("$share/g/#", SubscriptionOptions(2)))
 
 
@@ -60,27 +62,37 @@ def take_a_step(stage: CountingStage) -> None:
 
 
 def once(data: bytes) -> None:
-    """A stranger says these bytes to a node that two others use; it holds nothing afterwards."""
+    """Strangers say these bytes to a node that two others use; it holds nothing afterwards."""
     if len(data) <= HEAD_BYTES:
         return
     options, seed, stream = data[0], data[1], data[HEAD_BYTES:]
     stage = CountingStage(SETTINGS)
-    stage.steps_left = STEPS_MAX * 4 + 8 * len(stream)
+    stage.steps_left = STEPS_MAX * (4 + STRANGERS_MAX) + 8 * len(stream)
     others = [stage.connect("a"), stage.connect_durable("b")] if options & 1 else []
     for other in others:
         other.send(Subscribe(1, FILTERS))
-    stranger = Stranger(stage, VERSIONS[options & 3] or MQTT_5)
+    strangers: list[Stranger] = []
+    for words in stream.split(ANOTHER)[:STRANGERS_MAX]:
+        if strangers and not options & 16:
+            strangers[-1].close()
+        strangers.append(Stranger(stage, VERSIONS[options & 3] or MQTT_5))
+        say(words, strangers[-1], options, seed)
+    for stranger in strangers:
+        stranger.close()
+    stage.advance(0.1)
+    assert all([stranger.is_closed for stranger in strangers])
+    assert_at_rest(stage, others)
+
+
+def say(words: bytes, stranger: Stranger, options: int, seed: int) -> None:
+    """One conversation, as long as the node listens; perhaps time passes."""
     if options & 4:
         stranger.send(Connect("c", stranger.version, False))
-    for piece in pieces(stream, seed):
+    for piece in pieces(words, seed):
         if not stranger.is_closed and stranger.connection.wants_read:
             stranger.send_bytes(piece)
         if options & 8:
-            stage.advance(0.1)
-    stranger.close()
-    stage.advance(0.1)
-    assert stranger.is_closed
-    assert_at_rest(stage, others)
+            stranger.stage.advance(0.1)
 
 
 def assert_at_rest(stage: Stage, others: list[Client]) -> None:

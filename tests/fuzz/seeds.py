@@ -18,7 +18,7 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
-from tests.fuzz.streams import VERSIONS
+from tests.fuzz.streams import ANOTHER, VERSIONS
 
 
 def seeds() -> Iterator[bytes]:
@@ -32,6 +32,8 @@ def seeds() -> Iterator[bytes]:
                     yield bytes((options, seed)) + frame
                 yield bytes((options, seed)) + b"".join(said)
                 yield bytes((options, seed)) + b"".join(said[1:])
+                for overlap in (0, 16):
+                    yield bytes((options | overlap, seed)) + ANOTHER.join([b"".join(said[:6])] * 2)
 
 
 def packets(version: int) -> list[Packet]:

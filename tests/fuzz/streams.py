@@ -6,6 +6,8 @@ from typing import Final
 VERSIONS: Final = (0, 3, 4, 5)
 HEAD_BYTES: Final = 2
 """Options and seed; shorter inputs say nothing."""
+ANOTHER: Final = b"\xff\xff"
+"""Behind it another connection goes on; no packet begins so."""
 
 
 def pieces(stream: bytes, seed: int) -> Iterator[bytes]:
