@@ -4,7 +4,8 @@
 - `draws`     chance by address: the same clients under every policy
 - `scenario`  what is simulated, as a record
 - `world`     a scenario under one policy
-- `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`)
+- `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`); a
+              `connection` is one attempt, both ends in one object
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
               `listener`, connects in `entrance`, serves in `packets`, sends what waited in
               `replays`, works by turns in a `loop`

@@ -150,6 +150,20 @@ def test_every_cited_page_exists_and_has_the_section() -> None:
     report(findings)
 
 
+def test_a_room_that_lists_its_files_lists_all_of_them() -> None:
+    findings = []
+    for init in (path for path in python_files(*PACKAGES) if path.name == "__init__.py"):
+        listed = ast.get_docstring(ast.parse(init.read_text())) or ""
+        if "- `" in listed:
+            files = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
+            findings += [
+                f"{name_of(init)}: what is `{name}`?"
+                for name in sorted(files)
+                if f"`{name}`" not in listed
+            ]
+    report(findings)
+
+
 def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert pyproject["tool"]["hatch"]["build"]["targets"] == {"wheel": {"packages": PACKAGES}}

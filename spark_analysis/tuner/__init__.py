@@ -6,6 +6,6 @@
 - `scoring`    runs beside those of the defaults with the same seed
 - `judging`    a candidate on both parts of the seeds
 - `choosing`   the best on one part of the seeds, judged on the other
-- `evidence`   what each limit does; `limits_file`, `tables` and `page` write it down
+- `evidence`   what each limit does; `limits_file`, `tables` and `page` (`charts`) write it down
 - `job`        what the `command` flowguard tune does
 """

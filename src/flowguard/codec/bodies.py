@@ -26,6 +26,10 @@ from flowguard.codec.properties import decode_properties
 from flowguard.errors import MalformedPacket, ProtocolViolation
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode, SubscriptionOptions
 
+FILTERS_MAX: Final = 20_000
+"""Of one SUBSCRIBE or UNSUBSCRIBE, ours to choose: four bytes on the wire each, and decoded in one
+stretch, in some milliseconds. 0x97 is the answer to more."""
+
 
 def decode_puback(data: bytes, pos: int, end: int, flags: int, version: int) -> Puback:
     # [MQTT-3.4.2-1]
@@ -91,11 +95,6 @@ def _decode_reason(
 def _check_all_read(pos: int, end: int) -> None:
     if pos != end:
         raise MalformedPacket("a packet with bytes left over")
-
-
-FILTERS_MAX: Final = 20_000
-"""Of one SUBSCRIBE or UNSUBSCRIBE, ours to choose: four bytes on the wire each, and decoded in one
-stretch, in some milliseconds. 0x97 is the answer to more."""
 
 
 def _options_table() -> dict[int, SubscriptionOptions]:

@@ -35,8 +35,8 @@ _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP)
 COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
 """The packets of a client that count against its in-flight window."""
 BATCH_MAX: Final = 1_000
-"""Where none counts: 64 KiB may be 32,768 times PINGREQ, fifty milliseconds of work. PUBACK is a
-tenth of that, and as many as there are may be a batch."""
+"""Packets of a batch where none counts: 64 KiB may be 32,768 PINGREQs, fifty milliseconds of work.
+PUBACKs that follow each other are a tenth of that work, and may be more."""
 _NOTHING: Final = b""
 _PLAIN: Final = frozenset(bytes((first,)) for first in range(0x30, 0x41))
 _SUCCESS: Final = ReasonCode.SUCCESS

@@ -2,13 +2,23 @@
 
 - `node`            the host of all conversations: their begin and end, expiry, drain
 - `connecting`      the path of a CONNECT: capacity, gate, authentication, claim, CONNACK
-- `publishing`      the path of a PUBLISH from route to acknowledgement
+- `publishing`      the path of a PUBLISH from route to acknowledgement: `in_process` until it is
+                    durable, as a `fan_out` where it has many subscribers
 - `subscribing`     SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions
-- `plans`           which sessions a topic reaches, worked out once per topic
+- `plans`           which sessions a topic reaches, worked out once per topic, by `grouping`
+- `shared_queues`   which shared subscriptions have a queue; `shared_queue` is one
+- `full_queues`     publishers that wait for room in a subscriber's queue
+- `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired
 - `journal`         what must be durable before an answer leaves: group commit
+- `pages`           what waited for clients while they were away, read and sent by turns
+- `protection`      the eyes and hands of a policy: windows, turns, load signals
+- `intake`          CONNECTs at the gate, packets before the windows; `rounds`: whose turn it is
+- `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay
 - `authentication`  hook points for whoever decides who may do what
 - `sys_topics`      `$SYS`, as Mosquitto's users expect it
+- `acknowledgements`, `attempts`, `door`  what is told of latency, of those that are no clients yet,
+                    and of whether sockets are accepted
 
 Sans-IO: calls come in with `now_s` (seconds since the Unix epoch, monotonic within the process),
 bytes go out through outboxes, and whoever drives the node commits its journal

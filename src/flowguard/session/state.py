@@ -18,8 +18,6 @@ GROUP_BYTES: Final = 800
 ALIAS_BYTES: Final = 200
 INBOUND_ID_BYTES: Final = 120
 """An inbound QoS 2 identifier in use, in the session and in the store."""
-
-
 ID_BYTES: Final = 128
 """A client id of up to 79 letters takes no more, and is counted with its connection or session: so
 no crowd of subscriptions keeps ordinary clients out."""

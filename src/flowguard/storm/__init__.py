@@ -4,7 +4,7 @@
 - `loop`       one trio task over one epoll set; clients are objects, not tasks
 - `client`     one MQTT client: attempts until it is in, then its part
 - `crowd`      all clients of a storm: connect, hold, leave
-- `traffic`    publishers and subscribers, each a file, and the books on every message
+- `traffic`    the parts of clients, `publisher` and `subscriber`, and the books on every message
 - `tally`      counts and percentiles, and the result as plain values for JSON
 
 The room is a client of brokers, ours or others': it shares nothing with `flowguard.broker` but the
