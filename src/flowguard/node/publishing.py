@@ -112,7 +112,7 @@ class Router:
             or plan.refused is not None
             or size_bytes > self.payload_bytes_max
         ):
-            refused = plan.refused or self._admit(session, message, now_s)
+            refused = self._admit(session, plan, message, now_s)
             if refused is not None:
                 self.acknowledgements.at_once(message.qos, now_s)
                 return refused
@@ -168,7 +168,7 @@ class Router:
             return WAITS
         host.counters.publish_received += 1
         host.counters.publish_bytes_received += size_bytes
-        refused = self._admit(session, message, now_s)
+        refused = self._admit(session, plan, message, now_s)
         lasts = message.qos > 0 and (plan.durable or session.durable or message.retain)
         if refused is None and lasts and host.read_only:
             is_refused = self._is_refused_durably(session, plan, message)
@@ -192,12 +192,18 @@ class Router:
         outbound = session.outbound
         return durable and outbound is not None and outbound.version == MQTT_5
 
-    def _admit(self, session: Session, message: Publish, now_s: float) -> ReasonCode | None:
-        """What is asked of few messages: their size, permission, a place among the retained."""
+    def _admit(
+        self, session: Session, plan: Plan, message: Publish, now_s: float
+    ) -> ReasonCode | None:
+        """What is asked of few messages: topic, size, permission, a place among the retained."""
+        if plan.refused is not None:
+            self._host.counters.drop(Reason.TOPIC_REFUSED)
+            return plan.refused
         if len(message.payload) > self.payload_bytes_max:
             self._host.counters.drop(Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if not self.may_publish(session.client_id, message.topic):
+            self._host.counters.drop(Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None

@@ -165,6 +165,8 @@ class Session(QueueOwner):
         self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
         if outbound is not None:
             outbound.has_more = True
+            if not self.inflight:
+                outbound.pump_again()  # No acknowledgement will come that does.
         self.trim(host, now_s)
 
     def wait(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:

@@ -240,3 +240,20 @@ def test_what_is_acknowledged_gets_to_all_who_keep_up(
             assert [size for size in got if size in owed] == owed
         check_budgets(stage.node, [])
     end_all_sessions(stage.node, stage.now_s)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("kind", [MemoryStore, StoreOnDisk])
+def test_a_reader_of_whom_nothing_is_in_flight_gets_a_message_though_others_hold_all_memory(
+    kind: type[MemoryStore], durable: bool, version: int
+) -> None:
+    """Nothing else will happen to it: no acknowledgement, no socket that takes more."""
+    stage = small_stage(kind())
+    connect = stage.connect_durable if durable else stage.connect
+    reader = connect("reader", version=version)
+    reader.subscribe("t", qos=1)
+    node = stage.node
+    for budget in (node.inflight.budget, node.queue_budget):
+        budget.hold(budget.limit_bytes if node.spills and durable else budget.common_bytes, 0)
+    stage.connect("publisher").publish("t", b"x", qos=1)
+    assert [each.payload for each in reader.publishes()] == [b"x"]
