@@ -23,6 +23,7 @@ from flowguard.broker.listeners import Listeners
 from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.node.rounds import Rounds
+from flowguard.node.sends import SENDS_MAX, Sends
 from flowguard.session.connection import READ_BYTES_MAX, ServerConnection
 from flowguard.stores import Store
 
@@ -38,8 +39,6 @@ ROUND_TURN_S: Final = 0.0005
 """So long at least conversations that waited are run in a turn; then sockets are read again."""
 ANSWERS: Final = 64
 """Who waited for a commit is told in slices of so many, for `SLICE_S` in a turn."""
-SENDS_MAX: Final = 256
-"""Of a slice, two milliseconds: who is one of more has its turn behind those who are few."""
 LINGER_S: Final = 2.0
 """How long we wait for a peer to close after our last word, so that no reset destroys it."""
 LINGERING_MAX: Final = 10_000
@@ -75,8 +74,7 @@ class Reactor:
         self._listeners = Listeners(node, self._epoll, self._links, self._close)
         self._lingering: deque[tuple[float, Link]] = deque()
         self._rounds: Rounds[ServerConnection] = Rounds()
-        self._later: deque[ServerConnection] = deque()
-        """They have something to say, as many others have."""
+        self._sends: Sends[ServerConnection] = Sends()
         self._served_s = 0.0
         """How long the sockets of this turn took."""
         self._is_idle = False
@@ -165,7 +163,7 @@ class Reactor:
         if answered:
             now_s = self._answer(now_s)
         self.settle(now_s)
-        return bool(events or self._later) or answered or self._node.has_work
+        return bool(events or self._sends) or answered or self._node.has_work
 
     def heard_s(self, now_s: float) -> float:
         """Until when whatever had come has been read: not yet now, where the loop was away.
@@ -312,18 +310,16 @@ class Reactor:
         acknowledgements = node.router.acknowledgements
         if acknowledgements.at_once_count:
             acknowledgements.leave(self._clock())
-        dirty = node.dirty
+        dirty, sends = node.dirty, self._sends
         if dirty:
             node.dirty = []
-            if len(dirty) > SENDS_MAX:
-                self._later.extend(dirty)
-            else:
-                self._send(dirty, now_s)
-        if self._later:
-            count = min(SENDS_MAX, len(self._later))
-            self._send([self._later.popleft() for _ in range(count)], now_s)
-            if self._later:
+        if len(dirty) > SENDS_MAX or len(sends):
+            more = bool(node.runnable or self._rounds or node.journal.is_answering)
+            dirty = sends.next(dirty, now_s, more=more)
+            if len(sends):
                 self.wake()
+        if dirty:
+            self._send(dirty, now_s)
 
     def _send(self, dirty: list[ServerConnection], now_s: float) -> None:
         for connection in dirty:
@@ -479,7 +475,7 @@ class Reactor:
     def is_quiet(self) -> bool:
         """Nothing in process: journal empty, nobody runnable, nothing dirty."""
         node = self._node
-        waits = node.runnable or self._rounds or node.dirty or self._later or len(node.chores)
+        waits = node.runnable or self._rounds or node.dirty or self._sends or len(node.chores)
         return node.journal.is_empty and not waits
 
     def connections(self) -> list[ServerConnection]:

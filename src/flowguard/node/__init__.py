@@ -13,6 +13,7 @@
 - `pages`           what waited for clients while they were away, read and sent by turns
 - `protection`      the eyes and hands of a policy: windows, turns, load signals
 - `intake`          CONNECTs at the gate, packets before the windows; `rounds`: whose turn it is
+- `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay
 - `authentication`  hook points for whoever decides who may do what

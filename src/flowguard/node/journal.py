@@ -198,9 +198,9 @@ class Journal:
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""
         size_bytes = OP_BYTES
-        if op.__class__ is Append:
+        if isinstance(op, Append):
             size_bytes += op.delivery.size_bytes
-        elif op.__class__ is PutRetained:
+        elif isinstance(op, PutRetained):
             size_bytes += message_bytes(op.message)
         batch = self._growing
         batch.ops.append(op)

@@ -38,12 +38,13 @@ from flowguard.session.chores import Chores
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
 from flowguard.session.fetch import Fetch
+from flowguard.session.host import Host
 from flowguard.session.inbound import Inbound
 from flowguard.session.inflight import Inflight
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.stores import Store, StoreLoad
-from flowguard.types import ReasonCode
+from flowguard.types import Publish, ReasonCode
 
 HALF_PACKET_S: Final = 2.0
 """So long a part of a packet may stand still where memory for input is short."""
@@ -58,8 +59,8 @@ UNKNOWN_DISK_BYTES: Final = 1 << 62
 
 
 @final
-class Node:
-    """One broker node; implements `session.host.Host`."""
+class Node(Host):
+    """One broker node."""
 
     def __init__(
         self,
@@ -113,11 +114,7 @@ class Node:
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
-        # The hot one of the host's calls goes to the router without a hop.
-        self.publish = self.router.publish
         self.full_queues = FullQueues(self, self.router)
-        if self.blocks:
-            self.publish = self.full_queues.publish
         self._dead_letters = DeadLetters(self, self.router, self.journal)
         self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(self, self.router, self.hooks, self.full_queues)
@@ -232,6 +229,11 @@ class Node:
         session.expiry_interval_s = min(expiry_interval_s, limit_s)
 
     # --- packets -----------------------------------------------------------------------------
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        if self.blocks:
+            return self.full_queues.publish(inbound, message, now_s)
+        return self.router.publish(inbound, message, now_s)
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         return self.subscriber.subscribe(inbound, packet, now_s)

@@ -25,8 +25,9 @@ from flowguard.node.journal import Continuation, Journal
 from flowguard.node.plans import Shared
 from flowguard.records import QOS_1_IDS, Append, Delivery, Release, SessionRecord, StoreOp
 from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
+from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.membership import Lender, Loan, membership_of
-from flowguard.session.outbound import LARGE_INFLIGHT_MAX, SHARED_BYTES, Outbound
+from flowguard.session.outbound import LARGE_INFLIGHT_MAX, Outbound
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
 

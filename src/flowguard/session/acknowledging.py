@@ -94,7 +94,7 @@ def settle(
         outbound.host.inflight.settle(session, packet_id, delivery)
     else:
         payload_bytes = len(delivery.message.payload)
-        budget = outbound.inflight_budget
+        budget = outbound.host.inflight.budget
         budget.used_bytes -= INFLIGHT_BYTES + payload_bytes + payload_bytes
         if not session.inflight:
             budget.holders_count -= 1

@@ -164,15 +164,15 @@ class Inbound:
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
         """Handle a batch that found so much room; the room that is left for another one."""
         window = self.window
-        publish = self._host.publish
+        host = self._host
         for packet in (waiting := iter(packets)):
-            if packet.__class__ is Publish:
+            if isinstance(packet, Publish):
                 room -= 1
                 if not packet.qos and packet.properties is NO_PROPERTIES:
-                    waits = publish(self, packet, now_s) == WAITS
+                    waits = host.publish(self, packet, now_s) == WAITS
                 else:
                     waits = not self._publish(packet, now_s)
-            elif packet.__class__ is Puback:
+            elif isinstance(packet, Puback):
                 on_puback(self._outbound, packet.packet_id, now_s)
                 continue
             else:
@@ -206,7 +206,7 @@ class Inbound:
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
         """The batch stops here: what is left of it waits, but for the control lane's."""
         for packet in waiting:
-            if packet.__class__ is Puback:
+            if isinstance(packet, Puback):
                 on_puback(self._outbound, packet.packet_id, now_s)
             elif packet.__class__ in CONTROL:
                 self._other(packet, now_s)
@@ -230,7 +230,7 @@ class Inbound:
             if packet is None:
                 return False
             self._host.counters.messages_received += 1
-            if packet.__class__ is Puback:
+            if isinstance(packet, Puback):
                 on_puback(self._outbound, packet.packet_id, now_s)
             else:
                 self._other(packet, now_s)
@@ -469,7 +469,7 @@ class Inbound:
 
 
 def _publishes(packets: list[Packet]) -> int:
-    return sum(packet.__class__ is Publish for packet in packets)
+    return sum(isinstance(packet, Publish) for packet in packets)
 
 
 def _packet_bytes(packet: Packet) -> int:

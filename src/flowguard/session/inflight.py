@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 INFLIGHT_BYTES: Final = 800
 """Identifier, position, record, frame and store entry of one message; measured, rounded up."""
+SHARED_BYTES: Final = 4 * 1024
+"""A message is encoded once for all who get it, but for its head, from here on."""
 PLAIN_HEAD_MAX: Final = 128
 """Beside its payload a plain message has no more than this, encoded, bytes."""
 
@@ -45,12 +47,14 @@ class Charge:
 class Inflight:
     """The account of a node; `budget` is open, for the hot path to charge plain messages itself."""
 
-    __slots__ = ("_queue_budget", "_charges", "budget", "client_bytes_max")
+    __slots__ = ("_charges", "_queue_budget", "budget", "client_bytes_max", "plain_bytes_max")
 
     def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
         self.budget = FairBudget(bounds.inflight_bytes)
         self.client_bytes_max = bounds.settings.session.inflight_bytes_max
         """Of one client, in the same bytes; None: whatever the budget has."""
+        self.plain_bytes_max = SHARED_BYTES if self.client_bytes_max is None else 0
+        """Above it no message is plain: a client with a limit has all of its messages looked at."""
         self._queue_budget = queue_budget
         self._charges: dict[Delivery, Charge] = {}
 

@@ -20,7 +20,7 @@ from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from flowguard.session.frames import Frame, frame_v4, frame_v5
-from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX
+from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX, SHARED_BYTES
 from flowguard.session.replay import Replay
 from flowguard.session.resend import Resend
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
@@ -38,7 +38,6 @@ JOINED_BYTES: Final = 1024
 """Answers that nobody reads are kept in pieces of this size, or more."""
 FRAME_BYTES: Final = 64
 """The object around each frame that a socket does not take, and its place in the outbox."""
-SHARED_BYTES: Final = 4 * 1024
 ASKED: Final = -1
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
@@ -54,7 +53,6 @@ class Outbound:
         "_drained_bytes",
         "_outbox_max",
         "_packet_size_max",
-        "_plain_bytes_max",
         "_replay",
         "_resend",
         "_turn_left",
@@ -64,7 +62,6 @@ class Outbound:
         "ended",
         "has_more",
         "host",
-        "inflight_budget",
         "inflight_max",
         "outbox",
         "outbox_bytes",
@@ -96,9 +93,6 @@ class Outbound:
         self._outbox_max = host.settings.session.outbox_bytes_max
         self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
         """Above it, `may_owe_more` says whether the client is read."""
-        self.inflight_budget = host.inflight.budget
-        # A client with a limit of its own has all of its messages looked at.
-        self._plain_bytes_max = SHARED_BYTES if host.inflight.client_bytes_max is None else 0
         self.inflight_max = host.settings.session.inflight_max
         self._packet_size_max = PACKET_SIZE_MAX
         self._aliases: TopicAliases | None = None
@@ -157,15 +151,9 @@ class Outbound:
 
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
-        counters = self.host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += len(delivery.message.payload)
         head, tail = frame
         self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
-        self.outbox_bytes += len(head) + len(tail) + 2
-        if not self.dirty:
-            self.dirty = True
-            self.host.dirty.append(self.connection)
+        self._sent(len(head) + len(tail) + 2, len(delivery.message.payload))
 
     def write_packet(self, packet: Packet) -> bool:
         """Encode and queue; False when the client's Maximum Packet Size forbids it."""
@@ -228,34 +216,45 @@ class Outbound:
         else:
             head, tail = delivery.frame_v4 or frame_v4(delivery)
         payload_bytes = len(delivery.message.payload)
-        if len(tail) < SHARED_BYTES:
-            # Compiled code copies to add nothing.
-            sent = self.send_frame(head + tail if tail else head, payload_bytes)
-        else:
-            sent = self.send_frame(head, payload_bytes, tail)
+        frame_bytes = len(head) + len(tail)
+        if not tail:
+            sent = self.send_frame(head, payload_bytes)
+        elif len(tail) < SHARED_BYTES:
+            sent = self.send_frame(head + tail, payload_bytes)
+        elif sent := self._takes(frame_bytes):
+            # All who get it share the tail, until it is sent.
+            self.outbox += (head, tail)
+            self._sent(frame_bytes, payload_bytes)
         if not sent:
             self.forget_alias(delivery)
 
-    def send_frame(self, frame: bytes, payload_bytes: int, tail: bytes = b"") -> bool:
-        """Send an encoded QoS 0 PUBLISH, perhaps with a `tail` that all who get it share; False:
-        dropped, and counted."""
-        frame_bytes = len(frame) + len(tail)
+    def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
+        """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
+        frame_bytes = len(frame)
+        if not self._takes(frame_bytes):
+            return False
+        self.outbox.append(frame)
+        self._sent(frame_bytes, payload_bytes)
+        return True
+
+    def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
+        """A PUBLISH is in the outbox."""
+        counters = self.host.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += payload_bytes
+        self.outbox_bytes += frame_bytes
+        if not self.dirty:
+            self.dirty = True
+            self.host.dirty.append(self.connection)
+
+    def _takes(self, frame_bytes: int) -> bool:
+        """Whether so much of QoS 0 can be sent now; what cannot is counted."""
         size_bytes = self.outbox_bytes + frame_bytes
         if self.blocked or size_bytes > self._outbox_max or frame_bytes > self._packet_size_max:
             reason = self._refusal(frame_bytes)
             if reason is not None:
                 self.host.counters.drop(reason)
                 return False
-        counters = self.host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += payload_bytes
-        self.outbox.append(frame)
-        if tail:
-            self.outbox.append(tail)
-        self.outbox_bytes = size_bytes
-        if not self.dirty:
-            self.dirty = True
-            self.host.dirty.append(self.connection)
         return True
 
     def _refusal(self, size_bytes: int) -> Reason | None:
@@ -322,40 +321,34 @@ class Outbound:
             session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.host)
             self.forget_alias(delivery)
             return True
-        message = delivery.message
+        message, node_inflight = delivery.message, self.host.inflight
         payload_bytes = len(message.payload)
         plain = (
-            payload_bytes < self._plain_bytes_max
+            payload_bytes < node_inflight.plain_bytes_max
             and size_bytes - payload_bytes <= PLAIN_HEAD_MAX
             and message.properties is NO_PROPERTIES
         )
-        budget = self.inflight_budget
+        budget = node_inflight.budget
         used_bytes = budget.used_bytes + INFLIGHT_BYTES + payload_bytes + payload_bytes
         if plain and used_bytes <= budget.common_bytes:
             budget.used_bytes = used_bytes
             if not inflight:
                 budget.holders_count += 1
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not self.host.inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
+            not node_inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
         ):
             self.forget_alias(delivery)
             return False
-        counters = self.host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += payload_bytes
         inflight[packet_id] = delivery
         if len(tail) < SHARED_BYTES:
             self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
         else:
             # Shared by all who get it, until it is sent.
             self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
-        self.outbox_bytes += size_bytes
         if session.durable:
             session.positions[packet_id] = pos
             self.host.sent[session.client_id] = pos
-        if not self.dirty:
-            self.dirty = True
-            self.host.dirty.append(self.connection)
+        self._sent(size_bytes, payload_bytes)
         return True
 
     def pump(self, now_s: float) -> None:

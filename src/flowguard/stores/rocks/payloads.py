@@ -40,13 +40,13 @@ class Payloads:
 
     def shared(self, ops: Sequence[StoreOp]) -> dict[int, bytes]:
         """Messages (by `id`) of this batch worth sharing; their place is found with the first."""
-        messages = [id(op.delivery.message) for op in ops if op.__class__ is Append]
+        messages = [id(op.delivery.message) for op in ops if isinstance(op, Append)]
         if len(set(messages)) == len(messages):
             return NOBODY
         counts = Counter(messages)
         found: dict[int, bytes] = {}
         for op in ops:
-            if op.__class__ is Append:
+            if isinstance(op, Append):
                 message = op.delivery.message
                 count = counts[id(message)]
                 if count >= SHARED_QUEUES_MIN or (
