@@ -107,7 +107,7 @@ class Session(QueueOwner):
             outbound is not None
             and len(self.inflight) < KEEPS_UP_MAX
             and not self.queue.waits
-            and outbound.takes_more
+            and not outbound.blocked
         )
 
     def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:

@@ -212,6 +212,20 @@ def test_with_block_nobody_waits_for_who_keeps_up(version: int) -> None:
     check_budgets(stage.node, [each.connection for each in silent])
 
 
+@pytest.mark.parametrize("policy", ["drop-new", "drop-oldest"])
+def test_what_has_not_been_sent_yet_is_no_sign_of_not_keeping_up(
+    store: MemoryStore, policy: str
+) -> None:
+    """Two messages in one chunk: the first of them is all that the outbox takes."""
+    stage = small_stage(store, policy)
+    fill(stage)
+    client = reader(stage, "polite", "here", durable=False, qos=1)
+    publisher = stage.connect("publisher")
+    sizes = [290 * KIB, 90 * KIB]
+    assert publish(publisher, "here", *sizes) == [0, 0]
+    assert [len(message.payload) for message in client.publishes()] == sizes
+
+
 @settings(max_examples=30)
 @given(examples=data(), on_disk=booleans(), policy=sampled_from(["drop-new", "drop-oldest"]))
 def test_what_is_acknowledged_gets_to_all_who_keep_up(
