@@ -58,16 +58,18 @@ def run(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
     size = SEGMENT_INPUTS[target]
     console.print(f"{target}: {inputs:,} inputs, seeds from {seed} on, a line for each {size:,}")
     began_s = time.monotonic()
-    done = memory_mib = branches = 0
+    done = conversations = memory_mib = branches = 0
     while done < inputs:
         segment_s = time.monotonic()
         facts = fuzzer.segment(min(size, inputs - done), seed)
         done += facts["inputs"]
+        conversations += facts.get("conversations", 0)
         memory_mib = max(memory_mib, facts["memory_mib"])
         branches = max(branches, facts["branches"])
         per_s = facts["inputs"] / (time.monotonic() - segment_s)
+        said = f" ({conversations:,} conversations)" if conversations else ""
         console.print(
-            f"{target}: {done:,} of {inputs:,} inputs, seed {seed}, {per_s:,.0f} /s,"
+            f"{target}: {done:,} of {inputs:,} inputs{said}, seed {seed}, {per_s:,.0f} /s,"
             f" {branches:,} branches by {facts['corpus']:,} inputs, {memory_mib} MiB"
         )
         seed += 1

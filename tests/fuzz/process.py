@@ -24,6 +24,7 @@ FACTS: Final = {
     "memory_mib": re.compile(r"peak_rss_mb: +(\d+)"),
     "branches": re.compile(r"DONE +cov: (\d+)"),
     "corpus": re.compile(r"DONE .*corp: (\d+)"),
+    "conversations": re.compile(r"conversations: (\d+)(?!.*conversations: )", re.DOTALL),
 }
 
 
@@ -42,7 +43,7 @@ class Fuzzer:
         self.found = self.work / "corpus"
 
     def segment(self, inputs: int, seed: int) -> dict[str, int]:
-        """So many inputs; the value of each of `FACTS` afterwards. Raises Failure."""
+        """So many inputs; the value of each of `FACTS` that it tells. Raises Failure."""
         artifacts = f"-artifact_prefix={self.work}/"
         said = self._run(f"-runs={inputs}", f"-seed={seed}", artifacts, str(self.found))
         facts = {name: fact.search(said) for name, fact in FACTS.items()}

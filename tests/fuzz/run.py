@@ -9,10 +9,13 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 import atheris
 
 MEMORY_BYTES = 1 << 30
+COUNT_EVERY = 1_000
+"""Inputs."""
 targets: list[Callable[[bytes], None]] = []
 
 
@@ -21,11 +24,27 @@ def run_once(data: bytes) -> None:
         sys.setdlopenflags(os.RTLD_NOW)
         module = importlib.import_module(f"tests.fuzz.{name}")
         assert module.__file__.endswith(".so"), f"not compiled: {module.__file__}"
-        if name == "converse":
-            share_bounds(module.SETTINGS)
-        targets.append(module.once)
+        targets.append(counted(module) if name == "converse" else module.once)
         gc.freeze()
     targets[0](data)
+
+
+def counted(converse: ModuleType) -> Callable[[bytes], None]:
+    """Says how many conversations there were: libFuzzer counts inputs, and allows no last word."""
+    from tests.fuzz.streams import ANOTHER, HEAD_BYTES
+
+    share_bounds(converse.SETTINGS)
+    inputs = conversations = 0
+
+    def once(data: bytes) -> None:
+        nonlocal inputs, conversations
+        converse.once(data)
+        inputs += 1
+        conversations += min(1 + data.count(ANOTHER, HEAD_BYTES), converse.STRANGERS_MAX)
+        if inputs % COUNT_EVERY == 0:
+            print(f"conversations: {conversations}", flush=True)
+
+    return once
 
 
 def share_bounds(settings: object) -> None:
