@@ -47,8 +47,10 @@ simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flas
 torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,000 messages (ARGS="--kills 500 --seed 1")
 	@$(PY) -m tests.torture $(ARGS)
 
-attack: $(DEV)  ## a broker attacked from outside in every way, each with its bound and its control (ARGS="--only pause")
-	@$(PY) -m tests.attacks $(ARGS)
+attack: $(DEV)  ## brokers attacked from outside in thirty ways, ten minutes; each with its bound and its control (ARGS="--only pause")
+	@$(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || echo 'going on without' >&2)
+	@PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled') \
+		$(PY) -m tests.attacks $(ARGS)
 
 fuzz: $(DEV)  ## the decoder, or a connection, under changing inputs, by coverage (ARGS="decode --inputs 1e8")
 	@scripts/setup-fuzzer.sh

@@ -18,8 +18,13 @@ class Size:
     """Of the full attack: a test runs a small one."""
 
     def of(self, count: int, least: int = 1) -> int:
-        """So many of `count`."""
+        """So many of `count`; `least`: fewer would be no attack."""
         return max(least, round(self.share * count))
+
+    @property
+    def is_full(self) -> bool:
+        """Only then are times judged: a test says nothing about the machine it runs on."""
+        return self.share == 1
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,10 @@ class Finding:
 
     holds: bool
     said: str
+
+
+class CannotRun(Exception):
+    """Not on this machine; why is the argument."""
 
 
 Run = Callable[[Size], Awaitable[Finding]]
@@ -41,3 +50,5 @@ class Attack:
     bound: str
     run: Run
     control: Run
+    is_tested: bool = True
+    """By `make test`, in a small form; False: another attack's small form tests the same."""

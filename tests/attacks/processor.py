@@ -1,23 +1,36 @@
-"""Attacks on the processor's time: a packet that must not hold up everybody else."""
+"""Attacks on the processor's time: packets, or chunks of them, that must hold up nobody else."""
+
+import time
 
 import trio
 
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Subscribe
-from flowguard.types import MQTT_5, Publish, SubscriptionOptions
+from flowguard.codec.packets import (
+    Disconnect,
+    Packet,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from flowguard.types import MQTT_5, Publish, ReasonCode, SubscriptionOptions
 from tests.attacks.attack import Attack, Finding, Size
-from tests.attacks.probes import answers, open_all, pulse, serves
-from tests.attacks.victim import Victim, victim
-from tests.support.real import connect_packet
+from tests.attacks.controls import away_for_a_while, nobody_home
+from tests.attacks.probes import IN_TIME, Pulse, pulse, serves
+from tests.attacks.victim import victim
+from tests.support.real import Wire
 
 MALFORMED = b"\x30\x01\x00"
 AGAIN_S = 2.0
-LATE_MAX_S = 0.25
-"""For a client that asks all the time, on whatever machine this runs."""
 GROUPS = 150
-FILTERS = 60_000
-NEWCOMERS = 10
-PATIENCE_S = 8.0
+FILTERS = 10_000
+FILTERS_LEAST = 3_000
+FILTER_LENGTH = 100
+"""So that so many of them are 1 MiB."""
+FILTERS_TOO_MANY = 250_000
+PING_CHUNK = b"\xc0\0" * 32_768
+ANSWERS_BETWEEN = 3
+"""Others have so many answers at least, while a large packet is worked off."""
 
 
 # --- a malformed packet behind good ones ---------------------------------------------------------
@@ -42,124 +55,88 @@ async def malformed(size: Size) -> Finding:
         return await serves(broker)
 
 
-# --- one large SUBSCRIBE -------------------------------------------------------------------------
+# --- large packets -------------------------------------------------------------------------------
 
 
 async def subscribe(size: Size) -> Finding:
-    """One SUBSCRIBE of up to 1 MiB beside a client that only asks whether the broker is there."""
+    """A SUBSCRIBE of 1 MiB, and the UNSUBSCRIBE that takes it back."""
+    count = size.of(FILTERS, FILTERS_LEAST)
+    filters = [f"{number}/".ljust(FILTER_LENGTH, "x") for number in range(count)]
+    wanted = tuple((filter, SubscriptionOptions(1)) for filter in filters)
     async with victim(size.folder) as broker, pulse(broker) as beating:
         attacker = await broker.connect("attacker")
-        filters = tuple((f"{n}/x/y", SubscriptionOptions(1)) for n in range(size.of(FILTERS)))
-        await attacker.send(Subscribe(1, filters))
-        await attacker.receive()
-    return late(size, beating.worst_s)
+        granted, between = await ask(attacker, Subscribe(1, wanted), beating)
+        removed, later = await ask(attacker, Unsubscribe(2, tuple(filters)), beating)
+    assert isinstance(granted, Suback)
+    assert isinstance(removed, Unsuback)
+    whole = granted.reason_codes == (1,) * count and removed.reason_codes == (0,) * count
+    late = beating.in_time(size)
+    said = f"{count} granted and removed: {whole}, {between} and {later} answers to others between"
+    return Finding(
+        whole and min(between, later) >= ANSWERS_BETWEEN and late.holds, f"{said}, {late.said}"
+    )
 
 
-async def pause_in_between(size: Size) -> Finding:
-    """The control: a broker that is away for a while."""
+async def ask(attacker: Wire, packet: Packet, beating: Pulse) -> tuple[Packet | None, int]:
+    """The answer, and how many others had meanwhile."""
+    began_s = time.monotonic()
+    await attacker.send(packet)
+    answer = await attacker.receive()
+    return answer, beating.between(began_s, time.monotonic())
+
+
+async def too_many_filters(size: Size) -> Finding:
+    """A SUBSCRIBE of 1 MiB with 250,000 filters of a byte."""
+    filters = (("x", SubscriptionOptions(1)),) * FILTERS_TOO_MANY
     async with victim(size.folder) as broker, pulse(broker) as beating:
-        broker.stop()
-        await trio.sleep(2 * LATE_MAX_S)
-        broker.go_on()
-    return late(Size(size.folder), beating.worst_s)
+        attacker = await broker.connect("attacker")
+        await attacker.send(Subscribe(1, filters))
+        answer = await attacker.receive()
+        held = (await trio.to_thread.run_sync(broker.status))["clients"]["subscriptions"]
+    refused = isinstance(answer, Disconnect) and answer.reason_code == ReasonCode.QUOTA_EXCEEDED
+    late = beating.in_time(size)
+    said = f"refused with 0x97: {refused}, {held} subscriptions"
+    return Finding(refused and not held and late.holds, f"{said}, {late.said}")
 
 
-def late(size: Size, worst_s: float) -> Finding:
-    holds = worst_s <= LATE_MAX_S or size.share < 1  # A test judges no time.
-    return Finding(holds, f"worst answer after {1_000 * worst_s:.0f} ms")
+async def pings(size: Size) -> Finding:
+    """64 KiB of PINGREQ in one write, again and again, by clients that read every answer."""
+    chunks, clients = size.of(20, 2), size.of(10, 2)
+    answered_bytes = 0
+    async with victim(size.folder) as broker, pulse(broker) as beating:
 
+        async def flood(number: int) -> None:
+            nonlocal answered_bytes
+            wire = await broker.connect(f"flood{number}")
+            for _ in range(chunks):
+                await wire.stream.send_all(PING_CHUNK)
+                left_bytes = len(PING_CHUNK)
+                while left_bytes and (data := await wire.stream.receive_some(left_bytes)):
+                    left_bytes -= len(data)
+                    answered_bytes += len(data)
 
-# --- newcomers beside floods ---------------------------------------------------------------------
-
-
-async def newcomers(size: Size) -> Finding:
-    """Messages at QoS 0 as fast as they go, to readers that never read; then clients knock."""
-    async with victim(size.folder) as broker:
-        for number in range(size.of(20, 2)):
-            deaf = await broker.connect(f"deaf{number}")
-            await deaf.subscribe("flood", 0)
         async with trio.open_nursery() as nursery:
-            for number in range(size.of(10, 2)):
-                nursery.start_soon(flood, broker, number)
-            await trio.sleep(1.0)
-            within_s = PATIENCE_S + 4.0 if size.share == 1 else 60.0
-            found = [await answers(broker, f"new{n}", within_s) for n in range(NEWCOMERS)]
-            nursery.cancel_scope.cancel()
-    return Finding(all(found), f"{sum(found)} of {NEWCOMERS} answered")
-
-
-async def flood(broker: Victim, number: int) -> None:
-    """Until cancelled, or cut off."""
-    wire = await broker.connect(f"flood{number}")
-    chunk = encode(Publish("flood", bytes(200)), MQTT_5) * 300
-    try:
-        while True:
-            await wire.stream.send_all(chunk)
-    except trio.BrokenResourceError:
-        pass
-
-
-async def nobody_home(size: Size) -> Finding:
-    """The control: a broker that is stopped, and answers nobody."""
-    async with victim(size.folder) as broker:
-        broker.stop()
-        found = await answers(broker, within_s=0.5)
-    return Finding(found, "answered" if found else "not answered")
-
-
-# --- a pause of the whole machine ----------------------------------------------------------------
-
-
-async def pause(size: Size) -> Finding:
-    """The machine sleeps longer than a client may take to say CONNECT; all have said it."""
-    return await sleep_over(size, said=True)
-
-
-async def pause_before_they_speak(size: Size) -> Finding:
-    """The control: those that say nothing in all that time are closed."""
-    return await sleep_over(size, said=False)
-
-
-async def sleep_over(size: Size, *, said: bool) -> Finding:
-    timeout_s = 2.0
-    settings = {"flow": {"connect_timeout_s": timeout_s}}
-    async with victim(size.folder, settings) as broker:
-        count = size.of(200, 20)
-        wires = await open_all(broker, count)
-        assert await answers(broker)  # They are accepted.
-        broker.stop()
-        for number, wire in enumerate(wires):
-            if said:
-                await wire.send(connect_packet(f"c{number}"))
-        await trio.sleep(1.5 * timeout_s)
-        broker.go_on()
-        answered = 0
-        for wire in wires:
-            try:
-                answered += await wire.receive() is not None
-            except trio.BrokenResourceError:
-                pass
-    return Finding(answered == count, f"{answered} of {count} answered")
+            for number in range(clients):
+                nursery.start_soon(flood, number)
+    late = beating.in_time(size)
+    asked_bytes = clients * chunks * len(PING_CHUNK)
+    said = f"{answered_bytes // 2:,} of {asked_bytes // 2:,} answered"
+    return Finding(answered_bytes == asked_bytes and late.holds, f"{said}, {late.said}")
 
 
 ATTACKS = [
     Attack("malformed", "126 bytes that end in no packet hold up nobody", malformed, nobody_home),
     Attack(
         "subscribe",
-        f"a SUBSCRIBE of 1 MiB keeps nobody else waiting for {LATE_MAX_S} s",
+        f"SUBSCRIBE and UNSUBSCRIBE of 1 MiB: {IN_TIME}",
         subscribe,
-        pause_in_between,
+        away_for_a_while,
     ),
     Attack(
-        "newcomers",
-        "beside floods and readers that never read, who knocks is answered",
-        newcomers,
-        nobody_home,
+        "too-many-filters",
+        f"a SUBSCRIBE with 250,000 filters is refused: {IN_TIME}",
+        too_many_filters,
+        away_for_a_while,
     ),
-    Attack(
-        "pause",
-        "who has said CONNECT before a pause of the process is answered after it",
-        pause,
-        pause_before_they_speak,
-    ),
+    Attack("pings", f"64 KiB of PINGREQ at once: {IN_TIME}", pings, away_for_a_while),
 ]

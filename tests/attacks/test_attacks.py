@@ -4,14 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.__main__ import ATTACKS
-from tests.attacks.attack import Attack, Size
+from tests.attacks.attack import Attack, CannotRun, Size
+from tests.attacks.attacks import ATTACKS
 
 SHARE = 0.02
+TESTED = [attack for attack in ATTACKS if attack.is_tested]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", TESTED, ids=lambda attack: attack.name)
 async def test_a_small_attack_breaks_no_bound(attack: Attack, tmp_path: Path) -> None:
-    found = await attack.run(Size(tmp_path, SHARE))
+    try:
+        found = await attack.run(Size(tmp_path, SHARE))
+    except CannotRun as reason:
+        pytest.skip(str(reason))
     assert found.holds, f"{attack.bound}: {found.said}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.codec.packets import Connack
 from flowguard.types import MQTT_5
 from tests.support.real import Wire, connect_packet
@@ -102,6 +103,15 @@ class Victim:
         return wire
 
 
+class Ended(Exception):
+    """A broker has ended by itself, with this exit code."""
+
+    def __init__(self, code: int, log: str) -> None:
+        super().__init__(f"exit {code}: {log.strip().splitlines()[-1:]}")
+        self.code = code
+        self.log = log
+
+
 class Refused(Exception):
     """A CONNACK with an error, which is the argument."""
 
@@ -114,7 +124,12 @@ async def victim(
     descriptors: int | None = None,
     store: str = "memory",
 ) -> AsyncIterator[Victim]:
-    """A broker that is killed at the end, however it is; `descriptors`: as many it may have."""
+    """A broker that is killed at the end, however it is; `descriptors`: as many it may have.
+
+    Raises Ended where it does not start. This process may have as many as the system allows:
+    attackers need one each.
+    """
+    use_all_descriptors()
     with process(folder, settings or {}, descriptors, store) as started:
         try:
             await trio.to_thread.run_sync(_wait_until_it_listens, started)
@@ -159,7 +174,8 @@ def _wait_until_it_listens(started: Victim) -> None:
     assert stdout is not None
     while not (started.address[1] and started.http):
         line = stdout.readline().decode()
-        assert line, started.logged[-2_000:]
+        if not line:
+            raise Ended(started._process.wait(END_S), started.logged)
         where = line.split()[-1]
         if "http" in line:
             started.http = f"http://{where.removeprefix('http://')}"
