@@ -73,8 +73,8 @@ class _Reading:
             yield
         except CorruptionError as error:
             self._found.wrong(f"{where}{self._reader.told(error)}")
-        except UnicodeDecodeError as error:
-            self._found.wrong(f"{where}a name is damaged: {error}")
+        except UnicodeDecodeError as damage:  # In a generator mypyc gives each name one type.
+            self._found.wrong(f"{where}a name is damaged: {damage}")
 
     def _read(self) -> None:
         self._rows += 1
