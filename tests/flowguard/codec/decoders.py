@@ -1,6 +1,7 @@
 """Decoders that hold some bytes, or packets, for the tests of decoding."""
 
 from flowguard.codec import Packet, PacketDecoder, encode
+from flowguard.errors import PeerError
 from flowguard.types import Publish
 from tests.flowguard.codec.wire import MAX
 
@@ -15,6 +16,20 @@ def decoder_of(data: bytes, version: int = 4, max_packet_size: int = MAX) -> Pac
 
 def all_of(decoder: PacketDecoder) -> list[Packet]:
     return list(iter(decoder.next, None))
+
+
+def one_by_one(
+    stream: bytes, version: int, max_packet_size: int = MAX
+) -> tuple[list[Packet], PeerError | None]:
+    """What a stream is, a packet at a time from one chunk, and the error that ends it."""
+    decoder = decoder_of(stream, version, max_packet_size)
+    packets: list[Packet] = []
+    try:
+        while (packet := decoder.next()) is not None:
+            packets.append(packet)
+    except PeerError as error:
+        return packets, error
+    return packets, None
 
 
 PUBLISH = Publish("a/b", b"x", 1, packet_id=5)

@@ -15,6 +15,7 @@ from flowguard.codec.decoder import COUNTED
 from flowguard.errors import PeerError
 from flowguard.types import Publish, ReasonCode
 from tests.flowguard.codec import strategies
+from tests.flowguard.codec.decoders import one_by_one
 from tests.flowguard.codec.wire import frame
 
 MAX = 400
@@ -46,18 +47,6 @@ def streams(draw: st.DrawFn, version: int) -> bytes:
     some = plain | st.just(Puback(3)) | strategies.packets(version)
     good = [encode(packet, version) for packet in draw(st.lists(some, max_size=40))]
     return b"".join(good) + draw(st.just(b"") | bad_packets(version)) + draw(st.binary(max_size=8))
-
-
-def one_by_one(stream: bytes, version: int) -> tuple[list[Packet], End]:
-    decoder = PacketDecoder(MAX, version)
-    decoder.feed(stream)
-    packets: list[Packet] = []
-    try:
-        while (packet := decoder.next()) is not None:
-            packets.append(packet)
-    except PeerError as error:
-        return packets, (error.reason_code, error.why)
-    return packets, None
 
 
 def pieces_of(stream: bytes, cuts: list[int]) -> Iterator[bytes]:
@@ -113,4 +102,6 @@ def test_any_batches_come_to_the_same_packets_and_the_same_end(
     sent: tuple[int, bytes], cuts: list[int], rooms: list[int]
 ) -> None:
     version, stream = sent
-    assert in_batches(stream, cuts, rooms, version) == one_by_one(stream, version)
+    packets, error = one_by_one(stream, version, MAX)
+    end = None if error is None else (error.reason_code, error.why)
+    assert in_batches(stream, cuts, rooms, version) == (packets, end)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Disconnect,
@@ -24,6 +23,7 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import PeerError
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
+from tests.flowguard.codec.decoders import one_by_one
 from tests.support.stage import Client, Stage
 
 MAX = 1_024
@@ -95,19 +95,6 @@ fifteen = Conversation("0" * 15, "body too short", [], 100, 0)
 sixteen = Conversation("1" * 16, "body too short", [], 100, 0)
 
 
-def reference(stream: bytes) -> tuple[list[Packet], int | None]:
-    """One by one; the reason for which it ends."""
-    decoder = PacketDecoder(MAX, MQTT_5)
-    decoder.feed(stream)
-    packets: list[Packet] = []
-    try:
-        while (packet := decoder.next()) is not None:
-            packets.append(packet)
-    except PeerError as error:
-        return packets, error.reason_code
-    return packets, None
-
-
 def answers_to(packets: list[Packet]) -> list[tuple[type[Packet], int]]:
     """Kind and packet identifier."""
     answers: list[tuple[type[Packet], int]] = []
@@ -151,14 +138,14 @@ def send(client: Client, talk: Conversation) -> None:
         assert client.stage.passes - before <= len(piece) + 3
 
 
-def without_end(client: Client, reason_code: int | None) -> list[Packet]:
+def without_end(client: Client, error: PeerError | None) -> list[Packet]:
     """What came; the conversation has ended for this reason, or goes on."""
     received = client.take()
-    assert client.is_closed is (reason_code is not None)
-    if reason_code is not None:
+    assert client.is_closed is (error is not None)
+    if error is not None:
         goodbye = received.pop()
         assert isinstance(goodbye, Disconnect)
-        assert goodbye.reason_code == reason_code
+        assert goodbye.reason_code == error.reason_code
     return received
 
 
@@ -169,9 +156,9 @@ def without_end(client: Client, reason_code: int | None) -> list[Packet]:
 def test_what_is_done_at_once_is_handled_as_one_by_one(talk: Conversation) -> None:
     stage, witness = meet(talk)
     client = stage.connect("c")
-    packets, reason_code = reference(talk.stream)
+    packets, error = one_by_one(talk.stream, MQTT_5, MAX)
     send(client, talk)
-    assert told(without_end(client, reason_code)) == answers_to(packets)
+    assert told(without_end(client, error)) == answers_to(packets)
     assert payloads(witness.take()) == payloads(packets)
 
 
@@ -184,17 +171,17 @@ def test_what_waits_for_a_store_is_handled_as_one_by_one(talk: Conversation) -> 
     stage.connect_durable("durable").subscribe("a", "many", qos=2)
     client = stage.connect("c")
     stage.hold_commits = True
-    packets, reason_code = reference(talk.stream)
+    packets, error = one_by_one(talk.stream, MQTT_5, MAX)
     send(client, talk)
     commits = 0
     while stage.held is not None:
         stage.finish_commit()
         commits += 1
     assert commits <= len(packets) + 3
-    answers = [each for each in told(without_end(client, reason_code)) if each[0] is not Pingresp]
+    answers = [each for each in told(without_end(client, error)) if each[0] is not Pingresp]
     expected = [each for each in answers_to(packets) if each[0] is not Pingresp]
     heard, said = payloads(witness.take()), payloads(packets)
-    if reason_code is None:
+    if error is None:
         assert answers == expected
         assert sorted(heard) == sorted(said)
     assert answers == expected[: len(answers)]
