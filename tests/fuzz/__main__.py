@@ -59,6 +59,7 @@ def run(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
     console.print(f"{target}: {inputs:,} inputs, seeds from {seed} on, a line for each {size:,}")
     began_s = time.monotonic()
     done = conversations = memory_mib = branches = 0
+    reached = ""
     while done < inputs:
         segment_s = time.monotonic()
         facts = fuzzer.segment(min(size, inputs - done), seed)
@@ -67,17 +68,16 @@ def run(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
         memory_mib = max(memory_mib, facts["memory_mib"])
         branches = max(branches, facts["branches"])
         per_s = facts["inputs"] / (time.monotonic() - segment_s)
-        said = f" ({conversations:,} conversations)" if conversations else ""
+        spoken = f"{conversations:,} conversations, " if conversations else ""
+        reached = (
+            f"{spoken}{branches:,} branches by {facts['corpus']:,} inputs, {memory_mib} MiB at most"
+        )
         console.print(
-            f"{target}: {done:,} of {inputs:,} inputs{said}, seed {seed}, {per_s:,.0f} /s,"
-            f" {branches:,} branches by {facts['corpus']:,} inputs, {memory_mib} MiB"
+            f"{target}: {done:,} of {inputs:,} inputs, seed {seed}, {per_s:,.0f} /s, {reached}"
         )
         seed += 1
     took_s = time.monotonic() - began_s
-    console.print(
-        f"{target}: {done:,} inputs and nothing wrong, {took_s:,.0f} s, {branches:,} branches,"
-        f" {memory_mib} MiB at most"
-    )
+    console.print(f"{target}: nothing wrong in {done:,} inputs, {took_s:,.0f} s, {reached}")
 
 
 if __name__ == "__main__":
