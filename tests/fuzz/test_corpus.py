@@ -34,3 +34,10 @@ def test_the_targets_notice_a_decoder_that_loses_a_packet(monkeypatch: pytest.Mo
     data = next(seeds())
     with pytest.raises(AssertionError, match="other packets"):
         decode.once(data)
+
+
+def test_the_targets_notice_a_connection_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(converse.Stranger, "close", lambda stranger: None)
+    data = next(seeds())
+    with pytest.raises(AssertionError):
+        converse.once(data)
