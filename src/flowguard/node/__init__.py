@@ -15,7 +15,7 @@
 - `intake`          CONNECTs at the gate, packets before the windows; `rounds`: whose turn it is
 - `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
-- `timers`          keep-alive, connect timeout, session expiry, will delay
+- `timers`          keep-alive, connect timeout, session expiry, will delay; what is `due` at a tick
 - `authentication`  hook points for whoever decides who may do what
 - `sys_topics`      `$SYS`, as Mosquitto's users expect it
 - `acknowledgements`, `attempts`, `door`  what is told of latency, of those that are no clients yet,

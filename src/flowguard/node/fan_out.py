@@ -159,7 +159,7 @@ class FanOut(Chore):
             is_taken = self._reason_code < UNSPECIFIED_ERROR
             if message.qos == 2 and session.durable and not session.ended and is_taken:
                 self._add(PutInbound(session.client_id, message.packet_id))
-        self._journal.append_wide(self._ops, self._ops_bytes, self._go_on, now_s)
+        self._journal.append_prepared(self._ops, self._ops_bytes, self._go_on, now_s)
         self._ops = []
 
     def _add(self, op: StoreOp) -> None:

@@ -76,7 +76,10 @@ class FullQueues:
             wait = self._waits.get(publisher)
             if wait is None or not wait.overdue:
                 size_bytes = message_bytes(message)
-                for queue in _queues(self._router.plans.find(message.topic), publisher):
+                plan = self._router.plans.find(message.topic)
+                while plan.making is not None:
+                    plan.making.step()  # Not in between other work: all queues are asked at once.
+                for queue in _queues(plan, publisher):
                     if self._is_full(queue, publisher, size_bytes, now_s):
                         if not self._router.may_publish(publisher.client_id, message.topic):
                             break  # `publish` will say so.

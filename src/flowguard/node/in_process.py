@@ -53,6 +53,11 @@ class InProcess:
         self._complete = complete
         """Of those before the targets nobody who keeps up went without it."""
 
+    def go_on(self, now_s: float) -> bool:
+        """`committed`, alone in its stretch."""
+        self.committed(now_s)
+        return False
+
     def committed(self, now_s: float) -> None:
         router, inbound, message = self._router, self._inbound, self._message
         complete = router.deliver_to(self._targets, now_s) and self._complete

@@ -172,20 +172,25 @@ class Journal:
         if self.is_full:
             self._window.closed = True
 
-    def append_wide(
+    def append_wide(self, ops: list[StoreOp], go_on: WideContinuation, now_s: float) -> None:
+        """The same where the answer is as much as many, and comes piece by piece.
+
+        Nobody later is answered before it.
+        """
+        self.append(ops, _nothing_more, now_s)
+        batch = self._growing
+        batch.wide.append((len(batch.continuations) - 1, go_on))
+
+    def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
     ) -> None:
-        """The same where the answer comes piece by piece; nobody later is answered before it.
-
-        `size_bytes`: what `note` would count for `ops`; they are too many to be looked at here.
-        """
-        self.append([], _nothing_more, now_s)
+        """The same; `size_bytes` is what `note` would count for `ops`, too many to look at here."""
+        self.append_wide([], go_on, now_s)
         batch = self._growing
         batch.ops += ops
         batch.size_bytes += size_bytes
         self.size_bytes += size_bytes
         self._ops_count += len(ops)
-        batch.wide.append((len(batch.continuations) - 1, go_on))
         if self.is_full:
             self._window.closed = True
 

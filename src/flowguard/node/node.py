@@ -23,6 +23,7 @@ from flowguard.node.authentication import Hooks
 from flowguard.node.connecting import Handshakes
 from flowguard.node.dead_letters import DeadLetters
 from flowguard.node.door import Door
+from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
 from flowguard.node.intake import Intake
@@ -33,7 +34,7 @@ from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
 from flowguard.node.timers import Timers, Wheel
-from flowguard.records import DropInbound, DropRetained, QueueEntry, Release, Settle, StoreOp
+from flowguard.records import DropInbound, QueueEntry, Release, Settle, StoreOp
 from flowguard.session.chores import Chores
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.counters import Counters
@@ -113,6 +114,7 @@ class Node(Host):
         self.chores = Chores(on_error)
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
+        self._due = Due(self)
         self.router = Router(self, self.journal, self.hooks, self.queue_budget)
         self.full_queues = FullQueues(self, self.router)
         self._dead_letters = DeadLetters(self, self.router, self.journal)
@@ -122,9 +124,7 @@ class Node(Host):
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts = Attempts()
         self.door = Door()
-        self.connections_count = 0
-        self.connected_count = 0
-        self.paused_count = 0
+        self.connections_count = self.connected_count = self.paused_count = 0
         self._on_error = on_error
         self._on_turned_away = on_turned_away
 
@@ -339,18 +339,10 @@ class Node(Host):
         if heard_s is None:
             heard_s = now_s
         self.intake.tick(now_s, heard_s)
-        self.timers.fire(heard_s, now_s)
         self.full_queues.tick(heard_s)
         self.router.plans.tidy()
         self._end_half_packets(heard_s, now_s)
-        for connection in self.wheel.due(heard_s):
-            try:
-                self._look_at(connection, heard_s, now_s)
-            except Exception as error:
-                self.failed(connection, error, now_s)
-        expired = self.router.retained.expire(now_s, 1_000)
-        for topic in expired:
-            self.journal.note(DropRetained(topic))
+        self._due.tick(heard_s, now_s)
 
     def _end_half_packets(self, heard_s: float, now_s: float) -> None:
         """While they take half of the memory for input, those that will never be complete go."""
@@ -361,7 +353,7 @@ class Node(Host):
                 return
             holder.give_way(now_s)
 
-    def _look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
+    def look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
         if state is State.OPENED or (

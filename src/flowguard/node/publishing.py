@@ -155,7 +155,10 @@ class Router:
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(self, inbound, message, targets, code, now_s, cost)
-        self._journal.append(ops, pending.committed, now_s)
+        if plan.is_heavy:
+            self._journal.append_wide(ops, pending.go_on, now_s)
+        else:
+            self._journal.append(ops, pending.committed, now_s)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
 
@@ -258,7 +261,10 @@ class Router:
         ops = appends(targets)
         if settle is not None:
             ops.append(settle)
-        self._journal.append(ops, pending.committed, now_s)
+        if plan.is_heavy:
+            self._journal.append_wide(ops, pending.go_on, now_s)
+        else:
+            self._journal.append(ops, pending.committed, now_s)
 
     def _retain(self, message: Publish, now_s: float) -> bool:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].

@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar, final
 SLOTS_PER_S: Final = 10
 """As fine as the node's tick: a keep-alive of one second is enforced after 1.5, not after 2."""
 DUE_MAX: Final = 1_000
-"""Connections looked at, and calls made, in one stretch: some ten milliseconds."""
+"""Connections looked at, and calls made, at once; a node takes fewer (`flowguard.node.due`)."""
 
 
 class Watched(Protocol):
@@ -61,16 +61,16 @@ class Wheel(Generic[C]):
         if bucket is not None:
             bucket.pop(connection, None)
 
-    def due(self, now_s: float) -> list[C]:
-        """Connections to look at now, each once; at most DUE_MAX, those due longest."""
+    def due(self, now_s: float, count_max: int = DUE_MAX) -> list[C]:
+        """Connections to look at now, each once; not all, but those due longest."""
         found: list[C] = []
         now_slot = floor(now_s * SLOTS_PER_S)
         while self._next_slot <= now_slot:
             bucket = self._buckets.get(self._next_slot)
             if bucket:
-                if len(found) == DUE_MAX:
+                if len(found) == count_max:
                     break
-                for connection in list(islice(bucket, DUE_MAX - len(found))):
+                for connection in list(islice(bucket, count_max - len(found))):
                     del bucket[connection]
                     connection.watched_slot = 0
                     if not connection.ended:
@@ -119,9 +119,9 @@ class Timers:
         self._cancelled_count += 1
         self._tidy()
 
-    def fire(self, until_s: float, now_s: float) -> None:
-        """Make the calls that were due by `until_s`; at most DUE_MAX, those due longest."""
-        for _ in range(DUE_MAX):
+    def fire(self, until_s: float, now_s: float, count_max: int = DUE_MAX) -> bool:
+        """Make the calls that were due by `until_s`, those due longest; True: there are more."""
+        for _ in range(count_max):
             if not self._heap or self._heap[0][0] > until_s:
                 break
             timer = heappop(self._heap)[2]
@@ -131,6 +131,7 @@ class Timers:
             else:
                 call(now_s)
         self._tidy()
+        return bool(self._heap) and self._heap[0][0] <= until_s
 
     def _tidy(self) -> None:
         if 2 * self._cancelled_count > len(self._heap):

@@ -14,6 +14,7 @@ from flowguard.node.grouping import Group
 from flowguard.node.plans import DELIVERIES_PIECE, MATCHES_PIECE, Plan
 from flowguard.session.session import Session
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
+from tests.flowguard.node.blocking import blocking, fill, slow
 from tests.flowguard.node.ledger import check_plans
 from tests.flowguard.node.test_plans import reached
 from tests.support.stage import Client, Stage
@@ -142,6 +143,22 @@ def test_who_subscribes_while_a_plan_is_made_gets_the_next_message(filter: str) 
     assert [each.payload for each in late.publishes()] == [b"2"]
     assert stage.node.router.plans.find("wide/t") is plan
     check_plans(stage.node)
+
+
+def test_publishers_that_wait_for_room_wait_for_it_in_every_queue() -> None:
+    """Also in those of a plan that nobody has made yet."""
+    stage = blocking()
+    node = stage.node
+    slow(stage)
+    fill(stage)
+    for number in range(COUNT):
+        session = Session.create(f"x{number}", node, node.queue_budget, 0)
+        node.router.queues.subscribe("a", session, SubscriptionOptions(qos=1))
+    publisher = stage.connect("p")
+    publisher.publish("a", b"new", qos=1)
+    assert not publisher.inbox
+    assert not node.counters.dropped
+    assert stage.node.paused_count == 1
 
 
 def test_a_will_is_allowed_or_not_without_a_plan() -> None:

@@ -4,6 +4,8 @@
 2. Cancelled timers never are more than half of what is held.
 3. The wheel shows a connection once, within a second after the instant asked last, not before.
 4. Neither makes more than DUE_MAX of it at once; the rest keeps its order.
+
+What a node does with both a piece at a time is in `test_due`.
 5. Neither holds a connection or a session that is over, however far its deadline is.
 """
 
@@ -136,19 +138,6 @@ def test_a_connection_watched_again_while_its_slot_is_worked_off_is_shown_again(
     first = wheel.due(stage.now_s + 1)
     wheel.watch(first[0], stage.now_s)
     assert wheel.due(stage.now_s + 1) == [connections[-1], first[0]]
-
-
-def test_sessions_that_expire_in_one_instant_end_over_several_ticks() -> None:
-    stage = Stage()
-    for number in range(DUE_MAX + 10):
-        stage.connect_durable(f"c{number}", session_expiry_interval=1).close()
-    sessions = stage.node.registry.sessions
-    stage.now_s += 2
-    stage.node.tick(stage.now_s)
-    assert len(sessions) == 10
-    stage.node.tick(stage.now_s)
-    assert not sessions
-    assert stage.node.counters.clients_expired == DUE_MAX + 10
 
 
 def test_a_client_that_comes_and_goes_leaves_no_timer_behind_each_time() -> None:

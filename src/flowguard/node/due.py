@@ -1,0 +1,67 @@
+"""Due: what a tick finds to be over, worked off a piece at a time like any chore.
+
+A thousand sessions that expire in one instant, each with two hundred subscriptions, are a third of
+a second of the loop; connections that are late at once, and retained messages that expire, are a
+crowd like that. The first piece is done with the tick itself, the rest in between other work.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from flowguard.records import DropRetained
+from flowguard.session.chores import Chore
+
+if TYPE_CHECKING:
+    from flowguard.node.node import Node
+
+ENDS_PIECE: Final = 10
+"""Sessions and connections that end in one stretch: each with its will, and with few enough
+subscriptions (`FILTERS_PIECE`) for a third of a millisecond."""
+LOOKS_PIECE: Final = 200
+"""Connections that are looked at, and are mostly not late; retained messages that go."""
+
+
+@final
+class Due(Chore):
+    """One per node; each tick says until when its peers have been heard."""
+
+    __slots__ = ("_heard_s", "_is_waiting", "_node")
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._heard_s = 0.0
+        self._is_waiting = False
+
+    def tick(self, heard_s: float, now_s: float) -> None:
+        """Begin with what is due by `heard_s`, unless that of the last tick is not done."""
+        self._heard_s = heard_s
+        if not self._is_waiting and self.step(now_s):
+            self._node.chores.add(self)
+
+    def step(self, now_s: float) -> bool:
+        self._is_waiting = False
+        node, heard_s = self._node, self._heard_s
+        more = node.timers.fire(heard_s, now_s, ENDS_PIECE)
+        more |= self._look(heard_s, now_s)
+        expired = node.router.retained.expire(now_s, LOOKS_PIECE)
+        for topic in expired:
+            node.journal.note(DropRetained(topic))
+        self._is_waiting = more or len(expired) == LOOKS_PIECE
+        return self._is_waiting
+
+    def _look(self, heard_s: float, now_s: float) -> bool:
+        """Who may be late; True: there are more."""
+        node = self._node
+        ends_count = 0
+        for _ in range(LOOKS_PIECE):
+            if ends_count == ENDS_PIECE:
+                return True
+            found = node.wheel.due(heard_s, 1)
+            if not found:
+                return False
+            connection = found[0]
+            try:
+                node.look_at(connection, heard_s, now_s)
+            except Exception as error:
+                node.failed(connection, error, now_s)
+            ends_count += connection.ended
+        return True
