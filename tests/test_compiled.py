@@ -51,7 +51,16 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector(comp
 
 
 @pytest.mark.parametrize(
-    "room", ["flowguard/codec", "flowguard/flow", "flowguard/routing", "flowguard/node", "fuzz"]
+    "room",
+    [
+        "flowguard/codec",
+        "flowguard/flow",
+        "flowguard/routing",
+        "flowguard/node",
+        "flowguard/session",
+        "flowguard/stores/rocks",
+        "fuzz",
+    ],
 )
 def test_the_tests_of_a_room_pass_on_the_compiled_rooms(compiled: Path, room: str) -> None:
     # Without src on pytest's own path: it would come before the compiled folder.
