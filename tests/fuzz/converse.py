@@ -14,6 +14,7 @@ from tests.support.stage import Client, Stage
 
 STEPS_MAX: Final = 64
 """Passes of a node beyond one per byte and per answer of its peer."""
+SESSIONS_S: Final = 60
 SETTINGS: Final = Settings.model_validate(
     {
         "flow": {"window_max": 4, "cost_deliveries": 1, "cost_bytes": 32, "journal_ops_max": 8},
@@ -25,6 +26,7 @@ SETTINGS: Final = Settings.model_validate(
             "queue_messages_max": 4,
             "subscriptions_max": 8,
             "topic_levels_max": 8,
+            "session_expiry_max_s": SESSIONS_S,
         },
     }
 )
@@ -96,7 +98,10 @@ def say(words: bytes, stranger: Stranger, options: int, seed: int) -> None:
 
 
 def assert_at_rest(stage: Stage, others: list[Client]) -> None:
-    """Nothing of the stranger is left in process, and the others are served."""
+    """Nothing of the strangers is left in process, and the others are served.
+
+    When these have gone, too, and all sessions with them, nothing is held for anybody.
+    """
     node = stage.node
     assert node.window.in_process == 0
     assert node.window.in_process_bytes == 0
@@ -109,14 +114,15 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     assert node.paused_count == 0
     there = sum(not other.is_closed for other in others)
     assert node.connections_count == node.connected_count == there
-    sessions = node.registry.sessions.values()
-    if not any([session.inflight for session in sessions]):
-        assert node.inflight.budget.used_bytes == 0
-    if not sessions:
-        assert node.state_budget.used_bytes == node.queue_budget.used_bytes == 0
-        assert node.registry.kept_count == 0
     for other in others:
         # A stranger may have used their names.
         if not other.is_closed:
             other.take()
             other.subscribe("x")
+            other.close()
+    stage.pause(SESSIONS_S)
+    stage.advance(0.2)
+    assert not node.registry.sessions
+    assert node.registry.kept_count == 0
+    assert node.state_budget.used_bytes == node.queue_budget.used_bytes == 0
+    assert node.inflight.budget.used_bytes == 0
