@@ -154,6 +154,10 @@ def offline(attackers: Attackers, count: int, size_bytes: int) -> None:
 # --- how it is judged ----------------------------------------------------------------------------
 
 
+def limit_bytes_of(size: Size) -> int:
+    return LIMIT_BYTES if size.is_full else LIMIT_BYTES_LEAST
+
+
 @dataclass(frozen=True)
 class Filling:
     """So many of them, and how large; `least`: of them, where the limit is `LIMIT_BYTES_LEAST`."""
@@ -164,7 +168,7 @@ class Filling:
     size_bytes: int
 
     async def run(self, size: Size) -> Finding:
-        limit_bytes = LIMIT_BYTES if size.is_full else LIMIT_BYTES_LEAST
+        limit_bytes = limit_bytes_of(size)
         settings = {"flow": {"memory_max_bytes": limit_bytes}}
         async with victim(size.folder, settings) as broker, peak_memory(broker) as peak:
             found = await trio.to_thread.run_sync(self._attack, Attackers(broker), size)
@@ -185,10 +189,10 @@ class Filling:
     async def control(self, size: Size) -> Finding:
         settings = {"flow": {"memory_max_bytes": UNLIMITED * LIMIT_BYTES}}
         async with victim(size.folder, settings) as broker, peak_memory(broker) as peak:
-            with peak.until_above(LIMIT_BYTES):
+            with peak.until_above(limit_bytes_of(size)):
                 attackers = Attackers(broker)
                 await trio.to_thread.run_sync(self._attack, attackers, size, abandon_on_cancel=True)
-        return peak.below(LIMIT_BYTES)
+        return peak.below(limit_bytes_of(size))
 
 
 def filling(

@@ -47,7 +47,7 @@ async def answers(victim: Victim, client_id: str = "probe", within_s: float = AN
 async def serves(victim: Victim) -> Finding:
     """The broker runs, and newcomers are answered."""
     if not victim.is_alive:
-        return Finding(False, f"ended: {victim.logged.strip().splitlines()[-1:]}")
+        return Finding(False, f"ended, {await victim.ended()}")
     if not await answers(victim):
         return Finding(False, "runs, and answers nobody")
     return Finding(True, "answers")
