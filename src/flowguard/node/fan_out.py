@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 OFFERS_PIECE: Final = 250
 """Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
+DELIVERY_BYTES: Final = 200
+"""What one that is under way takes for each delivery, besides its plan: measured with tracemalloc
+on CPython 3.11, compiled and not, and rounded up."""
 SUCCESS: Final = ReasonCode.SUCCESS
 UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 
@@ -56,6 +59,7 @@ class FanOut(Chore):
         "_router",
         "_settle",
         "_since_s",
+        "_size_bytes",
     )
 
     def __init__(
@@ -69,6 +73,7 @@ class FanOut(Chore):
         since_s: float,
         *,
         cost: int = 1,
+        size_bytes: int = 0,
         is_queued: bool = True,
         settle: Settle | None = None,
     ) -> None:
@@ -82,6 +87,8 @@ class FanOut(Chore):
         self._since_s = since_s
         """When it was decoded."""
         self._cost = cost
+        self._size_bytes = size_bytes
+        """The same, in its publisher's window."""
         self._is_queued = is_queued
         """It goes through the journal; else it is given to everybody at once."""
         self._settle = settle
@@ -199,6 +206,7 @@ class FanOut(Chore):
             self._reason_code,
             self._since_s,
             self._cost,
+            size_bytes=self._size_bytes,
             complete=self._complete,
         )
         last.committed(now_s)
@@ -212,7 +220,7 @@ class FanOut(Chore):
                 self._reason_code = router.answer(inbound.session, message, SUCCESS)
             inbound.published(message, self._reason_code)
             router.acknowledgements.came(self._since_s, now_s)
-        inbound.settle(self._cost, len(message.payload))
+        inbound.settle(self._cost, self._size_bytes)
 
     def failed(self, error: Exception, now_s: float) -> bool:
         """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
@@ -224,6 +232,6 @@ class FanOut(Chore):
         inbound = self._inbound
         if inbound is None:
             return False
-        inbound.settle(self._cost, len(self._message.payload))
+        inbound.settle(self._cost, self._size_bytes)
         inbound.failed(error, now_s)
         return True

@@ -28,6 +28,7 @@ class InProcess:
         "_reason_code",
         "_router",
         "_since_s",
+        "_size_bytes",
         "_targets",
     )
 
@@ -40,8 +41,11 @@ class InProcess:
         reason_code: int,
         since_s: float,
         cost: int = 1,
+        *,
+        size_bytes: int | None = None,
         complete: bool = True,
     ) -> None:
+        """`cost` and `size_bytes` are what its window counts; None: its payload."""
         self._router = router
         self._inbound = inbound
         self._message = message
@@ -50,6 +54,7 @@ class InProcess:
         self._since_s = since_s
         """When it was decoded."""
         self._cost = cost
+        self._size_bytes = len(message.payload) if size_bytes is None else size_bytes
         self._complete = complete
         """Of those before the targets nobody who keeps up went without it."""
 
@@ -66,7 +71,7 @@ class InProcess:
         if not complete:
             self._refuse(inbound)
         inbound.published(message, self._reason_code)
-        inbound.settle(self._cost, len(message.payload))
+        inbound.settle(self._cost, self._size_bytes)
         router.acknowledgements.came(self._since_s, now_s)
 
     def _refuse(self, inbound: Inbound) -> None:

@@ -245,6 +245,8 @@ class Plans:
         plan.version = self.version
         plan.ops = len(routes.plain) + len(routes.groups)
         plan.deliveries = plan.ops + len(routes.plain)
+        plan.size_bytes += PLACE_BYTES * len(routes.groups)
+        plan.size_bytes += (GROUP_BYTES + PLACE_BYTES + IDENTIFIER_BYTES) * len(routes.plain)
         plan.weigh(self._cost)
         plan.durable, plan.is_empty = True, False
         plan.making = Making(self, topic, plan, self._pieces(plan, routes))

@@ -13,7 +13,7 @@ from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
 from flowguard.node.authentication import Hooks
-from flowguard.node.fan_out import FanOut
+from flowguard.node.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.grouping import Group
 from flowguard.node.in_process import Admitted, InProcess, Target, appends, placed
 from flowguard.node.journal import Journal
@@ -180,11 +180,22 @@ class Router:
             self.acknowledgements.at_once(message.qos, now_s)
             return refused
         is_queued = lasts or (message.qos > 0 and not self._journal.is_idle)
-        inbound.window.admit(cost, size_bytes)
-        journal = self._journal
+        held_bytes = size_bytes + DELIVERY_BYTES * plan.deliveries
+        if plan.making is not None:
+            held_bytes += plan.size_bytes
+        inbound.window.admit(cost, held_bytes)
         host.chores.add(
             FanOut(
-                self, host, journal, inbound, plan, message, now_s, cost=cost, is_queued=is_queued
+                self,
+                host,
+                self._journal,
+                inbound,
+                plan,
+                message,
+                now_s,
+                cost=cost,
+                size_bytes=held_bytes,
+                is_queued=is_queued,
             )
         )
         return IN_PROCESS

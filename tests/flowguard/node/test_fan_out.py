@@ -91,6 +91,7 @@ def test_everybody_gets_it_a_piece_at_a_time(crowd: Stage, qos: int) -> None:
     assert set(clear(stage)) == {1}
     publisher.disconnect()
     assert not stage.node.window.in_process
+    assert not stage.node.window.in_process_bytes
 
 
 def test_who_leaves_meanwhile_gets_nothing_and_is_in_nobodys_way(crowd: Stage) -> None:
@@ -106,6 +107,7 @@ def test_who_leaves_meanwhile_gets_nothing_and_is_in_nobodys_way(crowd: Stage) -
     stage.settle()
     assert set(clear(stage)) == {1}
     assert not stage.node.window.in_process
+    assert not stage.node.window.in_process_bytes
 
 
 def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
@@ -120,6 +122,7 @@ def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
     assert set(clear(stage)) == {1}
     publisher.disconnect(session_expiry_interval=0)
     assert not stage.node.window.in_process
+    assert not stage.node.window.in_process_bytes
 
 
 def test_a_will_for_very_many_is_cut_as_well(crowd: Stage) -> None:
@@ -262,4 +265,5 @@ def test_a_client_that_leaves_with_it_under_way_leaves_nothing_behind() -> None:
     stage.settle()
     assert waiting(stage) == COUNT
     assert not stage.node.window.in_process
+    assert not stage.node.window.in_process_bytes
     assert stage.node.journal.is_empty

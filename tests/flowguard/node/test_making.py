@@ -16,7 +16,7 @@ from flowguard.session.session import Session
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.node.blocking import blocking, fill, slow
 from tests.flowguard.node.ledger import check_plans
-from tests.flowguard.node.test_plans import reached
+from tests.flowguard.node.test_plans import reached, tracing
 from tests.support.stage import Client, Stage
 
 COUNT = MATCHES_PIECE + 100
@@ -168,6 +168,32 @@ def test_a_will_is_allowed_or_not_without_a_plan() -> None:
     assert stage.node.router.refusal("c", "$SYS/x") is not None
     assert not plans.by_topic
     assert not plans._making
+
+
+@pytest.mark.parametrize("identified", [False, True])
+@pytest.mark.parametrize("expiry_s", [0, 60])
+def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
+    stage = Stage()
+    node = stage.node
+    for number in range(COUNT):
+        session = Session.create(f"s{number}", node, node.queue_budget, expiry_s)
+        options = SubscriptionOptions(1, identifier=identified * (1 + number))
+        node.router.queues.subscribe("wide/t", session, options)
+    publisher = stage.connect("publisher")
+    stage.hold_chores = stage.hold_commits = True
+    with tracing() as taken_bytes:
+        publisher.publish("wide/t", b"x", qos=1)
+        plan = node.router.plans.find("wide/t")
+        counted_bytes = node.window.in_process_bytes
+        while len(node.chores):
+            node.chores.step(stage.now_s)
+            held_bytes = 0 if plan.making is not None else plan.size_bytes
+            assert taken_bytes() < 1.1 * (counted_bytes + held_bytes)
+        assert node.window.in_process_bytes == counted_bytes
+    stage.hold_chores = False
+    stage.release_commits()
+    assert publisher.expect(Puback)
+    assert not node.window.in_process_bytes
 
 
 # --- places ----------------------------------------------------------------------------------
