@@ -25,6 +25,7 @@ from benchmarks import machine
 from benchmarks.brokers import HOST, Broker
 from benchmarks.overload.checks import Grid, Report, at_most
 from benchmarks.runner import BadData
+from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.config import Settings
 
@@ -125,7 +126,7 @@ async def _start_here(data: Path, messages: int) -> float:
     started_s = time.perf_counter()
     store = open_store(data)
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(serve, Settings(), store, listener)
+        running: Running = await nursery.start(serve, bounds_of(Settings()), store, listener)
         taken_s = time.perf_counter() - started_s
         found = sum(record.unsettled_count for record in store.sessions())
         running.stop.set()

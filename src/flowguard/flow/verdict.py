@@ -50,8 +50,6 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     """A message that its client may not publish."""
     MESSAGE_EXPIRED = "message_expired"
-    MESSAGE_LOST = "message_lost"
-    """One that was on the disk and is not there any more."""
     DISK_FULL = "disk_full"
     """A retained message that could not be kept."""
     RETAINED_FULL = "retained_full"

@@ -128,13 +128,10 @@ class QueueOwner:
         if fetch.damage:
             self._refuse(fetch, host, now_s)
             return
-        count = queue.count
         if fetch.looks:
             self._expire(queue.looked(fetch, entries, now_s), host, now_s)
         else:
             queue.fetched(fetch, entries)
-        if not entries:  # Then nothing waits any more of what should have been in it.
-            host.counters.drop(Reason.MESSAGE_LOST, count - queue.count)
         self._settle_empty(fetch, entries, host)
         self._go_on(host, now_s)
 
