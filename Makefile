@@ -12,6 +12,10 @@ DEV  := .venv/.ready-dev
 # The compiled rooms are kept up to date with their sources.
 SOURCES := $(shell find src/flowguard -name '*.py')
 
+TRY_COMPILE = $(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || \
+	echo 'going on without: half the speed, the same broker' >&2)
+ON_COMPILED = PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled')
+
 .DEFAULT_GOAL := help
 .PHONY: help venv serve demo simulate test soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
 
@@ -23,10 +27,8 @@ venv: $(DEV)  ## the virtual environment .venv, with everything that development
 	@echo ".venv is ready: $$($(PY) --version)"
 
 serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
-	@$(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || \
-		echo 'going on without: half the speed, the same broker' >&2)
-	@PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled') \
-		exec $(PY) -m flowguard serve $(ARGS)
+	@$(TRY_COMPILE)
+	@$(ON_COMPILED) exec $(PY) -m flowguard serve $(ARGS)
 
 compile: .compiled/ready  ## compile the hot rooms with mypyc, as serve does where it can
 	@echo "compiled: .compiled"
@@ -48,9 +50,8 @@ torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,00
 	@$(PY) -m tests.torture $(ARGS)
 
 attack: $(DEV)  ## brokers attacked from outside in thirty ways, ten minutes; each with its bound and its control (ARGS="--only pause")
-	@$(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || echo 'going on without' >&2)
-	@PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled') \
-		$(PY) -m tests.attacks $(ARGS)
+	@$(TRY_COMPILE)
+	@$(ON_COMPILED) $(PY) -m tests.attacks $(ARGS)
 
 fuzz: $(DEV)  ## the decoder, or a connection, under changing inputs, by coverage (ARGS="decode --inputs 1e8")
 	@scripts/setup-fuzzer.sh

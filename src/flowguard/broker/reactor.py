@@ -23,7 +23,7 @@ from flowguard.broker.listeners import Listeners
 from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.node.rounds import Rounds
-from flowguard.node.sends import SENDS_MAX, Sends
+from flowguard.node.sends import Sends
 from flowguard.session.connection import READ_BYTES_MAX, ServerConnection
 from flowguard.stores import Store
 
@@ -311,15 +311,12 @@ class Reactor:
         if acknowledgements.at_once_count:
             acknowledgements.leave(self._clock())
         dirty, sends = node.dirty, self._sends
-        if dirty:
+        if dirty or len(sends):
             node.dirty = []
-        if len(dirty) > SENDS_MAX or len(sends):
             more = bool(node.runnable or self._rounds or node.journal.is_answering)
-            dirty = sends.next(dirty, now_s, more=more)
+            self._send(sends.next(dirty, now_s, more=more), now_s)
             if len(sends):
                 self.wake()
-        if dirty:
-            self._send(dirty, now_s)
 
     def _send(self, dirty: list[ServerConnection], now_s: float) -> None:
         for connection in dirty:

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar, final
 
 SENDS_MAX: Final = 256
 """In a slice, beside those who are few: two milliseconds."""
-PATIENCE_S: Final = 0.01
+JOIN_S: Final = 0.01
 """So long many wait for what else they may be told."""
 
 C = TypeVar("C")
@@ -42,7 +42,7 @@ class Sends(Generic[C]):
             self._waiting += connections
             connections = []
         due = self._due
-        if not due and self._waiting and not (more and now_s - self._since_s < PATIENCE_S):
+        if not due and self._waiting and not (more and now_s - self._since_s < JOIN_S):
             due.extend(self._waiting)
             self._waiting = []
         if due:

@@ -1,10 +1,31 @@
 """Gates of a few places, and a crowd at one, for the tests of the gate."""
 
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
 from flowguard.flow.policy import Arrival
+from flowguard.flow.waiting import AGEING_S
 
 PATIENCE_S = 8.0
+CLIENT_IDS = st.sampled_from(["", "", "a", "b", "c"])
+
+
+@dataclass
+class Guest:
+    """One who waits, in a model of those who do."""
+
+    key: int
+    arrival: Arrival
+    since_s: float
+    late: bool = False
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The smaller goes first."""
+        return self.since_s + AGEING_S * self.arrival.resumption, self.since_s
 
 
 def settings_of(

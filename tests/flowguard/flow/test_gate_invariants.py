@@ -1,7 +1,5 @@
 """Invariants of the gate: 2, 10, 11 and 16 of docs/overload.md, "What must hold"."""
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -16,23 +14,10 @@ from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
 from flowguard.flow.policy import Arrival, Resumption, Rung
 from flowguard.flow.signals import TICK_S
-from tests.flowguard.flow.gates import PATIENCE_S, arrival_of, settings_of
+from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of
 
 SHORT_PATIENCE_S = 2.0
 """The state machine's: there a handful waits too long."""
-
-
-CLIENT_IDS = st.sampled_from(["", "", "a", "b", "c"])
-
-
-@dataclass
-class Guest:
-    """One who waits."""
-
-    key: int
-    arrival: Arrival
-    since_s: float
-    late: bool = False
 
 
 class GateMachine(RuleBasedStateMachine):

@@ -6,29 +6,13 @@
 4. Neither entries nor bytes exceed their bounds, and bytes are those of the entries.
 """
 
-from dataclasses import dataclass
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flowguard.flow.policy import Arrival, Resumption
 from flowguard.flow.verdict import Reason
 from flowguard.flow.waiting import AGEING_S, WaitingRoom
-
-PATIENCE_S = 8.0
-CLIENT_IDS = st.sampled_from(["", "", "a", "b", "c"])
-
-
-@dataclass
-class Guest:
-    key: int
-    arrival: Arrival
-    since_s: float
-    late: bool = False
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        return self.since_s + AGEING_S * self.arrival.resumption, self.since_s
+from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest
 
 
 class Rooms(RuleBasedStateMachine):

@@ -15,9 +15,17 @@ from tests.flowguard.node.blocking import (
     take_one,
     waiting,
 )
-from tests.support.stage import Stage
+from tests.support.stage import Client, Stage
 
 MIB = 1024 * KIB
+
+
+def assert_room_after_five_seconds(stage: Stage, publisher: Client) -> None:
+    stage.advance(4)
+    assert acknowledged(publisher) == []
+    stage.advance(2)
+    assert len(acknowledged(publisher)) == 1
+    check(stage)
 
 
 # --- what makes room -----------------------------------------------------------------------------
@@ -30,12 +38,8 @@ def test_what_expires_makes_room(store: MemoryStore) -> None:
         stage.connect("q").publish("a", b"x", qos=1, message_expiry_interval=interval_s)
     publisher = stage.connect("p")
     publisher.publish("a", b"new", qos=1)
-    stage.advance(4)
-    assert acknowledged(publisher) == []
-    stage.advance(2)
-    assert len(acknowledged(publisher)) == 1
+    assert_room_after_five_seconds(stage, publisher)
     assert stage.node.counters.dropped == {Reason.MESSAGE_EXPIRED: 1}
-    check(stage)
 
 
 def test_what_expires_while_its_client_is_away_makes_room(store: MemoryStore) -> None:
@@ -47,22 +51,13 @@ def test_what_expires_while_its_client_is_away_makes_room(store: MemoryStore) ->
         filler.publish("a", b"x", qos=1, message_expiry_interval=interval_s)
     publisher = stage.connect("p")
     publisher.publish("a", b"new", qos=1)
-    stage.advance(4)
-    assert acknowledged(publisher) == []
-    stage.advance(2)
-    assert len(acknowledged(publisher)) == 1
-    check(stage)
+    assert_room_after_five_seconds(stage, publisher)
 
 
 def test_the_end_of_the_session_makes_room(store: MemoryStore) -> None:
     stage = blocking(store)
     slow(stage, session_expiry_interval=5).close()
-    publisher = waiting(stage)
-    stage.advance(4)
-    assert acknowledged(publisher) == []
-    stage.advance(2)
-    assert len(acknowledged(publisher)) == 1
-    check(stage)
+    assert_room_after_five_seconds(stage, waiting(stage))
 
 
 def test_who_unsubscribes_is_not_waited_for(store: MemoryStore) -> None:

@@ -8,6 +8,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
 from flowguard.node.fan_out import OFFERS_PIECE
 from flowguard.node.grouping import Group
+from flowguard.node.journal import Journal
 from flowguard.node.plans import DELIVERIES_PIECE, Plan, Shared, cut
 from flowguard.routing import SharedGroup
 from flowguard.session.session import Session
@@ -182,6 +183,16 @@ def test_what_is_durable_goes_to_the_store_in_one_batch(qos: int) -> None:
     assert waiting(stage) == COUNT
 
 
+def durable_and_unanswered(stage: Stage) -> Journal:
+    """The store has finished the batch that was held, and nobody has heard of it."""
+    node, batch = stage.node, stage.held
+    assert batch is not None
+    stage.held = None
+    stage.store.commit(batch.ops)
+    node.durable(batch, stage.now_s, 0.0)
+    return node.journal
+
+
 def test_nobody_later_is_answered_before_it() -> None:
     stage = durable(COUNT)
     stage.connect_durable("s").subscribe("t", "u", qos=1)
@@ -189,11 +200,7 @@ def test_nobody_later_is_answered_before_it() -> None:
     stage.hold_commits = True
     first.publish("t", b"1", qos=1)
     second.publish("u", b"2", qos=1)
-    node, journal = stage.node, stage.node.journal
-    batch, stage.held = stage.held, None
-    assert batch is not None
-    stage.store.commit(batch.ops)
-    node.durable(batch, stage.now_s, 0.0)
+    journal = durable_and_unanswered(stage)
     order = []
     while journal.is_answering:
         before = arrived(stage)
@@ -216,11 +223,7 @@ def test_who_reaches_many_is_answered_alone_in_its_stretch() -> None:
     first.publish("t", b"1", qos=1)
     second.publish("t", b"2", qos=1)
     stage.finish_commit()
-    node, journal = stage.node, stage.node.journal
-    batch, stage.held = stage.held, None
-    assert batch is not None
-    stage.store.commit(batch.ops)
-    node.durable(batch, stage.now_s, 0.0)
+    journal = durable_and_unanswered(stage)
     reached = []
     while journal.is_answering:
         before = arrived(stage)

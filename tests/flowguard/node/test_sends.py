@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.node.sends import PATIENCE_S, SENDS_MAX, Sends
+from flowguard.node.sends import JOIN_S, SENDS_MAX, Sends
 
 MANY = list(range(SENDS_MAX + 1))
 
@@ -25,9 +25,9 @@ def test_many_are_sent_to_by_turns_beside_the_few() -> None:
 def test_many_wait_for_what_else_they_may_be_told_but_not_for_long() -> None:
     sends: Sends[int] = Sends()
     assert sends.next(MANY, 0.0, more=True) == []
-    assert sends.next([], PATIENCE_S / 2, more=True) == []
-    assert sends.next([], PATIENCE_S, more=True) == MANY[:SENDS_MAX]
-    assert sends.next([], PATIENCE_S, more=True) == MANY[SENDS_MAX:]
+    assert sends.next([], JOIN_S / 2, more=True) == []
+    assert sends.next([], JOIN_S, more=True) == MANY[:SENDS_MAX]
+    assert sends.next([], JOIN_S, more=True) == MANY[SENDS_MAX:]
 
 
 def test_many_wait_for_nothing_once_there_is_no_more_to_tell() -> None:
@@ -39,16 +39,16 @@ def test_many_wait_for_nothing_once_there_is_no_more_to_tell() -> None:
 def test_who_comes_while_others_have_their_turns_has_the_patience_of_its_own() -> None:
     sends: Sends[int] = Sends()
     sends.next(MANY, 0.0, more=True)
-    sends.next([], PATIENCE_S, more=True)
+    sends.next([], JOIN_S, more=True)
     again = [-number for number in MANY]
-    assert sends.next(again, PATIENCE_S, more=True) == MANY[SENDS_MAX:]
-    assert sends.next([], PATIENCE_S, more=True) == []
-    assert sends.next([], 2 * PATIENCE_S, more=True) == again[:SENDS_MAX]
+    assert sends.next(again, JOIN_S, more=True) == MANY[SENDS_MAX:]
+    assert sends.next([], JOIN_S, more=True) == []
+    assert sends.next([], 2 * JOIN_S, more=True) == again[:SENDS_MAX]
 
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3 * SENDS_MAX), st.floats(0, 2 * PATIENCE_S), st.booleans()),
+        st.tuples(st.integers(0, 3 * SENDS_MAX), st.floats(0, 2 * JOIN_S), st.booleans()),
         max_size=20,
     )
 )
