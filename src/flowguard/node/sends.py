@@ -9,8 +9,8 @@ ones of it, which then go with the same send. For them a system call is most of 
 from collections import deque
 from typing import Final, Generic, TypeVar, final
 
-SENDS_MAX: Final = 256
-"""In a slice, beside those who are few: two milliseconds."""
+SENDS_MAX: Final = 512
+"""In a slice, beside those who are few: four milliseconds."""
 JOIN_S: Final = 0.01
 """So long many wait for what else they may be told."""
 

@@ -111,7 +111,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
             used=0 if inbound is None else inbound.unacknowledged,
             limit=limits.receive_maximum if is_5 else None,
         ),
-        receive_maximum=inbound.receive_maximum if inbound is not None and is_5 else None,
+        receive_maximum=connection.receive_maximum if inbound is not None and is_5 else None,
         outbox_bytes=Use(used=outbound.outbox_bytes, limit=limits.outbox_bytes_max),
         socket_full=outbound.blocked,
     )

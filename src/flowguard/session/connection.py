@@ -69,6 +69,7 @@ class ServerConnection:
         "last_received_s",
         "outbound",
         "queued",
+        "receive_maximum",
         "session",
         "state",
         "tenant",
@@ -88,7 +89,6 @@ class ServerConnection:
         self.state = OPENED
         strict = not limits.control_characters
         self._decoder = PacketDecoder(limits.packet_size_max, strict=strict)
-        self._eof = False
         self._input_bytes = 0
         """What the node's input budget holds for this connection."""
         self._unweighed_bytes = 0
@@ -99,18 +99,21 @@ class ServerConnection:
         self.outbound = Outbound(self, host, MQTT_5)
         self.session: Session | None = None
         self.keep_alive_s = 0.0
+        self.receive_maximum = 0
+        """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
         self.last_received_s = now_s
         self.waited_s = waited_s
         """In the kernel, before it was accepted."""
+        self._eof = False
         self.drained = False
         """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False
         """True while the connection is in the host's `runnable`."""
         self.waits = False
         """True while packets of it wait for room in a window; `Host.paused_count` counts it."""
+        self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
-        self.will_discarded = False
         self.tenant = ""
         """Whose share the client takes while clients take turns: its user name."""
 
@@ -363,7 +366,7 @@ class ServerConnection:
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
         self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
-        self.inbound.receive_maximum = answer.granted.receive_maximum
+        self.receive_maximum = answer.granted.receive_maximum
         self.state = CONNECTED
         self.tenant = self.connect_packet.username or ""
         self.connect_packet = None

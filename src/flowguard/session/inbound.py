@@ -68,7 +68,6 @@ class Inbound:
         "_outbound",
         "blocked",
         "extra",
-        "receive_maximum",
         "session",
         "unacknowledged",
         "window",
@@ -95,8 +94,6 @@ class Inbound:
         """What the packet that was handled at once last weighed above one."""
         self.unacknowledged = 0
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
-        self.receive_maximum = 0
-        """What CONNACK has told; `session.receive_maximum` is what holds."""
         self._aliases: dict[int, str] | None = None
 
     def take(self, data: bytes, now_s: float) -> bool:

@@ -31,12 +31,12 @@ class QueueOwner:
         self.client_id = client_id
         self.queue = queue
         self.durable = durable
+        self.ended = False
         self.next_pos = 1
         self.positions: dict[int, int] = {}
         """Of what was sent to a durable client, by packet identifier."""
         self.outbound: Outbound | None = None
         """The connection of a client that is here."""
-        self.ended = False
 
     # --- what each kind does its own way -----------------------------------------------------
 
