@@ -9,7 +9,7 @@ from collections import deque
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from flowguard.flow import InflightWindow, NodeWindow
+from flowguard.flow import AdmissionWindow, NodeWindow
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -70,7 +70,7 @@ class Inbound:
     __slots__ = ("waiting", "window")
 
     def __init__(self, node: NodeWindow) -> None:
-        self.window = InflightWindow(node)
+        self.window = AdmissionWindow(node)
         self.waiting: deque[Packet] = deque()
         """Arrived and not begun."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from flowguard.config import FlowSettings
-from flowguard.flow import Arrival, ConnectGate, InflightWindow, NodeWindow, Verdict
+from flowguard.flow import AdmissionWindow, Arrival, ConnectGate, NodeWindow, Verdict
 
 from .checks import Check, Grid, Report, at_most
 from .conditions import Conditions
@@ -173,7 +173,7 @@ def pairs() -> dict[str, float]:
 
 def packet_ns() -> float:
     """One PUBLISH through a client's window."""
-    window = InflightWindow(NodeWindow())
+    window = AdmissionWindow(NodeWindow())
 
     def decide() -> None:
         if window.room() > 0:
@@ -212,7 +212,7 @@ def client_bytes() -> float:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        windows = [InflightWindow(node) for _ in range(CLIENTS)]
+        windows = [AdmissionWindow(node) for _ in range(CLIENTS)]
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flowguard.config import MIB, FlowSettings, PolicyName
-from flowguard.flow import Arrival, InflightWindow, Verdict
+from flowguard.flow import AdmissionWindow, Arrival, Verdict
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.refusals import RefusalBudget
@@ -147,20 +147,20 @@ def test_a_violation_names_the_seed_that_shows_it_and_showing_it_again_is_the_sa
 def test_1_a_client_with_a_packet_more_than_its_window_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    room, admit = InflightWindow.room, InflightWindow.admit
+    room, admit = AdmissionWindow.room, AdmissionWindow.admit
 
-    def one_more(self: InflightWindow, cost: int = 1, size_bytes: int = 0) -> None:
+    def one_more(self: AdmissionWindow, cost: int = 1, size_bytes: int = 0) -> None:
         """As if the limit were one higher than it is."""
         node = self._node
         node.limit += 1
         admit(self, cost, size_bytes)
         node.limit -= 1
 
-    def room_for_one_more(self: InflightWindow) -> int:
+    def room_for_one_more(self: AdmissionWindow) -> int:
         return room(self) + (self.in_process == self._node.limit)
 
-    monkeypatch.setattr(InflightWindow, "admit", one_more)
-    monkeypatch.setattr(InflightWindow, "room", room_for_one_more)
+    monkeypatch.setattr(AdmissionWindow, "admit", one_more)
+    monkeypatch.setattr(AdmissionWindow, "room", room_for_one_more)
     plan = PublishPlan(outstanding=200, v5=False)
     population, narrow = PopulationPlan(clients=1, publish=plan), FlowSettings(window_max=10)
     assert_violates(WINDOW, Scenario(seed=7, flow=narrow, populations={"w": population}))
@@ -178,12 +178,12 @@ def test_1_a_window_that_is_wider_than_granted_is_found(monkeypatch: pytest.Monk
 
 
 def test_2_a_window_that_forgets_what_is_done_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = InflightWindow.settle
+    settle = AdmissionWindow.settle
 
-    def forgets_bytes(self: InflightWindow, cost: int = 1, size_bytes: int = 0) -> None:
+    def forgets_bytes(self: AdmissionWindow, cost: int = 1, size_bytes: int = 0) -> None:
         settle(self, cost, size_bytes // 2)
 
-    monkeypatch.setattr(InflightWindow, "settle", forgets_bytes)
+    monkeypatch.setattr(AdmissionWindow, "settle", forgets_bytes)
     assert_violates(CONSERVATION, CALM)
 
 
@@ -224,9 +224,9 @@ def test_2_an_attempt_without_an_end_is_found() -> None:
 
 
 def test_3_more_bytes_than_the_budget_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    room = InflightWindow.room
+    room = AdmissionWindow.room
 
-    def ignores_bytes(self: InflightWindow) -> int:
+    def ignores_bytes(self: AdmissionWindow) -> int:
         node = self._node
         bytes_max, node.bytes_max = node.bytes_max, 1 << 62
         shared, node.shared = node.shared, False
@@ -234,7 +234,7 @@ def test_3_more_bytes_than_the_budget_are_found(monkeypatch: pytest.MonkeyPatch)
         node.bytes_max, node.shared = bytes_max, shared
         return result
 
-    monkeypatch.setattr(InflightWindow, "room", ignores_bytes)
+    monkeypatch.setattr(AdmissionWindow, "room", ignores_bytes)
     assert_violates(UNFINISHED_BYTES, FLOOD)
     assert run(FLOOD, "static-100").violation is None  # It has no such budget.
 

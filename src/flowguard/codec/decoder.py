@@ -33,7 +33,7 @@ from flowguard.types import MQTT_5, MQTT_31, NO_PROPERTIES, Publish, ReasonCode
 
 _CONTROL: Final = frozenset((t.PINGREQ, t.PUBACK, t.PUBREC, t.PUBREL, t.PUBCOMP))
 COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
-"""The packets of a client that count against its in-flight window."""
+"""The packets of a client that count against its admission window."""
 BATCH_MAX: Final = 1_000
 """Packets of a batch where none counts: 64 KiB may be 32,768 PINGREQs, fifty milliseconds of work.
 PUBACKs that follow each other are a tenth of that work, and may be more."""

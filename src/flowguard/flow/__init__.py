@@ -18,7 +18,7 @@ from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
-from flowguard.flow.window import InflightWindow, NodeWindow
+from flowguard.flow.window import AdmissionWindow, NodeWindow
 
 __all__ = [
     "Arrival",
@@ -31,7 +31,7 @@ __all__ = [
     "Gate",
     "Grant",
     "Holders",
-    "InflightWindow",
+    "AdmissionWindow",
     "NodeWindow",
     "Observer",
     "Policy",

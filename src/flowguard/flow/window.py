@@ -1,7 +1,7 @@
-"""In-flight windows: how much of one client's work is in process, and of all clients together.
+"""Admission windows: how much of one client's work is in process, and of all clients together.
 
 A packet is in process from its decoding until the durable work for it is done. The limit is the
-node's (`NodeWindow`, set by the policy every tick), the count is the client's (`InflightWindow`).
+node's (`NodeWindow`, set by the policy every tick), the count is the client's (`AdmissionWindow`).
 Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
 work: a client above a shrunken limit just admits nothing until enough of its packets are done. One
 packet is always possible, whatever it weighs; with others it has to fit. (docs/overload.md, "What
@@ -61,7 +61,7 @@ class NodeWindow:
         self.in_process_bytes = 0
         self.active = 0
         """Clients that have packets in process, or waiting."""
-        self.busy: dict[InflightWindow, None] = {}
+        self.busy: dict[AdmissionWindow, None] = {}
         """Of clients with at least one packet in process."""
         self.used_max = 0
         """Most units that one client had in process since the last tick."""
@@ -76,7 +76,7 @@ class NodeWindow:
 
 
 @final
-class InflightWindow:
+class AdmissionWindow:
     """The packets of one client in process, against the node's limit."""
 
     __slots__ = (

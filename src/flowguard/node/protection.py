@@ -11,11 +11,11 @@ from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow import (
+    AdmissionWindow,
     Cluster,
     FairPool,
     Gate,
     Grant,
-    InflightWindow,
     NodeWindow,
     Observer,
     Policy,
@@ -40,7 +40,7 @@ class Windowed(Protocol):
     """Has a window."""
 
     @property
-    def window(self) -> InflightWindow: ...
+    def window(self) -> AdmissionWindow: ...
 
 
 class Guarded(Protocol):
@@ -206,7 +206,7 @@ class Protection(Generic[C]):
             return 0
         free = self._units_limit - window.in_process
         if window.in_process_bytes:
-            # What comes is taken to be as large as what is there (`InflightWindow.room` is sure).
+            # What comes is taken to be as large as what is there (`AdmissionWindow.room` is sure).
             unit_bytes = window.in_process_bytes / window.in_process
             free = min(free, 1 + int((window.bytes_max - window.in_process_bytes) / unit_bytes))
         return free - window.permits

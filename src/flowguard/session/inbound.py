@@ -1,4 +1,4 @@
-"""From the client: rules of the standard and the in-flight window, packet by packet.
+"""From the client: rules of the standard and the admission window, packet by packet.
 
 `run` decodes and handles what is buffered until the window has no room. A window without room
 pauses the conversation: packets that wait stay undecoded in the buffer, in order, and only the
@@ -32,7 +32,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import InflightWindow
+from flowguard.flow import AdmissionWindow
 from flowguard.records import message_bytes
 from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.host import IN_PROCESS, WAITS
@@ -86,7 +86,7 @@ class Inbound:
         self._outbound = outbound
         self._host = host
         self.session = session
-        self.window = InflightWindow(host.window)
+        self.window = AdmissionWindow(host.window)
         self._held: list[Packet] | None = None
         self.blocked = False
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""

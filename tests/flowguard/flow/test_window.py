@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.flow import InflightWindow, NodeWindow
+from flowguard.flow import AdmissionWindow, NodeWindow
 
 CLIENTS = st.integers(0, 2)
 
@@ -25,7 +25,7 @@ class Windows(RuleBasedStateMachine):
     @initialize(limit_max=st.integers(1, 100))
     def node_starts(self, limit_max: int) -> None:
         self.node = NodeWindow(limit_max)
-        self.windows = [InflightWindow(self.node) for _ in range(3)]
+        self.windows = [AdmissionWindow(self.node) for _ in range(3)]
         self.costs: list[list[int]] = [[], [], []]
         self.needs = [0, 0, 0]
         self.waits = [False] * 3
@@ -91,12 +91,12 @@ TestWindows = Windows.TestCase
 
 
 def test_a_calm_node_gives_each_client_a_hundred_packets() -> None:
-    assert InflightWindow(NodeWindow()).room() == 100
+    assert AdmissionWindow(NodeWindow()).room() == 100
 
 
 def test_shrinking_keeps_admitted_packets_and_admits_again_only_below_the_new_limit() -> None:
     node = NodeWindow()
-    window = InflightWindow(node)
+    window = AdmissionWindow(node)
     for _ in range(100):
         window.admit()
     node.resize(1)
@@ -109,7 +109,7 @@ def test_shrinking_keeps_admitted_packets_and_admits_again_only_below_the_new_li
 
 def test_one_client_at_its_limit_takes_nothing_from_another() -> None:
     node = NodeWindow(2)
-    busy, idle = InflightWindow(node), InflightWindow(node)
+    busy, idle = AdmissionWindow(node), AdmissionWindow(node)
     busy.admit()
     busy.admit()
     assert (busy.room(), idle.room()) == (0, 2)
@@ -118,7 +118,7 @@ def test_one_client_at_its_limit_takes_nothing_from_another() -> None:
 @given(st.integers(1, 100))
 def test_admission_without_room_and_settling_without_admission_are_bugs(limit: int) -> None:
     node = NodeWindow(limit)
-    window = InflightWindow(node)
+    window = AdmissionWindow(node)
     with pytest.raises(AssertionError):
         window.settle()
     for _ in range(limit):
@@ -129,7 +129,7 @@ def test_admission_without_room_and_settling_without_admission_are_bugs(limit: i
 
 def test_a_permit_is_of_no_use_while_the_bytes_of_others_fill_the_budget() -> None:
     node = NodeWindow(10, units_max=100, bytes_max=1_000)
-    one, other = InflightWindow(node), InflightWindow(node)
+    one, other = AdmissionWindow(node), AdmissionWindow(node)
     one.admit(1, 600)
     other.admit(1, 600)
     assert node.shared

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Puback, Pubrec, Suback
-from flowguard.flow import InflightWindow
+from flowguard.flow import AdmissionWindow
 from flowguard.session.connection import State
 from flowguard.types import MQTT_311
 from tests.support.stage import Client, Stage
@@ -26,7 +26,7 @@ class Account:
 
     client: Client
     version: int = MQTT_311
-    window: InflightWindow | None = None
+    window: AdmissionWindow | None = None
     """Kept beyond the end of the connection: what is in process then goes on."""
     unread: bytearray = field(default_factory=bytearray)
     """In the socket: the node has not read it."""

@@ -1,4 +1,4 @@
-"""The in-flight window: packets of a client that may be in process at once."""
+"""The admission window: packets of a client that may be in process at once."""
 
 import pytest
 
