@@ -18,35 +18,36 @@ from flowguard.config import KIB, MIB, Settings
 from flowguard.errors import ConfigError
 
 PROCESS_BYTES: Final = 72 * MIB
-"""A process without clients: 59 MiB resident with the memory store, 69 with RocksDB."""
+"""Memory of a process without clients: 59 MiB resident with the memory store, 69 with RocksDB."""
 CONNECTION_BYTES: Final = 4 * KIB
-"""A client: 2.0 to 2.5 KB resident with a session that ends with it (1,000 to 2,000 clients of
-MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11), and `INPUT_FREE_BYTES` that nobody counts."""
+"""Memory of a client: 2.0 to 2.5 KB resident with a session that ends with it (1,000 to 2,000
+clients of MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11), and `INPUT_FREE_BYTES`, which no
+budget counts."""
 INPUT_FREE_BYTES: Final = KIB
-"""Received and not decoded, of each connection, that is in CONNECTION_BYTES already."""
+"""Bytes received and not decoded, of each connection, that CONNECTION_BYTES includes already."""
 SESSION_BYTES: Final = 2_000
-"""A session that is kept, without its client id, its subscriptions and messages: 1.3 KB resident
-after its client has gone, and what the store keeps of it."""
+"""Memory of a session that is kept, without its client id, subscriptions and messages: 1.3 KB
+resident after its client has gone, and what the store keeps of it."""
 WRITE_BUFFERS: Final = 4
-"""All column families together write so many buffers of `store.write_buffer_bytes`."""
+"""All column families together write this many buffers of `store.write_buffer_bytes`."""
 SOCKETS_MIN: Final = 64
-"""So many beyond the clients are in what the process takes."""
+"""The process's own memory includes this many sockets beyond the clients."""
 CLIENT_SHARE: Final = 8
-"""One client may have an eighth of what all have, where nobody says otherwise."""
+"""One client may have an eighth of what all have, unless a setting says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a setting gets of its part of the memory where nobody has set it."""
+    """The share of a part of the memory that a setting gets where nobody has set it."""
 
     key: str
     weight: float
     unit_bytes: int = 1
-    """What one of those that the setting counts takes."""
+    """Memory for one of the things that the setting counts."""
     least: int = MIB
-    """In the setting's own unit; with less the node could not serve."""
+    """The least value, in the setting's own unit; with less the node could not serve."""
     most: int | None = None
-    """The same; with more it would serve no better."""
+    """The largest value, in the setting's own unit; with more it would serve no better."""
 
 
 LONG: Final = (
@@ -62,23 +63,23 @@ LONG: Final = (
     Share("store.cache_bytes", 4, most=64 * MIB),
     Share("store.write_buffer_bytes", 4, WRITE_BUFFERS, most=32 * MIB),
 )
-"""Held for long, at worst: as long as peers wish."""
+"""Bounds on what peers can make the node hold as long as they wish."""
 WORK: Final = (
     Share("flow.unfinished_bytes_max", 25),
     Share("flow.journal_bytes_max", 3, most=64 * MIB),
     Share("flow.connect_buffer_bytes_max", 2, least=256 * KIB, most=16 * MIB),
 )
-"""Held until the work is done."""
+"""Bounds on what is held until the work is done."""
 RECORDING: Final = Share("telemetry.buffer_bytes_max", 4, most=32 * MIB)
-"""Rows that wait for the disk, where the node records itself."""
+"""The bound on rows that wait for the disk, where the node records itself."""
 OF_A_CLIENT: Final = {
     "session.queue_bytes_max": "node.queue_bytes_max",
     "session.outbox_bytes_max": "node.outbox_bytes_max",
     "session.state_bytes_max": "node.state_bytes_max",
 }
-"""What one client may have, and what all may."""
+"""Settings for one client, and the total for all clients that each is a part of."""
 HOLDS_A_PACKET: Final = ("node.queue_bytes_max", "node.inflight_bytes_max", "node.input_bytes_max")
-"""The largest packet must find room in each."""
+"""Bounds within which the largest packet must find room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +87,15 @@ class Bounds:
     """What a node may hold; bytes, unless the name says otherwise."""
 
     memory_bytes: int
-    """All of it, and the process."""
+    """The whole memory limit, the process included."""
     settings: Settings
-    """Those of the node, with every bound filled in."""
+    """The node's settings, with every bound filled in."""
     long_bytes: int
-    """Of `memory_bytes`, for what is held for long; the process is in it."""
+    """The part of `memory_bytes` for what is held for long; the process is in it."""
     connections_max: int
-    """Clients."""
+    """Clients connected at once."""
     sockets_max: int
-    """Clients, and those who may have said nothing yet, an eighth more."""
+    """Open sockets: clients, and an eighth more that may have said nothing yet."""
     sessions_max: int
     """Sessions that outlive their connection."""
     state_bytes: int
@@ -105,7 +106,7 @@ class Bounds:
     input_bytes: int
     plans_bytes: int
     store_bytes: int
-    """The store's own memory."""
+    """Memory that the store itself uses, bytes."""
 
     @classmethod
     def of(cls, settings: Settings, memory_bytes: int) -> "Bounds":
@@ -152,7 +153,7 @@ class Bounds:
 
 
 def _sockets_max(connections_max: int) -> int:
-    """Few are always possible: who is one too many has to be told."""
+    """Sockets for so many clients: some more, because one that is too many has to be told so."""
     return connections_max + max(SOCKETS_MIN, connections_max // 8)
 
 
@@ -168,14 +169,14 @@ def _is_set(settings: Settings, key: str) -> bool:
 
 
 def _kept(settings: Settings) -> dict[str, int]:
-    """What somebody has set, by key."""
+    """The bounds that somebody has set, by key."""
     keys = [share.key for share in (*LONG, *WORK, RECORDING)]
     values = {key: _value(settings, key) for key in keys if _is_set(settings, key)}
     return {key: value for key, value in values.items() if value is not None}
 
 
 def _wanted(shares: tuple[Share, ...], settings: Settings, kept: Mapping[str, int]) -> list[Share]:
-    """The same, where the least is what a packet, or one client, is promised."""
+    """The shares, each with a least value of what one packet, or one client, is promised."""
     promised = {key: settings.session.packet_size_max for key in HOLDS_A_PACKET}
     for of_one, of_all in OF_A_CLIENT.items():
         if _is_set(settings, of_one):
@@ -203,7 +204,7 @@ def _bytes_of(shares: list[Share], values: Mapping[str, int]) -> int:
 
 
 def _shared_out(shares: list[Share], room_bytes: int, kept: Mapping[str, int]) -> dict[str, int]:
-    """A value for each: what is kept, and the rest of the room by weight, within its limits.
+    """A value for each share: what is kept, and the rest of the room by weight, within its limits.
 
     The room is at least what all need; those that are content with less leave it to the others.
     """

@@ -1,6 +1,6 @@
-"""Frozen settings: every field has a unit and a default, impossible relations are refused.
+"""Frozen settings, each with a default, and a unit where it has one; impossible relations fail.
 
-Unknown keys are errors. Nothing here means "unlimited" by being zero: what may be absent is None.
+Unknown keys are errors. No setting means "unlimited" by being zero: what may be absent is None.
 """
 
 from pathlib import Path
@@ -13,7 +13,8 @@ MIB = 1024 * KIB
 PACKET_SIZE_MAX = 268_435_460
 """The largest control packet MQTT can express: 5 bytes of fixed header and 2**28 - 1 more."""
 PACKET_SIZE_MIN = 39
-"""A CONNECT of MQTT 3.1 with a client id of 23 bytes, which every server has to take, bytes."""
+"""The size of a CONNECT of MQTT 3.1 with a client id of 23 bytes, which every server has to take,
+bytes."""
 PolicyName = Literal[
     "flowguard",
     "unlimited",
@@ -66,7 +67,7 @@ NO_LESS_THAN = (
         "one client could never use its state; raise the node's or lower the session's",
     ),
 )
-"""Pairs of keys: the first must not be above the second, and what to do where it is.
+"""Pairs of keys, the first of which must not be above the second, and what to do where it is.
 
 Where one of them is left to `flowguard.bounds`, it follows from the other.
 """
@@ -82,13 +83,13 @@ class FlowSettings(_Settings):
     """The overload law, windows and the CONNECT gate (docs/overload.md)."""
 
     policy: PolicyName = "flowguard"
-    """Who decides: flowguard's law, or one of those it is compared with, name."""
+    """The policy that decides: flowguard's law, or one of those it is compared with."""
     shadow_policy: PolicyName | None = None
-    """A second policy that sees the same and decides nothing, for comparison, name."""
+    """A second policy that sees the same and decides nothing, for comparison."""
     window_max: int = Field(100, ge=1, le=65_535)
     """PUBLISH, SUBSCRIBE, UNSUBSCRIBE of a client in process when the node is calm, packets."""
     window_floor: float = Field(1.0, gt=0, le=65_535)
-    """The least window; below 1 clients take turns in a fair pool, packets."""
+    """The smallest window; below 1 clients take turns in a fair pool, packets."""
     queue_objective_s: float = Field(0.025, gt=0)
     """Minimum sojourn that is still fine, seconds."""
     loop_objective_s: float = Field(0.050, gt=0)
@@ -100,34 +101,36 @@ class FlowSettings(_Settings):
     memory_objective: float = Field(0.70, gt=0, lt=1)
     """Share of the memory limit that may be held for long; more is pressure, 0 to 1."""
     cluster_rule: Literal["path", "max"] = "path"
-    """Which nodes slow a client: those its work touches, or the worst of all, rule."""
+    """Which nodes slow a client: those its work touches (`path`), or the worst of all (`max`)."""
     cost_deliveries: int = Field(100, ge=1)
-    """Deliveries of a PUBLISH that weigh as much as one packet, deliveries."""
+    """Deliveries of a PUBLISH that weigh as much as one packet."""
     cost_bytes: int = Field(64 * KIB, ge=1)
-    """Bytes of a packet that weigh as much as one packet, bytes."""
+    """Size of a PUBLISH that weighs as much as one more packet, bytes."""
     unfinished_max: int = Field(4_096, ge=1)
     """Cost units of all clients in process; beyond it they take turns, packets."""
     unfinished_bytes_max: int | None = Field(None, ge=MIB)
-    """Bytes of all packets in process; absent: its share of the memory limit, a quarter, bytes."""
+    """Size of all packets in process; absent: its share of the memory limit, a quarter, bytes."""
     connects_in_process_max: int = Field(1_024, ge=1)
-    """CONNECTs worked on at once, at most; the law chooses below it, packets."""
+    """CONNECTs worked on at once, at most; the law chooses below it."""
     connect_objective_s: float = Field(0.250, gt=0)
     """90th percentile of serving a CONNECT that is still fine, seconds."""
     connect_buffer_max: int = Field(10_000, ge=0)
-    """CONNECTs waiting for a place, packets."""
+    """CONNECTs waiting for a place."""
     connect_buffer_bytes_max: int = Field(16 * MIB, ge=0)
-    """The same; where it is not set, no more than its share of the memory limit, bytes."""
+    """Size of the CONNECTs waiting; where it is not set, no more than its share of the memory
+    limit, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
     """A CONNECT that waited, or would wait, longer is refused: its client has given up; where
     clients hang up earlier that is learned, seconds."""
     refusal_share: float = Field(0.3, gt=0, le=1)
     """Share of the loop's time that accepting and refusing may take while CONNECTs wait, 0 to 1."""
     connect_timeout_s: float = Field(10.0, gt=0)
-    """From accept to a complete CONNECT, seconds."""
+    """Time from accept to a complete CONNECT, seconds."""
     journal_ops_max: int = Field(65_536, ge=1)
-    """Store operations waiting for a commit before all sockets pause, operations."""
+    """Store operations waiting for a commit before all sockets pause."""
     journal_bytes_max: int = Field(64 * MIB, ge=1)
-    """The same; where it is not set, no more than its share of the memory limit, bytes."""
+    """Size of these operations; where it is not set, no more than its share of the memory limit,
+    bytes."""
     memory_max_bytes: int | None = Field(None, ge=64 * MIB)
     """All that the process may hold; every bound on memory that is not set gets its share of it
     (docs/limits.md); absent: 3/4 of the machine's or container's, bytes."""
@@ -144,32 +147,35 @@ class SessionSettings(_Settings):
     """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, more is 0x93; CONNACK tells the
     window of that moment where it is less, but 10 at least, packets."""
     topic_alias_maximum: int = Field(64, ge=0, le=65_535)
-    """Topic aliases a client may set, and we use at most towards a client, aliases."""
+    """Topic aliases a client may set, and the most that the broker uses towards a client."""
     topic_alias_qos_max: int = Field(1, ge=0, le=2)
-    """Highest QoS of what we send by alias; MQTT.js 5.16 forgets the topic at 2, QoS."""
+    """Highest QoS that the broker sends by alias; MQTT.js 5.16 forgets the topic at 2."""
     session_expiry_max_s: int = Field(0xFFFF_FFFF, ge=0, le=0xFFFF_FFFF)
     """Longest session expiry granted; 4294967295: for ever, seconds."""
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
-    """Longest keep-alive; who asks for more, or none, is told this one; absent: any, seconds."""
+    """Longest keep-alive; a client that asks for more, or none, is told this one; absent: any,
+    seconds."""
     inflight_max: int = Field(1_000, ge=1, le=32_000)
     """QoS 1 and 2 messages sent to a client and unacknowledged, messages."""
     inflight_bytes_max: int | None = Field(None, ge=KIB)
-    """The same, as `node.inflight_bytes_max` counts, but one always; absent: any, bytes."""
+    """Size of these messages, as `node.inflight_bytes_max` counts, but always one message; absent:
+    any, bytes."""
     queue_messages_max: int = Field(10_000, ge=1)
     """QoS 1 and 2 messages waiting for a client or a shared subscription, messages."""
     queue_bytes_max: int = Field(16 * MIB, ge=KIB)
-    """The same; where it is not set, no more than an eighth of the node's, or a packet, bytes."""
+    """Size of these messages; where it is not set, no more than an eighth of the node's, or a
+    packet, bytes."""
     queue_policy: Literal["drop-new", "drop-oldest", "block"] = "drop-new"
-    """What gives way in a full queue, never what was sent; `block`: the publisher waits, name."""
+    """What a full queue drops, never what was sent; `block`: the publisher waits."""
     block_s: float = Field(30.0, gt=0)
-    """With `block`, a PUBLISH waits so long at most; then it is dropped as a new one, seconds."""
+    """With `block`, a PUBLISH waits this long at most; then it is dropped as a new one, seconds."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
-    """Messages that expire in a durable session go to this topic + "/" + their own, topic."""
+    """Messages that expire in a durable session go to this topic + "/" + their own."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
     """Encoded bytes waiting for a client's socket; beyond it QoS 0 is dropped; where it is not set,
     no more than an eighth of the node's, bytes."""
     subscriptions_max: int = Field(10_000, ge=1)
-    """Subscriptions of one client, filters."""
+    """Subscriptions of one client."""
     state_bytes_max: int = Field(16 * MIB, ge=16 * KIB)
     """Client id, subscriptions, aliases, will, QoS 2 ids of a client; beyond it 0x97; where it is
     not set, no more than an eighth of the node's, bytes."""
@@ -182,7 +188,7 @@ class SessionSettings(_Settings):
     control_characters: bool = True
     """Whether strings may hold control characters and non-characters; else 0x81, or closed."""
     topic_levels_max: int = Field(200, ge=1, le=32_768)
-    """Levels of a topic or filter, levels."""
+    """Levels of a topic or filter."""
 
     @field_validator("dead_letter_topic")
     @classmethod
@@ -193,17 +199,16 @@ class SessionSettings(_Settings):
 
 
 class NodeSettings(_Settings):
-    """Totals of the whole node; "its share": of the memory limit (docs/limits.md)."""
+    """Totals of the whole node; "its share" is its share of the memory limit (docs/limits.md)."""
 
     connections_max: int | None = Field(None, ge=1)
-    """Clients connected or connecting; beyond it CONNACK 0x97; absent: its share, clients."""
+    """Clients connected or connecting; beyond it CONNACK 0x97; absent: its share."""
     descriptors_reserve: int = Field(128, ge=64)
-    """Kept from clients, for the store beside its tables, HTTP, logs, recording, descriptors."""
+    """Descriptors kept from clients: for HTTP, logs, recording, and the store beside its tables."""
     sessions_max: int | None = Field(None, ge=1)
-    """Sessions that are kept when their client goes; beyond it CONNACK 0x97; absent: its share,
-    sessions."""
+    """Sessions that are kept when their client goes; beyond it CONNACK 0x97; absent: its share."""
     subscriptions_max: int = Field(10_000_000, ge=1)
-    """Subscriptions of all clients; beyond it SUBACK 0x97, filters."""
+    """Subscriptions of all clients; beyond it SUBACK 0x97."""
     queue_bytes_max: int | None = Field(None, ge=MIB)
     """QoS 1 and 2 messages waiting in all queues, in memory; absent: its share, bytes."""
     disk_queue_bytes_max: int | None = Field(None, ge=MIB)
@@ -214,81 +219,85 @@ class NodeSettings(_Settings):
     outbox_bytes_max: int | None = Field(None, ge=MIB)
     """Encoded bytes waiting for sockets that do not take them; absent: its share, bytes."""
     input_bytes_max: int | None = Field(None, ge=MIB)
-    """Received and not decoded, and CONNECTs not answered, above 1 KiB per client; beyond it who
-    wants much and stands still is ended with 0x97; absent: its share, bytes."""
+    """Input received and not decoded, and CONNECTs not answered, above 1 KiB per client; beyond it
+    a client with much input that makes no progress is ended with 0x97; absent: its share, bytes."""
     plans_bytes_max: int | None = Field(None, ge=MIB)
-    """Where topics lead, worked out once for each; beyond it the oldest is worked out anew; absent:
-    its share, bytes."""
+    """Cached plans, which say for each topic where it leads; beyond it the oldest is dropped, and
+    made anew when it is needed; absent: its share, bytes."""
     state_bytes_max: int | None = Field(None, ge=MIB)
     """Subscriptions, aliases, wills, QoS 2 ids, long client ids; absent: its share, bytes."""
     retained_messages_max: int = Field(100_000, ge=0)
-    """Retained messages, messages."""
+    """Retained messages."""
     retained_bytes_max: int | None = Field(None, ge=0)
-    """The same; absent: its share, bytes."""
+    """Size of retained messages; absent: its share, bytes."""
     sys_interval_s: float = Field(10.0, gt=0)
-    """Between two rounds of $SYS topics, seconds."""
+    """Time between two rounds of $SYS topics, seconds."""
     drain_s: float = Field(5.0, gt=0)
     """Time that work in process gets to finish after SIGTERM, seconds."""
 
 
 class StoreSettings(_Settings):
-    """Where sessions, queues and retained messages survive."""
+    """The store in which sessions, queues and retained messages survive."""
 
     kind: Literal["rocks", "memory"] = "rocks"
-    """RocksDB in the data directory, or nothing beyond the process, name."""
+    """RocksDB in the data directory, or the memory of the process, which does not survive it."""
     layout: Literal["window", "status"] = "window"
-    """How queues lie in RocksDB: `status` is the published schema, for comparison, name."""
+    """How queues lie in RocksDB: `status` is the published schema, for comparison."""
     durability: Literal["memory", "os", "fsync"] = "fsync"
-    """What is behind an acknowledgement: nothing, the process's death, the machine's, name."""
+    """What acknowledged work survives: nothing (`memory`), the process's death (`os`), the
+    machine's (`fsync`)."""
     disk_reserve_bytes: int = Field(64 * MIB, ge=0)
-    """Left free on the disk; below it the store is read-only and durable work refused, bytes."""
+    """Space left free on the disk; below it the store is read-only and durable work refused,
+    bytes."""
     cache_bytes: int = Field(64 * MIB, ge=MIB)
     """RocksDB's cache of blocks; where it is not set, no more than its share of the memory limit,
     bytes."""
     write_buffer_bytes: int = Field(32 * MIB, ge=MIB)
-    """Of each column family, before it is written as a table; all together have four times as much;
-    where it is not set, no more than its share of the memory limit, bytes."""
+    """Write buffer of each column family, before it is written as a table; all together have four
+    times as much; where it is not set, no more than its share of the memory limit, bytes."""
     wal_bytes_max: int = Field(256 * MIB, ge=MIB)
-    """Of the write-ahead log, before tables are written to shorten it, bytes."""
+    """Size of the write-ahead log at which tables are written to shorten it, bytes."""
     blob_bytes_min: int = Field(4 * KIB, ge=64)
-    """A payload of at least so much is kept in a blob file, bytes."""
+    """Payloads of at least this size are kept in blob files, bytes."""
     open_files_max: int = Field(512, ge=64)
-    """Tables and blob files that RocksDB holds open; kept from clients, too, descriptors."""
+    """Tables and blob files that RocksDB holds open; these descriptors are kept from clients,
+    too."""
     background_jobs: int = Field(2, ge=1, le=64)
-    """RocksDB's threads that write and compact tables, threads."""
+    """RocksDB's threads that write and compact tables."""
 
 
 class TelemetrySettings(_Settings):
     """What the broker records of itself (docs/analysis.md)."""
 
     record_dir: Path | None = None
-    """Where runs are recorded, a directory in it for each; absent: nowhere, path."""
+    """Where runs are recorded, a directory in it for each; absent: nowhere."""
     run_s: float = Field(3_600.0, ge=0.1)
     """A run is completed after this time, can be analysed, and the next one begins, seconds."""
     rotate_s: float = Field(60.0, ge=0.1)
     """A file of a run is completed after this time, for those who follow, seconds."""
     rotate_rows: int = Field(1_000_000, ge=1_000)
-    """A file of a run is completed after so many rows, rows."""
+    """A file of a run is completed after this many rows."""
     keep_bytes: int = Field(1024 * MIB, ge=MIB)
-    """Of all runs; beyond it the oldest are deleted; a run that has a quarter of it ends, bytes."""
+    """Size of all runs; beyond it the oldest are deleted; a run that has a quarter of it ends,
+    bytes."""
     buffer_rows_max: int = Field(100_000, ge=1_000)
-    """Rows that wait for the disk; half of them may be attempts; beyond it they drop, rows."""
+    """Rows that wait for the disk; half of them may be attempts; beyond it rows are dropped."""
     buffer_bytes_max: int = Field(32 * MIB, ge=MIB)
-    """The same, bytes."""
+    """Size of these rows, bytes."""
 
 
 class HttpSettings(_Settings):
     """The port for metrics, status and health (docs/operations.md)."""
 
     names: tuple[str, ...] = ()
-    """Names by which it may be asked, besides addresses and localhost, names."""
+    """Names by which it may be asked, besides addresses and localhost."""
     backup_interval_s: float = Field(10.0, ge=0)
-    """Between two copies of the store, for which all commits wait, seconds."""
+    """Pause between two copies of the store, for which all commits wait, seconds."""
 
     @field_validator("names", mode="before")
     @classmethod
     def _listed(cls, names: object) -> object:
-        """A variable lists them in one text: `a.example,b.example`."""
+        """The names; an environment variable lists them in one text: `a.example,b.example`."""
         return names.replace(",", " ").split() if isinstance(names, str) else names
 
     @field_validator("names")
@@ -320,7 +329,7 @@ class Settings(_Settings):
         return self
 
     def _follows(self, lesser: str, greater: str) -> bool:
-        """Whether one of them is not set, and is given what goes with the other."""
+        """Whether one of the two is not set, and will be given what goes with the other."""
         if self._value(greater) is None:
             return True
         _, _, name = lesser.partition(".")

@@ -54,7 +54,7 @@ class StoreError(FlowguardError):
 
 
 class NotNowError(StoreError):
-    """Not now. What was asked changed nothing and may be tried again."""
+    """A failure that changed nothing: the same may be tried again."""
 
 
 class NoSpaceError(NotNowError):
@@ -62,7 +62,7 @@ class NoSpaceError(NotNowError):
 
 
 class StallError(NotNowError):
-    """The engine would have to wait."""
+    """The engine takes no write without waiting."""
 
 
 class DescriptorsError(NotNowError):

@@ -1,4 +1,4 @@
-"""What travels to the store and back, as plain records.
+"""Plain records of what travels to the store and back.
 
 Instants (`*_at_s`) are seconds since the Unix epoch, so that they survive a restart. Positions
 (`pos`) count the QoS 1 and 2 messages of one client from 1, in the order of acceptance; the packet
@@ -14,19 +14,20 @@ from flowguard.types import NO_PROPERTIES, Publish, SubscriptionOptions
 NEVER_S: Final = float("inf")
 
 DELIVERY_BYTES: Final = 200
-"""What a queued message counts besides topic, payload and properties, bytes."""
+"""Overhead of a queued message besides topic, payload and properties, bytes."""
 
 QOS_1_IDS: Final = 32_767
 QOS_2_IDS: Final = 32_768
 
 
 def packet_id_of(pos: int, qos: int) -> int:
-    """QoS 1: 1 to 32767; QoS 2: 32768 to 65535."""
+    """The packet identifier for a position: QoS 1 uses 1 to 32767, QoS 2 32768 to 65535."""
     return 1 + pos % QOS_1_IDS if qos == 1 else QOS_2_IDS + pos % QOS_2_IDS
 
 
 GROUP_PREFIX: Final = "\0"
-"""Before the filter of a shared subscription: the `client_id` of its queue, which no client has."""
+"""Prefix of the `client_id` under which a shared subscription's queue is kept; no client has
+one."""
 
 
 def is_group(client_id: str) -> bool:
@@ -35,14 +36,14 @@ def is_group(client_id: str) -> bool:
 
 
 def owner_name(client_id: str) -> str:
-    """What to call whoever has a queue under this name in the store."""
+    """A name, for people, of the owner of the queue that the store keeps under `client_id`."""
     if is_group(client_id):
         return f"shared subscription {client_id.removeprefix(GROUP_PREFIX)!r}"
     return f"session {client_id!r}"
 
 
 class Durability(IntEnum):
-    """What "committed" means: the process has it, the operating system, the disk."""
+    """What "committed" means: the process has it, the operating system, or the disk."""
 
     MEMORY = 0
     OS = 1
@@ -50,7 +51,7 @@ class Durability(IntEnum):
 
 
 def message_bytes(message: Publish) -> int:
-    """What a message counts where it is kept, bytes."""
+    """The size of a message as its queue or store counts it, bytes."""
     topic = message.topic
     size_bytes = DELIVERY_BYTES + len(topic) + len(message.payload)
     if not topic.isascii():
@@ -99,8 +100,8 @@ class Delivery:
         self.frame_v5: tuple[bytes, bytes] | None = None
         self.place = place
         self.size_bytes = message_bytes(message)
-        """What it counts in a queue: topic, payload, properties, and the objects around them.
-        Taken once: a thread that writes it has not the message in its caches."""
+        """Bytes that it counts in a queue: topic, payload, properties, and the objects around them.
+        Computed here, once: the writer thread would miss the processor's cache."""
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class SessionRecord:
     client_id: str
     expiry_interval_s: int
     ends_at_s: float | None = None
-    """None: was connected."""
+    """When it ends, if nobody connects; None: its client was connected."""
     subscriptions: dict[str, SubscriptionOptions] = field(default_factory=dict)
     inbound_ids: set[int] = field(default_factory=set)
     will: WillRecord | None = None
@@ -133,7 +134,7 @@ class SessionRecord:
 
 @dataclass(slots=True)
 class QueueEntry:
-    """One unsettled position of a client; `delivery` None: PUBREC received, PUBREL owed."""
+    """One unsettled position of a client; `delivery` is None after PUBREC, while PUBREL is owed."""
 
     pos: int
     packet_id: int
@@ -149,7 +150,7 @@ class PutSession:
 
 @dataclass(slots=True)
 class DropSession:
-    """The session and all that belongs to it."""
+    """The session ends, with all that belongs to it."""
 
     client_id: str
 
@@ -184,7 +185,7 @@ class Append:
 
 @dataclass(slots=True)
 class Sent:
-    """Positions up to `pos` were handed to the socket (nobody waits for this one)."""
+    """Positions up to `pos` were handed to the socket; nothing waits for this operation."""
 
     client_id: str
     pos: int
@@ -198,15 +199,15 @@ class Release:
     pos: int
     packet_id: int
     delivery: Delivery | None = None
-    """What was sent, as `Settle` has it; None: it was released before."""
+    """The message that was sent, as `Settle` has it; None: it was released before."""
 
 
 @dataclass(slots=True)
 class Settle:
-    """Acknowledged, expired or dropped: the position is done. Nobody waits for this one.
+    """The position is done: acknowledged, expired or dropped. Nothing waits for this operation.
 
     `delivery` is what was appended there (its content and `place`, so that the store need not read
-    it again); None where it was released, or nobody knows any more: then the store looks.
+    it again); None where it was released, or is not known any more: then the store reads the entry.
     """
 
     client_id: str

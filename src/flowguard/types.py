@@ -17,7 +17,8 @@ SESSION_NEVER_EXPIRES: Final = 0xFFFF_FFFF
 """Session Expiry Interval that means "keep for ever" ([MQTT 5.0, 3.1.2.11.2])."""
 
 PROPERTIES_BYTES: Final = 350
-"""What properties count besides their texts, bytes; PAIR_BYTES: a user property, likewise."""
+"""Overhead of a packet's properties besides their texts, bytes; PAIR_BYTES: that of a user
+property."""
 PAIR_BYTES: Final = 64
 
 
@@ -106,7 +107,7 @@ class Properties:
 
     @property
     def size_bytes(self) -> int:
-        """What they cost in memory, estimated from above; O(number of user properties).
+        """Estimated size in memory, an upper bound; O(number of user properties).
 
         A user property of five bytes on the wire costs more than a hundred here.
         """

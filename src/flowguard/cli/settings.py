@@ -173,7 +173,7 @@ def settings(
         Path | None, typer.Option(help="As `serve --limits`: show what it sets.")
     ] = None,
 ) -> None:
-    """Print every setting with its unit and default, as a TOML file for `serve --config`.
+    """Print every setting with its meaning and default, as a TOML file for `serve --config`.
 
     What a file or a variable sets is no comment, and who set it stands behind it.
     """

@@ -1,9 +1,15 @@
 """The page on configuration and the settings themselves cannot drift apart."""
 
+import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from flowguard.cli.settings import settings_toml
+from flowguard.config import Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -17,3 +23,20 @@ def test_the_page_shows_what_the_command_prints() -> None:
     page = PAGE.read_text()
     block = page.split("```toml\n", 1)[1].split("```", 1)[0]
     assert block == settings_toml(), "docs/configuration.md: paste `flowguard settings` again"
+
+
+def described() -> Iterator[tuple[str, str]]:
+    """Every key with its section, and what is said of it."""
+    for section, item in Settings.model_fields.items():
+        fields: dict[str, Any] = getattr(item.annotation, "model_fields", {})
+        for key, field in fields.items():
+            yield f"{section}.{key}", " ".join((field.description or "").split())
+
+
+@pytest.mark.parametrize(("key", "text"), [pytest.param(*pair, id=pair[0]) for pair in described()])
+def test_a_setting_ends_with_its_unit_and_has_none_where_there_is_none(key: str, text: str) -> None:
+    assert text.endswith("."), "a description is a sentence"
+    assert key.endswith("_s") == text.endswith(", seconds."), text
+    assert ("bytes" in key or "packet_size" in key) == text.endswith(", bytes."), text
+    pseudo = r", (names?|rule|topic|path|QoS|filters|levels|aliases|sessions|clients|threads)\.$"
+    assert not re.search(pseudo, text), "what is counted is no unit"
