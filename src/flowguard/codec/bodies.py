@@ -27,8 +27,8 @@ from flowguard.errors import MalformedPacket, ProtocolViolation
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode, SubscriptionOptions
 
 FILTERS_MAX: Final = 20_000
-"""Of one SUBSCRIBE or UNSUBSCRIBE, ours to choose: four bytes on the wire each, and decoded in one
-stretch, in some milliseconds. 0x97 is the answer to more."""
+"""Filters of one SUBSCRIBE or UNSUBSCRIBE, at most; our choice: each is four bytes on the wire, and
+all are decoded in one stretch, in some milliseconds. 0x97 is the answer to more."""
 
 
 def decode_puback(data: bytes, pos: int, end: int, flags: int, version: int) -> Puback:

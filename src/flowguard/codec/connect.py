@@ -78,7 +78,8 @@ def decode_connect(data: bytes, pos: int, end: int, version: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
-    """What MQTT 3.1 gives no meaning is not judged there: old devices send anything."""
+    """Refuse illegal connect flags; those that MQTT 3.1 gives no meaning pass there: old devices
+    send anything."""
     if version == MQTT_31:
         flags &= ~_RESERVED if flags & _WILL else ~(_RESERVED | _WILL_DETAILS)
     if flags & _RESERVED:

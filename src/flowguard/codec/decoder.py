@@ -36,7 +36,7 @@ COUNTED: Final = frozenset((Publish, Subscribe, Unsubscribe))
 """The packets of a client that count against its admission window."""
 BATCH_MAX: Final = 1_000
 """Packets of a batch where none counts: 64 KiB may be 32,768 PINGREQs, fifty milliseconds of work.
-PUBACKs that follow each other are a tenth of that work, and may be more."""
+A sequence of PUBACKs is a tenth of that work, and may be longer."""
 _NOTHING: Final = b""
 _PLAIN: Final = frozenset(bytes((first,)) for first in range(0x30, 0x41))
 _SUCCESS: Final = ReasonCode.SUCCESS
@@ -71,7 +71,7 @@ class PacketDecoder:
         strict: bool = False,
     ) -> None:
         """`max_packet_size`: bytes of a whole packet, fixed header included; `role`: ours;
-        `strict`: no control characters in strings, which costs the short ways."""
+        `strict`: no control characters in strings, which rules out the short ways."""
         assert version or role == "server", "a client knows which version it speaks"
         self.version = version
         self._max_packet_size = max_packet_size
@@ -93,7 +93,8 @@ class PacketDecoder:
 
     @property
     def has_deferred(self) -> bool:
-        """After `next_control` returned None: whether complete packets wait behind it."""
+        """Whether complete packets wait behind the end that `next_control` found when it returned
+        None."""
         return bool(self._deferred) or self._pos < len(self._data)
 
     @property
@@ -111,7 +112,7 @@ class PacketDecoder:
         return not self._data and self._tail is None
 
     def compact(self) -> int:
-        """Let go of what was read; returns the bytes that stay. Amortised O(bytes received)."""
+        """Release what was read; returns the bytes that stay. Amortised O(bytes received)."""
         pos = self._pos
         if pos and 2 * pos >= len(self._data):
             self._data = self._data[pos:]
@@ -120,7 +121,7 @@ class PacketDecoder:
 
     @property
     def declared_bytes(self) -> int:
-        """How large the packet is that comes next, as it says; 0: nothing that could be one yet."""
+        """The size that the next packet declares, bytes; 0: nothing that could be a packet yet."""
         head = self._data[self._pos : self._pos + 5] + (self._tail or _NOTHING)[:5]
         try:
             size_bytes, start = remaining_length(head, 0, self.version)
@@ -129,7 +130,8 @@ class PacketDecoder:
         return start + size_bytes
 
     def feed(self, data: bytes) -> None:
-        """Cost: amortised O(len(data)), no copy at all when everything before has been read."""
+        """Take bytes in. Cost: amortised O(len(data)), no copy when everything before has been
+        read."""
         if self._tail is not None:
             self._tail += data
             return
@@ -146,8 +148,9 @@ class PacketDecoder:
     def at_sight(self, data: bytes) -> Publish | int | None:
         """A chunk that is one small plain PUBLISH, or PUBACK (its packet identifier), unbuffered.
 
-        What clients send that wait for each answer. Plain: QoS 0 or 1, no flags, no properties, a
-        topic known before. None: it is something else, or bytes wait before it; `feed` it.
+        Clients that wait for each answer send such chunks. Plain: QoS 0 or 1, no flags, no
+        properties, a topic known before. None: it is something else, or bytes wait before it;
+        `feed` it.
         """
         size = len(data)
         if self._data or self._tail is not None or self._strict:
@@ -252,7 +255,8 @@ class PacketDecoder:
         return packets
 
     def fail(self) -> NoReturn:
-        """Raise what `has_failed` says: all good packets before it have had their turn."""
+        """Raise the error that `has_failed` announces; all good packets before it have been
+        returned."""
         assert self.has_failed
         self.next()
         raise AssertionError("a bad packet has become a good one")
@@ -331,7 +335,7 @@ class PacketDecoder:
     def take_pubacks(self) -> list[int]:
         """Identifiers of the PUBACKs without a reason code that come next; [] where none does.
 
-        What `next_control` would return one by one, for clients that only receive.
+        `next_control` would return them one by one; this is for clients that only receive.
         """
         found: list[int] = []
         data = self._data
@@ -389,7 +393,8 @@ class PacketDecoder:
         return packet
 
     def _next_of_more(self) -> Packet | None:
-        """`next()` where `_data` holds no complete packet: bring on what lies behind it."""
+        """The packet that `next()` returns where `_data` holds none complete: read on into what
+        follows."""
         if self._pos:
             self._data = self._data[self._pos :]  # a part of one packet: the chunk goes free
             self._pos = 0
@@ -458,7 +463,7 @@ class PacketDecoder:
             raise ProtocolViolation("a packet that this side never sends")
 
     def _decode(self, data: bytes, pos: int, start: int, end: int) -> Packet:
-        """The packet at `pos`, whatever it is, with its body from `start` to `end`."""
+        """The packet at `pos`, of any type, with its body from `start` to `end`."""
         first = data[pos]
         self._check_first_byte(first)
         if first >> 4 == t.CONNECT:
@@ -466,7 +471,7 @@ class PacketDecoder:
         return self._bodies()[first >> 4](data, start, end, first & 15, self.version)
 
     def _open(self, data: bytes, pos: int, start: int, end: int) -> Packet:
-        """The CONNECT that opens the connection, and decides its version."""
+        """The CONNECT that opens the connection, and determines its version."""
         version, supported, at = decode_protocol(data, start, end)
         self.version = version
         if not supported:

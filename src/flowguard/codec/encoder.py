@@ -53,7 +53,8 @@ PINGRESP_FRAME: Final = b"\xd0\x00"
 
 
 def puback_frame(packet_id: int) -> bytes:
-    """Success without properties, the same bytes in all versions; so are the other three."""
+    """A PUBACK with success and without properties, the same bytes in all versions; so are the
+    other three."""
     return _ACK.pack(0x40, 2, packet_id)
 
 
@@ -106,7 +107,7 @@ def publish_frame(
 
 
 def publish_qos_0_frame(message: Publish) -> bytes:
-    """The whole QoS 0 PUBLISH for 3.1.1 and 3.1, RETAIN off: what most messages are."""
+    """The whole QoS 0 PUBLISH for 3.1.1 and 3.1, RETAIN off: the form of most messages."""
     head, tail = publish_frame(message, MQTT_311, 0, False, NO_PROPERTIES)
     return head + tail
 

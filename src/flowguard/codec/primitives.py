@@ -50,7 +50,8 @@ def decode_variable(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def remaining_length(buffer: bytes | bytearray, pos: int, version: int) -> tuple[int, int]:
-    """Of the packet at `pos`, and the position behind it; IndexError if it is not all there."""
+    """The remaining length of the packet at `pos`, and the position behind it; IndexError if
+    incomplete."""
     size = 0
     for at in range(1, 5):
         byte = buffer[pos + at]
@@ -116,7 +117,7 @@ def encode_u32(value: int) -> bytes:
 
 
 def encode_variable(value: int) -> bytes:
-    """In the fewest bytes that hold it."""  # [MQTT-1.5.5-1]
+    """The value as a variable byte integer, in the fewest bytes that hold it."""  # [MQTT-1.5.5-1]
     assert 0 <= value <= VARIABLE_MAX
     if value < 0x80:
         return bytes((value,))

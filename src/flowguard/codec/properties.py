@@ -36,8 +36,8 @@ BINARY: Final = 5
 PAIR: Final = 6
 
 USER_PROPERTIES_MAX: Final = 2_000
-"""Of one packet, ours to choose: each is five bytes on the wire at least and many times the work of
-as many bytes of payload. 0x97 is the answer to more."""
+"""User properties of one packet, at most; our choice: each is five bytes on the wire at least and
+many times the work of as many bytes of payload. 0x97 is the answer to more."""
 
 WILL: Final = 1 << 0
 """The will properties inside CONNECT, in the place of packet type 0, which does not exist."""
@@ -172,7 +172,7 @@ def decode_properties(
 
 
 def _decode_user(data: bytes, pos: int, stop: int, count: int) -> tuple[tuple[str, str], int]:
-    """A user property behind `count` others."""
+    """The user property at `pos`, which comes after `count` others."""
     if count == USER_PROPERTIES_MAX:
         raise ProtocolViolation(
             f"more than {USER_PROPERTIES_MAX} user properties", ReasonCode.QUOTA_EXCEEDED

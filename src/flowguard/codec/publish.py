@@ -19,7 +19,8 @@ TOPIC_BYTES_MAX: Final = 256
 """Longer topics are checked each time: at most some 6 MB are held for all others together."""
 BLOCKS_MAX: Final = 1_024
 BLOCK_BYTES_MAX: Final = 64
-"""The same for property blocks: clients that send any tend to send the same ones; about 1 MB."""
+"""Longer property blocks are checked each time: clients that send any tend to send the same ones;
+about 1 MB."""
 
 known_topics: Final[dict[bytes, str]] = {}
 _blocks: Final[dict[bytes, Properties]] = {}
@@ -64,7 +65,8 @@ def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
 
 
 def check_topic_name(topic: str) -> None:
-    """0x90 is for names that are well-formed and unwanted; this one is malformed."""
+    """Raise MalformedPacket if the name is no topic; 0x90 is for names that are well-formed and
+    unwanted."""
     if "+" in topic or "#" in topic:
         # [MQTT-3.3.2-2, MQTT-4.7.0-1] [v3 MQTT-3.3.2-2, v3 MQTT-4.7.1-1]
         raise MalformedPacket("a topic name has wildcards")

@@ -1,4 +1,5 @@
-"""Which packets each side sends, and who reads their bodies (but CONNECT's and PUBLISH's)."""
+"""The packets that each side sends, and the readers of their bodies (except CONNECT's and
+PUBLISH's)."""
 
 from collections.abc import Callable
 from typing import Final

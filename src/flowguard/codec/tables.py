@@ -1,4 +1,4 @@
-"""What the standards list in tables: packet types, their fixed flags, and who may say what.
+"""The tables of the standards: packet types, their fixed flags, and which side may send what.
 
 Only lookups; the decoder enforces them, the encoder writes by them.
 """
@@ -33,7 +33,7 @@ PUBLISH_FLAGS: Final = tuple(
     for qos in range(4)
     for retain in (False, True)
 )
-"""(QoS, RETAIN, DUP) by the low nibble of a PUBLISH; None: no PUBLISH may say that."""
+"""(QoS, RETAIN, DUP) by the low nibble of a PUBLISH; None: no PUBLISH may have it."""
 
 _R = ReasonCode
 PUBACK_REASONS: Final = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
@@ -86,4 +86,5 @@ CONNACK_TO_311: Final[dict[int, int]] = {
     _R.BAD_USER_NAME_OR_PASSWORD: 4,
     **dict.fromkeys(_PERMANENT, 5),
 }
-"""What is not listed is 3, server unavailable: it may work later. 5 is for what never will."""
+"""Return codes of MQTT 3.1.1; others become 3, server unavailable (it may work later), and 5 is for
+what never will."""

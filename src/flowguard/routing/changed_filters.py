@@ -1,13 +1,14 @@
-"""Which topics a change of subscriptions concerns, for whoever keeps what `match` said of them.
+"""The topics that a change of subscriptions concerns, for users who keep what `match` returned.
 
-A filter without wildcard concerns one topic: who keeps something for it forgets that by itself.
-Filters with wildcards are kept here with the version at which each changed last. What was worked
-out for a topic at some version is still right if no filter that matches it has changed since: a
-walk over the changed filters, however many topics are kept and however many subscribers they have.
-So nothing is done for all topics at once, and only what is asked for again is looked at again.
+A filter without wildcard concerns one topic: whoever keeps a result for that topic drops it
+directly. Filters with wildcards are kept here with the version at which each changed last. What
+was worked out for a topic at some version is still right if no filter that matches it has
+changed since: a walk over the changed filters, however many topics are kept and however many
+subscribers they have. So nothing is done for all topics at once, and only what is asked for
+again is looked at again.
 
-Only the last `CHANGES_MAX` filters are known, and no more than so many bytes of them. With one more
-all of them are forgotten, and with them everything that was worked out before.
+Only the last `CHANGES_MAX` filters are known, and no more than `bytes_max` of them. With one
+more all of them are forgotten, and with them everything that was worked out before.
 """
 
 from typing import Final, final
@@ -15,12 +16,13 @@ from typing import Final, final
 from flowguard.routing.index import TopicIndex
 
 CHANGES_MAX: Final = 1_024
-"""So many filters differ in all levels that a walk meets at most: some hundred microseconds."""
+"""Changed filters kept at most; if all of them differ in all levels, a walk takes some hundred
+microseconds."""
 FILTER_BYTES: Final = 150
 LEVEL_BYTES: Final = 200
-"""What a filter, and each of its levels, takes besides its text: rounded up."""
+"""Memory for a filter, and for each of its levels, besides its text, rounded up."""
 ANYBODY: Final = ""
-"""Whose subscription it was does not matter."""
+"""Stands for the subscriber where it does not matter whose subscription changed."""
 
 
 @final
@@ -31,15 +33,15 @@ class ChangedFilters:
 
     def __init__(self, bytes_max: int) -> None:
         self.version = 0
-        """Grows with every change."""
+        """A number that grows with every change."""
         self.size_bytes = 0
-        """Of the filters that are known."""
+        """Memory for the filters that are known."""
         self._bytes_max = bytes_max
         self._filters: TopicIndex[str, int] = TopicIndex()
         self._known_since = 0
 
     def note(self, filter: str) -> None:
-        """Somebody has subscribed to `filter` anew, or no longer. O(levels)."""
+        """Note that somebody has subscribed to `filter` anew, or no longer does. O(levels)."""
         self.version += 1
         size_bytes = FILTER_BYTES + filter.__sizeof__() + LEVEL_BYTES * filter.count("/")
         if len(self._filters) == CHANGES_MAX or self.size_bytes + size_bytes > self._bytes_max:

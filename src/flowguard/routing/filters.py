@@ -35,7 +35,7 @@ def has_wildcard(filter: str) -> bool:
 
 
 def levels_count(filter: str) -> int:
-    """Levels of a filter or topic; `$share/{name}/` counts like any other text."""
+    """The number of levels of a filter or topic; `$share/{name}/` counts like any other text."""
     return filter.count("/") + 1
 
 

@@ -1,11 +1,12 @@
-"""Who subscribed to what: from a topic to the subscribers of every matching filter.
+"""The index of subscriptions: from a topic to the subscribers of every matching filter.
 
 Theory of operation. A filter without wildcard is a key of a plain dict, so that ten thousand
 clients with a topic of their own cost one dict entry and one tuple each. Filters with wildcards
-form a trie by level; a node knows the subscribers whose filter ends at it (`here`) and those whose
-filter goes on with a last `#` (`below`). A topic walks the trie with a frontier of nodes, one
-level at a time: no recursion, and never more work than the trie has nodes at that depth. Filters
-that start with `$` have a trie of their own, the only one that such topics see: [MQTT-4.7.2-1].
+form a trie by level; a node knows the subscribers whose filter ends at it (`here`) and those
+whose filter goes on with a last `#` (`below`). A topic walks the trie with a frontier of nodes,
+one level at a time: no recursion, and never more work than the trie has nodes at that depth.
+Filters that start with `$` have a trie of their own, the only one that such topics see:
+[MQTT-4.7.2-1].
 
 Filters come in valid (`filters.valid_filter`) and without `$share/...` (see `table`). How many
 levels a filter may have is the caller's limit: each one of a wildcard filter costs a node.
@@ -84,7 +85,8 @@ class TopicIndex(Generic[S, V]):
 
     def __init__(self) -> None:
         self.version = 0
-        """Grows with every change: results of `match` may be kept while it stands still."""
+        """A number that grows with every change: results of `match` may be kept while it stays the
+        same."""
         self._exact: dict[str, Many[S, V]] = {}
         self._root: FilterNode[S, V] = FilterNode()
         self._dollar: FilterNode[S, V] = FilterNode()
@@ -112,7 +114,7 @@ class TopicIndex(Generic[S, V]):
         return is_new
 
     def unsubscribe(self, filter: str, subscriber: S) -> bool:
-        """False: there was no such subscription. O(levels), amortised."""
+        """Remove the subscription; False: there was none. O(levels), amortised."""
         if has_wildcard(filter):
             removed = self._remove_wildcard(filter, subscriber)
         else:

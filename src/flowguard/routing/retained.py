@@ -25,17 +25,18 @@ from flowguard.routing.filters import has_wildcard, levels_count
 from flowguard.types import NO_PROPERTIES, Publish
 
 ENTRY_COST_BYTES: Final = 350
-"""Objects around one entry, without the text; rounded up from measuring CPython 3.11."""
+"""Memory for the objects around one entry, without the text; rounded up from measuring CPython
+3.11."""
 
 LEVEL_COST_BYTES: Final = 160
-"""One level of the trie: node, its place in the parent, its text's header."""
+"""Memory for one level of the trie: node, its place in the parent, its text's header."""
 
 WALK_SLICE: Final = 1_000
 """Nodes per step of `slices`."""
 
 
 class RetainOutcome(StrEnum):
-    """What became of a message given to `put`."""
+    """The result of `put`."""
 
     KEPT = "kept"
     REMOVED = "removed"  # an empty payload: nothing is retained for the topic now
@@ -104,7 +105,8 @@ class RetainedWalk:
         return not self._stack
 
     def take(self, now_s: float, visits_max: int) -> list[RetainedMessage]:
-        """What the next `visits_max` nodes hold; empty does not mean done."""
+        """The entries at the next `visits_max` nodes; an empty list does not mean that the walk is
+        done."""
         found: list[RetainedMessage] = []
         for _ in range(visits_max):
             if not self._stack:
@@ -187,7 +189,7 @@ class RetainedMessages:
         return RetainOutcome.KEPT
 
     def restore(self, publish: Publish, expires_at_s: float) -> None:
-        """A store remembers it: it is kept even where limits are lower now."""
+        """Keep a message that the store remembers, even where limits are lower now."""
         self._keep(RetainedMessage(publish, expires_at_s, retained_size_bytes(publish)))
 
     def discard(self, topic: str) -> bool:
@@ -199,7 +201,7 @@ class RetainedMessages:
         return True
 
     def walk(self, filter: str) -> RetainedWalk:
-        """For a filter with wildcards, where the caller bounds the work itself."""
+        """A walk for a filter with wildcards, where the caller bounds the work itself."""
         assert has_wildcard(filter), filter
         return RetainedWalk(self._root_of(filter), filter)
 
@@ -222,7 +224,7 @@ class RetainedMessages:
             yield walk.take(now_s, WALK_SLICE)
 
     def holds(self, entry: RetainedMessage) -> bool:
-        """Whether it is still the last message of its topic."""
+        """Whether `entry` is still the last message of its topic."""
         return self._entries.get(entry.publish.topic) is entry
 
     def expire(self, now_s: float, limit: int) -> list[str]:
@@ -237,7 +239,7 @@ class RetainedMessages:
         return topics
 
     def _keep(self, entry: RetainedMessage) -> None:
-        """In place of any older one of its topic."""
+        """Keep the message in place of any older one of its topic."""
         topic, expires_at_s = entry.publish.topic, entry.expires_at_s
         old = self._entries.get(topic)
         self._entries[topic] = entry
@@ -269,7 +271,8 @@ class RetainedMessages:
         self._sweep_heap()
 
     def _sweep_heap(self) -> None:
-        """Stale pairs are at most as many as living ones, and some: O(1) amortised."""
+        """Rebuild the heap when stale pairs outnumber living ones, and are not few: O(1)
+        amortised."""
         if len(self._heap) <= 2 * self._expiring + 64:
             return
         living = {

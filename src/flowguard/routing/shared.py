@@ -31,7 +31,8 @@ PROBES_MAX: Final = 64
 """Parked members asked when no hopeful one is left: a pick stays below some ten microseconds."""
 
 PROBES_BESIDE: Final = 2
-"""Parked members asked by each other pick; two, so that returning outpaces a steady leaving."""
+"""Parked members asked by every other pick; two, so that members return faster than they leave one
+by one."""
 
 
 @final
@@ -59,7 +60,7 @@ class SharedGroup(Generic[S, V]):
         return is_new
 
     def remove(self, member: S) -> bool:
-        """O(1)."""
+        """Remove the member; False: it was none. O(1)."""
         for ring in (self._hopeful, self._parked):
             if member in ring:
                 del ring[member]
@@ -67,7 +68,7 @@ class SharedGroup(Generic[S, V]):
         return False
 
     def members(self) -> list[tuple[S, V]]:
-        """In no order that means anything."""
+        """All members, in no particular order."""
         return [*self._hopeful.items(), *self._parked.items()]
 
     def wake(self, member: S) -> None:
@@ -89,9 +90,9 @@ class SharedGroup(Generic[S, V]):
         return chosen
 
     def first(self, ready: Callable[[S], int]) -> tuple[S, V] | None:
-        """The hopeful member whose turn it is, and it stays so until `turn`; None: nobody is fit.
+        """The hopeful member whose turn it is, and remains until `turn`; None: nobody is fit.
 
-        For who wakes a member that has become fit: parked ones are not asked.
+        For callers that wake a member when it becomes fit: parked ones are not asked.
         """
         while self._hopeful:
             member = next(iter(self._hopeful))

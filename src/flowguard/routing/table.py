@@ -26,10 +26,10 @@ V = TypeVar("V")
 
 @final
 class Routes(Generic[S, V]):
-    """Where messages of one topic go. Immutable by house rule.
+    """The receivers of messages of one topic. Immutable by house rule.
 
-    `plain` has a row per matching filter: a subscriber with overlapping filters appears more than
-    once, and the caller merges its rows or not ([MQTT-3.3.4-2]).
+    `plain` has a row per matching filter: a subscriber with overlapping filters appears more
+    than once, and the caller merges its rows or not ([MQTT-3.3.4-2]).
     """
 
     __slots__ = ("plain", "groups")
@@ -41,13 +41,15 @@ class Routes(Generic[S, V]):
 
 @final
 class SubscriptionTable(Generic[S, V]):
-    """Filters come as clients send them: valid, `$share/{name}/{filter}` or not."""
+    """Subscriptions by filter; filters come as clients send them: valid, `$share/{name}/{filter}`
+    or not."""
 
     __slots__ = ("version", "_plain", "_shared", "_groups", "_members_count")
 
     def __init__(self) -> None:
         self.version = 0
-        """Grows whenever the result of a `match` may have changed; read for every message."""
+        """A number that grows whenever the result of a `match` may have changed; read for every
+        message."""
         self._plain: TopicIndex[S, V] = TopicIndex()
         self._shared: TopicIndex[SharedGroup[S, V], None] = TopicIndex()
         self._groups: dict[tuple[str, str], SharedGroup[S, V]] = {}
@@ -99,10 +101,11 @@ class SubscriptionTable(Generic[S, V]):
         return True
 
     def match(self, topic: str) -> Routes[S, V]:
-        """Cost: as `TopicIndex.match`; groups count as one subscriber each."""
+        """Where messages of `topic` go. Cost: as `TopicIndex.match`; groups count as one subscriber
+        each."""
         groups = [group for group, _ in self._shared.match(topic)]
         return Routes(self._plain.match(topic), groups)
 
     def group(self, name: str, filter: str) -> SharedGroup[S, V] | None:
-        """To `wake` a member that has connected."""
+        """The shared group of that name and filter, to `wake` a member that has connected."""
         return self._groups.get((name, filter))

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from flowguard.storm.subscriber import Subscriber
 
 SESSION_EXPIRY_S = 300
-"""Durable sessions of a storm that was killed are gone five minutes later."""
+"""Session expiry that a storm asks for: a killed storm leaves no durable sessions after five
+minutes."""
 
 
 class Stage(Enum):
@@ -64,7 +65,7 @@ class Client:
         self.client_id = client_id
         self.part: Publisher | Subscriber | None = None
         self.properties: Properties = NO_PROPERTIES
-        """What the broker announced in its CONNACK."""
+        """The properties of the broker's CONNACK."""
         self.stage = Stage.WAITING
         self.wire: Wire | None = None
 
@@ -87,7 +88,7 @@ class Client:
         self.wire = loop.dial(self, now_s)
 
     def opened(self, now_s: float) -> None:
-        """TCP is there: say CONNECT."""
+        """The TCP connection is there: send CONNECT."""
         assert self.wire is not None
         self.wire.write(encode(self._connect_packet(), self._crowd.loop.target.version))
 
@@ -110,7 +111,7 @@ class Client:
             self._failed(now_s)
 
     def _failed(self, now_s: float) -> None:
-        """This attempt brought nothing: wait for the next one, or give up."""
+        """This attempt failed: wait for the next one, or give up."""
         if self.wire is not None:
             self.wire.close()
         crowd = self._crowd
@@ -160,7 +161,8 @@ class Client:
         self._failed(now_s)
 
     def _means_busy(self, reason_code: int) -> bool:
-        """3.1.1 has one word, return code 3, which the codec reads as 0x88."""
+        """Whether a refusal means "busy": 3.1.1 has only return code 3 for it, which the codec
+        reads as 0x88."""
         if self._crowd.loop.target.version == MQTT_5:
             return reason_code == ReasonCode.SERVER_BUSY
         return reason_code == ReasonCode.SERVER_UNAVAILABLE

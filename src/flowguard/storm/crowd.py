@@ -10,13 +10,13 @@ from flowguard.storm.plan import CrowdPlan, Target
 from flowguard.storm.tally import ConnectTally, Result
 
 LEAVE_AT_ONCE = 100
-"""Clients per turn that say goodbye, so that the end of a storm is not one as well."""
+"""Clients that disconnect in one turn, so that the end of a storm is not a storm as well."""
 LEAVE_EVERY_S = 0.005
 
 
 @final
 class Crowd:
-    """Run it once; `tally` is live."""
+    """All clients of a storm; run it once, `tally` is live."""
 
     def __init__(self, target: Target, plan: CrowdPlan, clock: Callable[[], float]) -> None:
         self.plan = plan
@@ -30,7 +30,7 @@ class Crowd:
         self._stopped = False
 
     def stop(self) -> None:
-        """End early, in order; the tally stays good."""
+        """End early, in order; the tally stays valid."""
         self._stopped = True
 
     async def run(self) -> None:
@@ -45,11 +45,11 @@ class Crowd:
 
     @property
     def over(self) -> bool:
-        """Stopped, or nobody is left: connections lost are not made again."""
+        """Whether the storm was stopped, or nobody is left: connections lost are not made again."""
         return self._stopped or (self.tally.settled and not self.tally.connected)
 
     async def connect(self) -> bool:
-        """Until nobody tries any more, at most `plan.seconds`; False: stopped."""
+        """Connect until nobody tries any more, at most `plan.seconds`; False: stopped."""
         started_s = self.tally.started_s = self.loop.clock()
         self.tally.trying = len(self.clients)
         for client in self.clients:

@@ -23,7 +23,7 @@ from flowguard.storm.plan import Target
 READ_BYTES: Final = 64 * 1024
 EVENTS_MAX: Final = 512
 DUE_MAX: Final = 128
-"""Timers per turn, so that a crowd's dials do not keep its first answers waiting."""
+"""Timers run in one turn, so that a crowd's dials do not delay its first answers."""
 PACKET_BYTES_MAX: Final = 16 * 1024 * 1024
 SLICE_S: Final = 0.005
 IDLE_S: Final = 0.05
@@ -48,7 +48,7 @@ class Owner(Protocol):
     """Whoever a connection belongs to."""
 
     def opened(self, now_s: float) -> None:
-        """TCP is there."""
+        """The TCP connection is there."""
 
     def receive(self, packet: Packet, now_s: float) -> None:
         """A packet from the broker."""
@@ -81,7 +81,7 @@ class Wire:
         self.out += data
 
     def hold(self) -> None:
-        """Read no more by itself."""
+        """Read no more unless `read` is called."""
         self.reads = False
         self._loop.watch(self)
 
@@ -96,7 +96,7 @@ class Wire:
             self._loop.read(self, size_bytes)
 
     def close(self) -> None:
-        """End it; whatever was written and not sent is tried once."""
+        """Close it; bytes written and not sent are tried once."""
         self._loop.close(self)
 
 
@@ -254,7 +254,7 @@ class Loop:
         wire.sock.close()  # which also takes it out of the epoll set
 
     def close_all(self) -> None:
-        """Every socket, and the set itself."""
+        """Close every socket, and the epoll set itself."""
         for wire in list(self._wires.values()):
             self.close(wire)
         self._timers.clear()

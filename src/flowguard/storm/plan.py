@@ -1,4 +1,4 @@
-"""What a storm should be: target, crowd, messages; and when a refused client tries again."""
+"""The plan of a storm: target, crowd, messages; and when a refused client tries again."""
 
 import socket
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class TrafficPlan:
     outstanding: int = 10
     """QoS 1 and 2 messages of a publisher without PUBACK or PUBCOMP, messages."""
     backlog: int | None = 200
-    """Messages on their way to a subscriber, messages; more than a broker queues, and it drops.
+    """Messages on their way to a subscriber, at most; with more than a broker queues, it drops.
 
     None: no bound, the publisher does not care what arrives.
     """
@@ -103,15 +103,15 @@ class TrafficPlan:
     """Messages per second of each publisher; None: as fast as the bounds allow."""
     seconds: float = 10.0
     late_s: float = 5.0
-    """After the last PUBLISH: how long what is on its way may take to arrive."""
+    """Time that messages on their way have to arrive after the last PUBLISH."""
     slow: int = 0
     """Subscribers of each group that read slowly until the last PUBLISH, then as all others."""
     slow_bytes_per_s: int = 0
-    """What each of them takes out of its socket, bytes per second; 0: nothing."""
+    """Bytes per second that each slow subscriber takes out of its socket; 0: it takes none."""
 
     @property
     def backlog_share(self) -> int | None:
-        """Of one publisher."""
+        """Messages that one publisher may have on their way to a subscriber; None: no bound."""
         return None if self.backlog is None else max(1, self.backlog // self.publishers)
 
     @property

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 STALL_S: Final = 2.0
 """QoS 0: a publisher that waits this long for deliveries takes them for lost."""
 WAITING_BYTES_MAX: Final = 64 * 1024
-"""A publisher with that much on its way to the socket asks again after `WAITING_S`."""
+"""A publisher with this much on its way to the socket asks again after `WAITING_S`."""
 WAITING_S: Final = 0.005
 BURST_MAX: Final = 64
 """Messages of one publisher in a row, so that the others get their turn."""
@@ -61,10 +61,10 @@ class Publisher:
         """Packet identifier to number of the message and instant of its PUBLISH."""
         self.refused: set[int] = set()
         self.waiting = False
-        """Has something to say and may not."""
+        """Whether a message is due and a bound forbids it."""
 
     def connected(self, now_s: float) -> None:
-        """Publishing starts when all are in."""
+        """Subscribed and ready: publishing starts when all clients are."""
 
     def start(self, now_s: float) -> None:
         """Publish from now on."""
@@ -135,7 +135,8 @@ class Publisher:
                 return self._next_id
 
     def _watch(self, now_s: float) -> None:
-        """QoS 0: what was dropped on the way will never be counted back."""
+        """QoS 0: count deliveries as lost after `STALL_S`, because a dropped message is never
+        counted back."""
         if self.waiting and self._stalled_at == self._traffic.tally.received:
             self.undelivered = 0
             self._traffic.tally.stalls += 1
@@ -181,7 +182,7 @@ class Publisher:
 
     @property
     def settled(self) -> bool:
-        """Nothing more can come of what was sent."""
+        """Whether every message sent has been answered, or given up."""
         if self.unacknowledged and self.client.stage is Stage.IN:
             return False
         heard = all(subscriber.client.stage is Stage.IN for subscriber in self.subscribers)

@@ -1,4 +1,4 @@
-"""A subscriber of a storm, and its books: what it has of each publisher."""
+"""A subscriber of a storm, and its books: the messages it has of each publisher."""
 
 from struct import Struct
 from typing import TYPE_CHECKING, Final, final
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from flowguard.storm.traffic import Traffic
 
 STAMP: Final = Struct(">IId")
-"""How a payload starts: number of the publisher, number of the message, instant it was due."""
+"""Beginning of a payload: number of the publisher, number of the message, instant it was due."""
 SIP_S: Final = 0.1
 """A slow subscriber reads its share this often."""
 
 
 @final
 class Flow:
-    """What a subscriber has of one publisher: all below `next_number` but the `holes`."""
+    """Messages received of one publisher: all below `next_number` except the `holes`."""
 
     __slots__ = ("holes", "next_number")
 
@@ -89,7 +89,7 @@ class Subscriber:
             self._traffic.crowd.loop.call_at(now_s + SIP_S, self._sip)
 
     def release(self) -> None:
-        """Read whatever comes."""
+        """Read again as fast as messages come."""
         if self.client.wire is not None:
             self.client.wire.release()
 

@@ -5,10 +5,11 @@ from collections import Counter
 from typing import final
 
 RESOLUTION = 1.02
-"""Latencies are kept to 2 %, so that a million of them cost as much as a hundred."""
+"""Latencies are kept with a precision of 2 %, so that a million of them cost as much as a
+hundred."""
 LATENCY_MIN_S = 1e-6
 SHARES = (50, 99, 100)
-"""Percent of the clients of which a storm says when they were in."""
+"""Percentages of the clients for which a storm says when that many were connected."""
 _LOG = math.log(RESOLUTION)
 
 Result = dict[str, int | float | dict[str, int] | dict[str, float | None]]
@@ -59,7 +60,7 @@ class Latencies:
 
 @final
 class ConnectTally:
-    """What became of every attempt to connect, and of every connection."""
+    """The fate of every attempt to connect, and of every connection."""
 
     __slots__ = (
         "clients",
@@ -93,45 +94,45 @@ class ConnectTally:
         # Each attempt that is over is one of these:
         self.accepted = 0
         self.busy = 0
-        """CONNACK 137 (5.0) or 3 (3.1.1): come back later."""
+        """Answers CONNACK 137 (5.0) or 3 (3.1.1): come back later."""
         self.refused: Counter[int] = Counter()
         """Other refusals, by reason code in the words of MQTT 5.0."""
         self.resets = 0
         self.closed = 0
-        """Ended without an answer, but not by a reset."""
+        """Connections closed without an answer, but not by a reset."""
         self.unreachable = 0
-        """No TCP connection."""
+        """Attempts without a TCP connection."""
         self.timeouts = 0
-        """No answer in time."""
+        """Attempts without an answer in time."""
         self.broken = 0
-        """An answer that is not MQTT."""
+        """Answers that are not MQTT."""
         self.local = 0
-        """This machine had no descriptor or port left."""
+        """Attempts for which this machine had no descriptor or port left."""
         # Clients:
         self.connected = 0
         self.trying = 0
         self.gave_up = 0
         self.came_back = 0
-        """Were told 137 or 3 at least once, and got in."""
+        """Clients that were told 137 or 3 at least once, and got in."""
         self.lost = 0
-        """Connections that ended after CONNACK, and not by us."""
+        """Connections that the broker's side ended after CONNACK."""
         self.ended: Counter[int] = Counter()
-        """DISCONNECT that the broker sent, by reason code."""
+        """DISCONNECTs that the broker sent, by reason code."""
         self.attempts_max = 0
         self.seconds = 0.0
-        """From the first attempt until nobody tried any more."""
+        """Time from the first attempt until nobody tried any more."""
         self.started_s = 0.0
-        """When the first attempt was due, by the clock of the storm."""
+        """Instant at which the first attempt was due, by the clock of the storm."""
         self.after_start = Latencies()
-        """From then to each client's CONNACK 0."""
+        """Time from that instant to each client's CONNACK 0."""
         self.to_connected = Latencies()
-        """From a client's first attempt to CONNACK 0."""
+        """Time from a client's first attempt to its CONNACK 0."""
         self.answer = Latencies()
-        """From the start of an attempt to its CONNACK, whatever it said."""
+        """Time from the start of an attempt to its CONNACK, whatever it said."""
 
     @property
     def settled(self) -> bool:
-        """Nobody tries any more."""
+        """Whether nobody tries any more."""
         return self.trying == 0
 
     def share_in_s(self, percent: float) -> float | None:
@@ -204,36 +205,36 @@ class TrafficTally:
         self.sent = 0
         self.acknowledged = 0
         self.refused = 0
-        """PUBLISH answered with an error."""
+        """PUBLISHes answered with an error."""
         self.received = 0
         self.expected = 0
         """Deliveries owed for what was sent."""
         self.missing = 0
         """Deliveries that never came; QoS 0 may lose."""
         self.acknowledged_lost = 0
-        """Those of them whose publisher had been told that its message is taken."""
+        """Missing deliveries of messages that the broker had acknowledged to their publisher."""
         self.duplicates = 0
         self.stalls = 0
-        """QoS 0 only: times that deliveries were given up so that a publisher could go on."""
+        """QoS 0 only: how often deliveries were given up so that a publisher could go on."""
         self.refusals: Counter[int] = Counter()
-        """The same, by reason code of PUBACK, PUBREC or PUBCOMP."""
+        """PUBLISHes answered with an error, by reason code of PUBACK, PUBREC or PUBCOMP."""
         self.slow_received = 0
         """Deliveries to subscribers that read slowly, part of `received`."""
         self.slow_lost = 0
-        """Part of `acknowledged_lost`: what slow subscribers never got."""
+        """The part of `acknowledged_lost` that slow subscribers never got."""
         self.silence_s = 0.0
         """The longest time without any acknowledgement, while messages were published."""
         self.heard_at_s = 0.0
         self.received_at_s = 0.0
         """Instant of the last acknowledgement, and of the last delivery."""
         self.catch_up_s = 0.0
-        """From the last PUBLISH to the last delivery."""
+        """Time from the last PUBLISH to the last delivery."""
         self.seconds = 0.0
         """How long publishers published."""
         self.acknowledgement = Latencies()
-        """PUBLISH to PUBACK or PUBCOMP."""
+        """Time from PUBLISH to PUBACK or PUBCOMP."""
         self.delivery = Latencies()
-        """From the instant a message was due to its arrival."""
+        """Time from the instant a message was due to its arrival."""
 
     def heard(self, now_s: float) -> None:
         """An acknowledgement came."""

@@ -15,12 +15,12 @@ from flowguard.storm.subscriber import Flow, Subscriber
 from flowguard.storm.tally import Result, TrafficTally
 
 QUIET_S: Final = 3.0
-"""A subscriber that reads again and gets nothing for so long has got everything there is."""
+"""A subscriber that reads again and gets nothing for this long has got everything there is."""
 
 
 @final
 class Traffic:
-    """Run it once; `tally` and `crowd.tally` are live."""
+    """Publishers and subscribers; run it once, `tally` and `crowd.tally` are live."""
 
     def __init__(
         self, target: Target, plan: TrafficPlan, crowd_plan: CrowdPlan, clock: Callable[[], float]
@@ -52,11 +52,11 @@ class Traffic:
             self.subscribers += subscribers
 
     def stop(self) -> None:
-        """End early, in order; the tally stays good."""
+        """End early, in order; the tally stays valid."""
         self.crowd.stop()
 
     async def run(self) -> None:
-        """Connect, subscribe, publish, wait for what is on its way, leave."""
+        """Connect, subscribe, publish, wait for what is on its way, disconnect."""
         crowd = self.crowd
         try:
             if await crowd.connect() and await self._subscribed():
@@ -67,7 +67,7 @@ class Traffic:
             crowd.loop.close_all()
 
     async def _subscribed(self) -> bool:
-        """All clients are in, and all subscriptions made."""
+        """Whether all clients are connected, and all subscriptions made."""
         if self.crowd.tally.connected < self.plan.clients:
             return False
         until_s = self.crowd.loop.clock() + self.crowd.plan.timeout_s
@@ -104,7 +104,7 @@ class Traffic:
         self.tally.catch_up_s = max(0.0, self.tally.received_at_s - ended_s)
 
     def _is_over(self, now_s: float, ended_s: float) -> bool:
-        """Whatever is still on its way is not coming."""
+        """Whether messages that are still on their way will not arrive any more."""
         if all(publisher.settled for publisher in self.publishers):
             return True
         quiet_s = now_s - max(ended_s, self.tally.received_at_s, self.tally.heard_at_s)

@@ -1,4 +1,5 @@
-"""telemetry: what runs leave behind: Parquet tables, the same from a simulation and from a broker.
+"""telemetry: the records that runs leave: Parquet tables, the same from a simulation and from a
+broker.
 
-The interface between whoever runs and whoever analyses; described in docs/parquet-schema.md.
-"""
+They are the interface between programs that run and programs that analyse
+(docs/parquet-schema.md)."""

@@ -1,4 +1,4 @@
-"""Observation: a node that is watched, as rows of docs/parquet-schema.md.
+"""Observation: a watched node, as rows of docs/parquet-schema.md.
 
 It reads what the node keeps anyway, and is told of attempts to connect; time and memory are
 arguments. Counts of events are those since the rows before, across the end of a run.
@@ -34,12 +34,12 @@ QUEUES: Final = frozenset(
         Reason.OUTBOX_BYTES,
     )
 )
-"""What a full queue of a subscriber is counted as."""
+"""Reasons for dropping a message that mean: a subscriber's queue is full."""
 OWN_SECTION: Final = "telemetry"
 
 
 def run_row(settings: Settings, policy: str, started_unix_s: float) -> Row:
-    """Of table `run`; its parameters are the settings that have not their defaults."""
+    """The row of table `run`; its parameters are the settings that have not their defaults."""
     usual = Settings().model_dump()
     parameters = [
         (f"{section}.{key}", _text(value))
@@ -59,7 +59,7 @@ def _text(value: object) -> str:
 
 @final
 class Observation:
-    """Of one node; `begin` a run first."""
+    """The observation of one node; `begin` a run first."""
 
     def __init__(self, node: Node, memory_limit_bytes: int) -> None:
         objectives = objectives_of(node.settings.flow)
@@ -100,7 +100,7 @@ class Observation:
     # --- samples -----------------------------------------------------------------------------
 
     def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> Row:
-        """Of table `samples`; `busy_s`: what the loop has worked since whenever."""
+        """A row of table `samples`; `busy_s`: the loop's working time so far, from any start."""
         pressure = self._node.protection.grant.pressure
         parts = pressure.parts
         queue = parts.get(Signal.QUEUE, 0.0)
@@ -153,7 +153,7 @@ class Observation:
         )
 
     def _node_counts(self) -> tuple[int, ...]:
-        """Accepted to delivered, as the table has them, then dropped."""
+        """Counts of the node from accepted to delivered, as the table has them, then dropped."""
         node = self._node
         counters, refused = node.counters, node.gate.refused
         discarded_count = refused.get(Reason.GATE_SUPERSEDED, 0)
@@ -170,7 +170,7 @@ class Observation:
     # --- goodput and attempts ----------------------------------------------------------------
 
     def goodput(self, now_s: float) -> Row:
-        """Of table `goodput`; after `closed_at_once`."""
+        """A row of table `goodput`; call it after `closed_at_once`."""
         node = self._node
         arrivals, flows = self._arrivals_count(), self._flow_counts()
         attempts_count = arrivals - self._arrivals
@@ -189,7 +189,7 @@ class Observation:
         return self._node.counters.publish_received, self._node.counters.publish_sent
 
     def attempt(self, since_s: float, until_s: float, outcome: str) -> Row:
-        """Of table `attempts`."""
+        """A row of table `attempts`."""
         if outcome == CONNECTED:
             self._connects[bisect_left(BUCKETS_S, until_s - since_s)] += 1
         else:
@@ -202,7 +202,7 @@ class Observation:
         return (POPULATION, client, None, NODE, *times, outcome)
 
     def closed_at_once(self, now_s: float) -> Iterator[Row]:
-        """Of table `attempts`: sockets that were closed before anything of them was read."""
+        """Rows of table `attempts`: sockets that were closed before anything of them was read."""
         count = self._node.counters.connections_closed
         for _ in range(count - self._closed_count):
             yield self.attempt(now_s, now_s, CLOSED)
@@ -211,7 +211,7 @@ class Observation:
     # --- latencies ---------------------------------------------------------------------------
 
     def latencies(self, now_s: float) -> Iterator[Row]:
-        """Of table `latencies`: what was observed since the last call."""
+        """Rows of table `latencies`: those observed since the last call."""
         t_s = self.t_s(now_s)
         acknowledged = self._node.router.acknowledgements.latency.cumulative()
         below = 0
@@ -229,7 +229,8 @@ class Observation:
     # --- decisions ---------------------------------------------------------------------------
 
     def decisions(self, now_s: float) -> Iterator[Row]:
-        """Of table `decisions`: those since the last call, as far as the node remembers them."""
+        """Rows of table `decisions`: those since the last call, as far as the node remembers
+        them."""
         protection = self._node.protection
         decided = protection.decisions
         if decided and decided[-1][0] > self._decided_s:

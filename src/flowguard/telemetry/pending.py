@@ -1,7 +1,8 @@
-"""Pending: rows on their way from the event loop to the disk, within two bounds.
+"""Pending rows, on their way from the event loop to the disk, within two bounds.
 
-What finds no room is dropped and counted, the newest first: a slow disk costs rows, never memory.
-Attempts may take half of the room, so that a storm does not push out the samples that show it.
+A row that finds no room is dropped and counted, the newest first: a slow disk costs rows, never
+memory. Attempts may take half of the room, so that a storm does not push out the samples that
+show it.
 """
 
 from dataclasses import dataclass, field
@@ -14,14 +15,14 @@ Row = tuple[Any, ...]
 """Values in the order of the table's columns, without `run_id`, which is always the first."""
 
 VALUE_BYTES: Final = 32
-"""What a number takes, with the place that points to it."""
+"""Memory for a number, with the reference to it."""
 TUPLE_BYTES: Final = 64
 ATTEMPTS_SHARE: Final = 0.5
-"""Of both bounds."""
+"""The part of both bounds that rows of `attempts` may take."""
 ROW_BYTES: Final = {
     table.name: TUPLE_BYTES + VALUE_BYTES * len(table.columns) for table in TABLES.values()
 }
-"""What a row counts, besides texts of its own."""
+"""Memory for a row, by table, besides texts of its own."""
 
 
 @dataclass(slots=True)
@@ -30,11 +31,11 @@ class Portion:
 
     run_id: str
     run: Row
-    """Of table `run`, which the first portion begins with."""
+    """The row of table `run`, with which the first portion begins."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    """By table, in order."""
+    """Rows by table, in order."""
     end: Row | None = None
-    """Of table `end`; None: the run goes on."""
+    """The row of table `end`; None: the run goes on."""
     rows_count: int = 0
     size_bytes: int = 0
 
@@ -54,7 +55,7 @@ class Pending:
         self.size_bytes = 0
 
     def begin(self, run_id: str, run: Row) -> None:
-        """What comes now is of this run."""
+        """Begin a run: later rows belong to it."""
         self._append(Portion(run_id, run))
 
     def add(self, table: Table, row: Row, text_bytes: int = 0) -> bool:
@@ -79,13 +80,14 @@ class Pending:
         return True
 
     def end(self, row: Row) -> None:
-        """The run is over; finds room always, because it is the only one of its run."""
+        """End the run with `row`, which always finds room, because it is the only one of its
+        run."""
         assert self._current is not None
         self._current.end = row
         self._current = None
 
     def take(self) -> list[Portion]:
-        """All that waits, in order; to be given back by `written`."""
+        """All rows that wait, in order; to be given back by `written`."""
         taken, self._portions = self._portions, []
         current = self._current
         if current is not None:
@@ -93,7 +95,7 @@ class Pending:
         return taken
 
     def written(self, portions: list[Portion]) -> None:
-        """They take no room any more."""
+        """Release the room that these portions took."""
         self.rows_count -= sum(portion.rows_count for portion in portions)
         self.size_bytes -= sum(portion.size_bytes for portion in portions)
 

@@ -1,4 +1,4 @@
-"""Progress: what a broker's recording has done so far, for whoever shows it; knows no Parquet."""
+"""Progress: what a broker's recording has done so far, for display; knows no Parquet."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,26 +8,26 @@ OF_A_BROKER: Final = ("samples", "goodput", "attempts", "latencies", "decisions"
 BY_ROWS: Final = "rows"
 BY_BYTES: Final = "bytes"
 BOUNDS: Final = (BY_ROWS, BY_BYTES)
-"""Of what waits for the disk."""
+"""The bounds on rows that wait for the disk."""
 Drops = dict[str, dict[str, int]]
 """Rows by table, then by the bound that was reached."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Written by the recorder, read by status and metrics."""
+    """The progress of a recording, written by the recorder, read by status and metrics."""
 
     directory: str
-    """Of all runs."""
+    """The directory of all runs."""
     limit_bytes: int
-    """Of all runs, on the disk."""
+    """The bound on the size of all runs on the disk."""
     run_id: str = ""
-    """Which run is recorded, or was last."""
+    """The run that is recorded, or was last."""
     error: str | None = None
-    """Why nothing is recorded any more; None: it is."""
+    """The error that has ended recording; None: it goes on."""
     written_rows: int = 0
-    """Handed to files, of all runs of this process."""
+    """Rows handed to files, of all runs of this process."""
     dropped_rows: Drops = field(default_factory=dict)
-    """Where the disk was too slow."""
+    """Rows dropped because the disk was too slow."""
     used_bytes: int = 0
-    """Of `limit_bytes`, when it was last looked at."""
+    """The size of all runs when it was last looked at, to compare with `limit_bytes`."""

@@ -1,9 +1,9 @@
 """Recorder: a broker that records itself, beside its work.
 
-With every tick of the broker it looks at the node and puts rows into `Pending`: a task of its own
-would cost four times as much, for waking up. Once a second its task has them written in a thread.
-Whatever breaks here ends the recording, with a line in the log, and nothing else. At the end there
-are FINISH_S to complete the run.
+With every tick of the broker it looks at the node and puts rows into `Pending`: a task of its
+own would cost four times as much, for waking up. Once a second its task has them written in a
+thread. Any error here ends the recording, with a line in the log, and affects nothing else. At
+the end there are FINISH_S to complete the run.
 """
 
 import secrets
@@ -22,11 +22,10 @@ from flowguard.telemetry.runs import Runs, run_id
 from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
 
 SAMPLES_PER_S: Final = 10
-"""As many ticks as the broker has."""
+"""Samples per second: the broker's ticks."""
 FINISH_S: Final = 5.0
 RUN_SHARE: Final = 0.25
-"""Of what may be kept: who has grown so large ends, so that there is always an older one to
-delete."""
+"""The part of `keep_bytes` at which a run ends, so that there is always an older one to delete."""
 WHY_FIELD: Final = -1
 
 log = structlog.get_logger()
@@ -34,7 +33,7 @@ log = structlog.get_logger()
 
 @final
 class Recorder:
-    """Of one broker, into `runs`, which it closes."""
+    """The recorder of one broker, which writes into `runs` and closes them."""
 
     def __init__(self, running: Running, clock: Callable[[], float], runs: Runs) -> None:
         node = running.node
@@ -106,7 +105,7 @@ class Recorder:
         self._pending.end((self._observation.t_s(now_s), by, None, 0))
 
     def _on_tick(self, now_s: float, memory_bytes: int) -> None:
-        """The broker has looked after itself; never raises."""
+        """Take a sample after the broker's tick; never raises."""
         if self._bug is not None:
             return
         try:
@@ -138,7 +137,7 @@ class Recorder:
             self._pending.add(LATENCIES, row)
 
     def _on_attempt(self, since_s: float, until_s: float, outcome: str) -> None:
-        """A connection is a client, or will be none; never raises."""
+        """Note the outcome of a connection: it is a client now, or will be none; never raises."""
         try:
             self._pending.add(ATTEMPTS, self._observation.attempt(since_s, until_s, outcome))
         except Exception as error:

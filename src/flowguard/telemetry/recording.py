@@ -1,8 +1,8 @@
 """Recording: a run's tables on their way into Parquet files.
 
-Rows are kept until there are `BATCH_ROWS` of them, then written; nothing else is buffered here. A
-file is named for good when it is complete, so that whoever reads a directory while it grows sees
-only whole files. `END` is written by `finish`, after all others: a run that has it is complete.
+Rows are kept until there are `BATCH_ROWS` of them, then written; nothing else is buffered here.
+A file gets its final name when it is complete, so that a reader of a growing directory sees only
+whole files. `END` is written by `finish`, after all others: a run that has it is complete.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ FILE_ROWS: Final = 4_000_000
 Row = Sequence[Any]
 """Values in the order of the table's columns, without `run_id`, which is always the first."""
 Columns = Sequence[Sequence[Any]]
-"""The same of many rows, column by column."""
+"""Values of many rows, column by column."""
 
 
 @final
@@ -113,17 +113,17 @@ class Recording:
         }
 
     def add(self, table: Table, row: Row) -> None:
-        """One row, without its `run_id`."""
+        """Add one row, without its `run_id`."""
         self._outputs[table.name].add(row)
 
     def extend(self, table: Table, rows: Iterable[Row]) -> None:
-        """Several rows."""
+        """Add several rows."""
         output = self._outputs[table.name]
         for row in rows:
             output.add(row)
 
     def add_columns(self, table: Table, columns: Columns) -> None:
-        """Many rows, without a tuple for each; written at once."""
+        """Add many rows without a tuple for each; written at once."""
         self._outputs[table.name].add_columns(columns)
 
     def rotate(self) -> None:
@@ -132,7 +132,7 @@ class Recording:
             output.complete()
 
     def finish(self, row: Row) -> None:
-        """Complete everything; `row` is that of `END`."""
+        """Complete everything; `row` is the row of table `END`."""
         self.rotate()
         self.add(END, row)
         self.rotate()

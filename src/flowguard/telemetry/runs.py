@@ -1,8 +1,9 @@
-"""Runs: a broker's recorded runs in one directory, each in its own, and no more than may be.
+"""Runs: a broker's recorded runs in one directory, each in its own, within a total size.
 
-Blocks, so it is for a thread; one thread at a time. A broker lives for months and only a completed
-run can be analysed, so runs follow one another. What is deleted is the oldest run as a whole; the
-one that is written stays. Whoever decides when a run ends keeps it small (`run_bytes`).
+Blocks, so it is for a thread; one thread at a time. A broker lives for months and only a
+completed run can be analysed, so runs follow one another. What is deleted is the oldest run as a
+whole; the one that is written stays. The caller decides when a run ends, and so keeps it small
+(`run_bytes`).
 """
 
 import errno
@@ -26,13 +27,13 @@ _FILE: Final = re.compile(r"[a-z]+-\d+\.parquet|\.[a-z]+-\d+\.parquet\.part")
 
 
 def run_id(started_unix_s: float, token: str) -> str:
-    """Of a broker's run; in the order of time, `token` (hexadecimal) tells brokers apart."""
+    """A broker's run id; ids sort by time, `token` (hexadecimal) tells brokers apart."""
     return f"live-{datetime.fromtimestamp(started_unix_s, UTC):%Y%m%dT%H%M%SZ}-{token}"
 
 
 @final
 class Runs:
-    """Theirs is the directory until `close`."""
+    """The runs in one directory, which is locked until `close`."""
 
     def __init__(self, directory: Path, settings: TelemetrySettings) -> None:
         """Makes the directory; raises OSError, also where another broker records there."""
@@ -47,16 +48,16 @@ class Runs:
             raise OSError(errno.EBUSY, "another broker records there") from error
         found = sorted(path for path in directory.iterdir() if _RUN.fullmatch(path.name))
         self._closed = deque((path, _size_bytes(path)) for path in found)
-        """Runs that nobody writes to, oldest first, and their sizes."""
+        """Completed runs, oldest first, and their sizes."""
         self._recording: Recording | None = None
         self._rotated_s = 0.0
         self.run_bytes = 0
-        """Of the run that is written, when a file of it was last completed."""
+        """Size of the run being written, when a file of it was last completed."""
         self._tidy()
 
     @property
     def used_bytes(self) -> int:
-        """Of all runs."""
+        """Size of all runs, bytes."""
         return self.run_bytes + sum(size_bytes for _, size_bytes in self._closed)
 
     def write(self, portions: Sequence[Portion], now_s: float) -> None:
@@ -79,7 +80,7 @@ class Runs:
             self._tidy()
 
     def close(self) -> None:
-        """Somebody else may record there."""
+        """Release the directory: another broker may record there."""
         os.close(self._lock)
 
     def _begin(self, portion: Portion, now_s: float) -> Recording:
@@ -93,7 +94,7 @@ class Runs:
         return recording
 
     def _tidy(self) -> None:
-        """Look at the sizes, and delete what is too much."""
+        """Look at the sizes, and delete the oldest runs beyond the limit."""
         self.run_bytes = 0 if self._recording is None else _size_bytes(self._recording.directory)
         while self._closed and self.used_bytes > self._settings.keep_bytes:
             _delete(self._closed.popleft()[0])
@@ -105,7 +106,7 @@ def _size_bytes(directory: Path) -> int:
 
 
 def _delete(directory: Path) -> None:
-    """Its files of runs; what somebody else has put there stays, and so does the directory then."""
+    """Delete the files of runs in it; files of others stay, and so does the directory then."""
     for path in directory.iterdir():
         if _FILE.fullmatch(path.name):
             path.unlink()

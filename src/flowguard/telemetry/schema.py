@@ -41,11 +41,12 @@ class Table:
     meaning: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    """What tells rows apart; where a time comes next to the run, rows are in its order."""
+    """The columns that tell rows apart; where a time comes next to the run, rows are in its
+    order."""
 
     @property
     def schema(self) -> pa.Schema:
-        """With version and name of the table in the file's own metadata."""
+        """The Arrow schema, with version and name of the table in the file's own metadata."""
         fields = [pa.field(c.name, c.type, nullable=c.nullable) for c in self.columns]
         return pa.schema(
             fields, metadata={VERSION_KEY: str(VERSION).encode(), TABLE_KEY: self.name.encode()}
@@ -289,7 +290,7 @@ and the same seed gives the same content.
 
 
 def page() -> str:
-    """docs/parquet-schema.md."""
+    """The text of docs/parquet-schema.md."""
     lines = [_PREFACE]
     for table in TABLES.values():
         lines += [f"## {table.name}", "", table.meaning, ""]
