@@ -1,8 +1,8 @@
 """File descriptors: a resource like any other, of which clients get what nothing else needs.
 
 A process that has none left cannot open a table of its store, answer HTTP or take a backup; so
-accepting stops before. Nothing is counted while the broker runs but its own connections: what else
-is open is looked at once, at the start, and what may be opened later is reserved.
+accepting stops before. Only the broker's own connections are counted while it runs: other open
+descriptors are counted once, at the start, and those that may be opened later are reserved.
 """
 
 import os
@@ -20,25 +20,25 @@ OPEN_FILES = Path("/proc/self/fd")
 @final
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """What there is of them, and who has it."""
+    """The descriptors of a process, and their uses."""
 
     limit: int
-    """What this process may have open."""
+    """Descriptors that this process may have open."""
     used: int
-    """What it has open without any client."""
+    """Descriptors open without any client."""
     reserve: int
-    """What it may come to need."""
+    """Descriptors that it may come to need besides clients."""
 
     @property
     def places(self) -> int:
-        """Connections that there is room for."""
+        """Connections that there are descriptors for."""
         return self.limit - self.used - self.reserve
 
 
 def descriptors_for(settings: Settings, *, on_disk: bool) -> Descriptors:
-    """Those of this process, as of now; `on_disk`: its store opens files.
+    """The descriptors of this process, as of now; `on_disk`: its store opens files.
 
-    Raises `ConfigError` where no client would find room.
+    Raises `ConfigError` where there would be none for clients.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = len(os.listdir(OPEN_FILES))

@@ -1,4 +1,4 @@
-"""What went wrong with single connections, for whoever reads the log: a few lines per interval.
+"""Errors of single connections, for readers of the log: a few lines per interval.
 
 A hook that fails for every client of a crowd, or a crowd that is refused, must not fill a disk.
 """
@@ -16,7 +16,7 @@ from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 
 SHOWN_MAX: Final = 3
-"""Of each kind, per interval."""
+"""Lines of each kind that are shown per interval."""
 CLIENT_ID_MAX: Final = 64
 """Characters of a client id that are shown."""
 
@@ -47,7 +47,7 @@ class BoundedLog:
         getattr(log, self._level)(event, **fields)
 
     def flush(self) -> None:
-        """The interval is over: say what was not shown, and show again."""
+        """End the interval: say how many were not shown, and show again."""
         if self._suppressed:
             kinds = {f"kind_{kind}": count for kind, count in self._suppressed.items()}
             self._say(f"{self._event}, not shown", {"count": self._suppressed.total(), **kinds})
@@ -78,7 +78,7 @@ class ErrorLog(BoundedLog):
 
 @final
 class PeerLog(BoundedLog):
-    """Peers that were turned away: who, from where, and why."""
+    """Peers that were turned away: which, from which address, and why."""
 
     def __init__(self, event: str) -> None:
         super().__init__(event, "warning")
@@ -98,7 +98,7 @@ class PeerLog(BoundedLog):
 
 
 def _printable(client_id: str | None) -> str:
-    """What a peer calls itself, without what a terminal would obey."""
+    """The client id that a peer gave, without characters that a terminal would obey."""
     if client_id is None:
         return "unknown"
     shown = "".join(char if char.isprintable() else "?" for char in client_id[:CLIENT_ID_MAX])

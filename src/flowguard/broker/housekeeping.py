@@ -18,18 +18,18 @@ from flowguard.node.sys_topics import SysTopics
 from flowguard.stores import Store
 
 JITTER = (0.9, 1.1)
-"""Of a tick: so that the nodes of a cluster do not march in step."""
+"""Range of the length of a tick, so that the nodes of a cluster do not tick in step."""
 BUSY_MIN_S = 0.05
-"""So long the loop has had work before it is asked for how much of that it ran."""
+"""Time that the loop must have had work before the share in which it ran is computed."""
 RUNNING_SHARE_MIN = 0.1
-"""Whoever has no place is told so in the end, however busy the machine is."""
+"""The least share assumed: refused clients are told so in the end, however busy the machine is."""
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""
 
 
 @final
 class _Tick:
-    """What a tick consists of, besides the node's own; each does without the others."""
+    """The parts of a tick besides the node's own; if one fails, the others still run."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class _Tick:
         node.observe_store(self._store.load())
 
     def _see_how_it_runs(self, now_s: float) -> None:
-        """For how much of the time in which it waits for no events the loop has a processor."""
+        """Measure the share of its working time in which the loop had a processor."""
         since_s, ran_s, idle_s = self._seen
         seen = (now_s, time.thread_time(), self._reactor.idle_s)
         busy_s = (seen[0] - since_s) - (seen[2] - idle_s)
@@ -110,7 +110,8 @@ async def keep_house(
 ) -> None:
     """Tick until cancelled; `onlookers` may change meanwhile.
 
-    What breaks is told to `on_error`, and nothing else suffers; only a `StoreError` ends it.
+    An error of one part is told to `on_error`, and the others go on; only a `StoreError` ends
+    it.
     """
     jitter = SystemRandom().uniform
     with memory_gauge() as resident_bytes:

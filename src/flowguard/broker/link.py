@@ -12,7 +12,7 @@ LAST_DATA_RECV: Final = Struct("=52xI")
 
 @final
 class Link:
-    """What the reactor knows of one connection."""
+    """A socket with its conversation, as the reactor keeps it."""
 
     __slots__ = ("connection", "fd", "interest", "lingers", "peer_closed", "sock")
 
@@ -34,7 +34,7 @@ class Link:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def read(self, size_bytes: int) -> bytes | None:
-        """So many bytes at most; nothing: its stream has ended. None: there are none now."""
+        """Read at most so many bytes; empty: the stream has ended. None: there are none now."""
         try:
             return self.sock.recv(size_bytes, MSG_DONTWAIT) if size_bytes else None
         except BlockingIOError:
@@ -43,7 +43,8 @@ class Link:
             return b""
 
     def waited_s(self) -> float:
-        """How long what the peer sent has waited in the kernel; nothing sent: since it came."""
+        """How long the data of the peer has waited in the kernel; without data: since it
+        connected."""
         info = self.sock.getsockopt(IPPROTO_TCP, TCP_INFO, LAST_DATA_RECV.size)
         (waited_ms,) = LAST_DATA_RECV.unpack(info)
         return float(waited_ms) / 1_000.0

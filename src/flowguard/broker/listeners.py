@@ -1,9 +1,9 @@
-"""Listeners: who is at the door comes in, as far as gate and descriptors allow, or waits outside.
+"""Listeners: accept connections as far as gate and descriptors allow; the others wait in the
+kernel.
 
-Outside is the kernel's backlog, first come, first served; how long somebody waited there is asked
-of the kernel when it comes in. A listener that may not accept rests until the next tick: its event
-is level-triggered, and would spin.
-"""
+They wait in the kernel's backlog, first come, first served; the kernel is asked how long when
+one is accepted. A listener that may not accept rests until the next tick: its event is
+level-triggered, and would spin."""
 
 import errno
 import select
@@ -20,9 +20,10 @@ from flowguard.node.node import Node
 from flowguard.session.connection import State
 
 ACCEPTS_MAX: Final = 128
-"""Per turn and listener, so that accepting never starves those already in."""
+"""Accepts per turn and listener, so that accepting never starves the connections there are."""
 SILENT_S: Final = 1.0
-"""Who has said no CONNECT for so long makes room, where there is no place for somebody else."""
+"""A connection silent for this long, without a CONNECT, makes room where there is none for
+another."""
 READ: Final = select.EPOLLIN
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -48,10 +49,12 @@ class Listeners:
         self._socks: dict[int, socket] = {}
         self._resting: list[int] = []
         self.newcomers: dict[Link, float] = {}
-        """Since when they are here, oldest first; who has said CONNECT leaves with a later tick."""
+        """New connections with the instant they came, oldest first; removed by a tick after their
+        CONNECT."""
 
     def listen(self, sock: socket, places: int) -> None:
-        """Accept on this listening socket, as long as all clients have less than `places`."""
+        """Accept on this listening socket, as long as all clients have less than `places`
+        connections."""
         self._door.places = self._places = places
         sock.setblocking(False)
         self._socks[sock.fileno()] = sock
@@ -67,7 +70,7 @@ class Listeners:
         self._resting.clear()
 
     def sweep(self) -> None:
-        """The tick: accept again, and forget whose CONNECT has come."""
+        """The tick: accept again, and forget connections that have sent CONNECT."""
         while (link := next(iter(self.newcomers), None)) is not None:
             if link.connection.state is State.OPENED:
                 break
@@ -79,11 +82,11 @@ class Listeners:
 
     @property
     def count(self) -> int:
-        """Listening sockets."""
+        """The number of listening sockets."""
         return len(self._socks)
 
     def accept(self, fd: int, heard_s: float, now_s: float) -> None:
-        """Somebody is at the door of this listener, if it still is one.
+        """Accept what has arrived at this listener, if it still is one.
 
         `heard_s`: see `Reactor.heard_s`.
         """
@@ -104,9 +107,9 @@ class Listeners:
         gate.spent(thread_time() - started_s, now_s)
 
     def _make_room(self, heard_s: float, now_s: float) -> None:
-        """Who has been here for a while and has said nothing goes: others wait to say something.
+        """Close connections that have been silent for a while: others wait to say something.
 
-        Else a few sockets that nobody speaks on would keep everybody out until they time out.
+        Otherwise a few silent sockets would keep everybody out until they time out.
         """
         for link, since_s in list(islice(self.newcomers.items(), ACCEPTS_MAX)):
             if since_s + SILENT_S > heard_s:
@@ -142,13 +145,14 @@ class Listeners:
         self._rest(listener, Rest.DESCRIPTORS)
 
     def _close_all(self, listener: socket) -> None:
-        """Before they cost anything."""
+        """Close the waiting connections before they cost anything."""
         for sock in self._arrivals(listener):
             sock.close()
             self._node.counters.connections_closed += 1
 
     def _arrivals(self, listener: socket) -> Iterator[socket]:
-        """Who is at the door, in a turn; the listener rests where descriptors are at their end."""
+        """The connections accepted in a turn; the listener rests where descriptors are at their
+        end."""
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""The memory of the process: how much it may hold, what it has, and giving back what is free."""
+"""The memory of the process: its limit, its use, and giving back what is free."""
 
 import ctypes
 import os
@@ -14,26 +14,26 @@ from flowguard.config import Settings
 from flowguard.node.node import Node
 
 MEMORY_SHARE: Final = 0.75
-"""Of what the machine or container has: the rest is the kernel's sockets."""
+"""The share of the machine's or container's memory: the rest is the kernel's sockets."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 TRIM_S: Final = 10.0
-"""Between two looks at what the allocator keeps."""
+"""Pause between two looks at what the allocator keeps."""
 TRIM_S_MAX: Final = 640.0
-"""The same, where it had nothing to give back again and again."""
+"""The longest pause, where it had nothing to give back again and again."""
 TRIM_BYTES: Final = 32 * 1024 * 1024
-"""So much more than is counted must be resident: less is not worth the time."""
+"""Memory that must be resident beyond what is counted: less is not worth the time."""
 TRIM_GAIN: Final = 8
-"""An eighth of that at least must come back, or the next look can wait for longer."""
+"""Unless an eighth of that comes back, the next look can wait for longer."""
 CALM: Final = 1.0
-"""A node under more pressure has other things to do."""
+"""Pressure below which memory is given back: above it a node has other things to do."""
 
 
 def memory_limit_bytes() -> int:
-    """What the process may hold: a share of physical memory or of the container's limit."""
+    """The memory limit of the process: a share of physical memory or of the container's limit."""
     limit = PAGE_BYTES * os.sysconf("SC_PHYS_PAGES")
     for path in CGROUP_LIMITS:
         try:
@@ -52,7 +52,7 @@ def bounds_of(settings: Settings) -> Bounds:
 
 @contextmanager
 def memory_gauge() -> Iterator[Callable[[], int]]:
-    """Reads the resident set, bytes; opened once: later there may be no descriptor for it."""
+    """A gauge of the resident set, bytes; opened once: later there may be no descriptor for it."""
     with Path("/proc/self/statm").open("rb", buffering=0) as statm:
         yield lambda: int(os.pread(statm.fileno(), 128, 0).split()[1]) * PAGE_BYTES
 
@@ -67,10 +67,11 @@ def allocator_trim() -> Callable[[int], int] | None:
 
 
 async def give_back_memory(node: Node) -> None:
-    """While the node is calm, return to the system what the allocator keeps; until cancelled.
+    """While the node is calm, return memory that the allocator keeps to the system; until
+    cancelled.
 
-    In a thread: it may take tens of milliseconds, and only who needs large blocks waits for it.
-    """
+    In a thread: it may take tens of milliseconds, and only allocations of large blocks wait for
+    it."""
     trim = allocator_trim()
     if trim is None:
         return

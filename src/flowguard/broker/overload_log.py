@@ -1,4 +1,4 @@
-"""What overload protection did, for whoever reads the log: one line per interval at most."""
+"""The actions of overload protection, for readers of the log: one line per interval at most."""
 
 from typing import Final, final
 
@@ -9,7 +9,7 @@ from flowguard.flow.policy import Grant
 from flowguard.node.node import Node
 
 INTERVAL_S: Final = 10.0
-"""A storm must not fill a disk: what happens in between is counted into the next line."""
+"""The interval; a storm must not fill a disk: later events are counted into the next line."""
 
 log = structlog.get_logger()
 
@@ -26,7 +26,7 @@ class OverloadLog:
         self._worst = Grant(self._window_min)
 
     def tick(self, now_s: float) -> None:
-        """Watch the extremes; say what has changed, if it is time."""
+        """Watch the extremes; log what has changed, if it is time."""
         node = self._node
         self._window_min = min(self._window_min, node.window.limit)
         if node.protection.grant.pressure.value > self._worst.pressure.value:

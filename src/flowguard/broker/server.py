@@ -27,10 +27,10 @@ from flowguard.stores import Store
 from flowguard.types import ReasonCode
 
 BACKLOG = 4_096
-"""A crowd's SYNs must fit: one that does not comes back a second later."""
+"""Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
 QUIET_POLL_S = 0.01
 FAREWELL_S = LINGER_S + 1.0
-"""Until every peer has read our last word and closed, or the reactor has: a reset loses it."""
+"""Time for every peer to read our last word and close, or for the reactor to: a reset loses it."""
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(slots=True)
 class Running:
-    """What a started broker shows to whoever embeds it."""
+    """A started broker as its embedder sees it."""
 
     node: Node
     address: tuple[str, int]
@@ -69,7 +69,7 @@ class Running:
     backup: Callable[[Path], Awaitable[None]]
     """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
     onlookers: list[Onlooker]
-    """Who is to be called with every tick, and never raises."""
+    """Callbacks that are called with every tick; they must never raise."""
 
 
 async def serve(
@@ -162,7 +162,7 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
 
 
 def _log_shadow(report: ShadowReport) -> None:
-    """What the one that only watched would have done, all in all."""
+    """Log what the shadow policy would have done, all in all."""
     log.info(
         "shadow",
         policy=report.policy,
@@ -178,7 +178,8 @@ def _log_shadow(report: ShadowReport) -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """Poll: this happens once in a process's life, and an event would sit on the hot path."""
+    """Poll for it: this happens once in a process's life, and an event would sit on the hot
+    path."""
     while not condition():  # noqa: ASYNC110
         await trio.sleep(QUIET_POLL_S)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
 POST_HEADERS: Final = {"Content-Type": "application/json", "X-Flowguard": "1"}
-"""Headers of what changes something: no form of a web page can send the second."""
+"""Headers of a request that changes something: no form of a web page can send the second."""
 NOT_NOW: Final = (421, 503)
 """The broker was reached, and will not answer: by this name, or at this moment."""
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -22,7 +22,7 @@ class NoAnswer(Exception):
     """Nobody answered, or nobody we understand; the text says who and why."""
 
     refused = False
-    """Nobody listens there."""
+    """Whether nobody listens there."""
 
 
 def ask(
@@ -65,7 +65,7 @@ def _json_or_nothing(body: bytes) -> Any:
 
 
 def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
-    """Say who does not answer, and with which `option` to ask somebody else."""
+    """Say who does not answer, and with which `option` to ask another broker."""
     console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     console.print(f"flowguard {command}: no answer from {error}", style="red")
     console.print(

@@ -46,7 +46,7 @@ OUTSTANDING = 100
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """How large, how long."""
+    """The size and the times of a demo."""
 
     clients: int
     publishers: int
@@ -69,7 +69,7 @@ class Demo:
         self._started_s = trio.current_time()
         self._prelude_over = trio.Event()
         self._curtain = trio.CancelScope()
-        """Ends the show, before everybody leaves."""
+        """Cancelling it ends the show, before the storms disconnect."""
         self._broker: Running
 
     async def run(self) -> Outcome | None:
@@ -116,7 +116,7 @@ class Demo:
                 process.terminate()
 
     async def _within(self, limit_s: float, condition: Callable[[], bool]) -> None:
-        """Until the condition holds, at most so long."""
+        """Wait until the condition holds, at most this long."""
         until_s = trio.current_time() + limit_s
         while trio.current_time() < until_s:
             if self.history.samples and condition():
@@ -155,7 +155,7 @@ class Demo:
     # --- showing -----------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Sample and show until the curtain falls."""
+        """Sample and show until the demo ends."""
         with self._curtain:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._sample)
@@ -226,5 +226,5 @@ async def _run(
 
 
 def _silence(logger: object, name: str, event: structlog.types.EventDict) -> str:
-    """The screen says it all."""
+    """Discard a log line: the screen shows everything."""
     raise structlog.DropEvent

@@ -20,17 +20,18 @@ SESSION_S = 0.002
 """Ten CONNECTs make a commit of 24 ms: about 400 clients per second get in."""
 MESSAGE_S = 0.0002
 STORE_OBJECTIVE_S = 0.015
-"""Between a calm commit and one full of CONNECTs: the crowd is pressure, its end is relief."""
+"""An objective between a calm commit and one full of CONNECTs: the crowd is pressure, its end
+relief."""
 
 CLIENT_TIMEOUT_S = 30
-"""Of the crowd, which shares this machine with the broker: both wait for it where it is busy."""
+"""Timeout of the crowd, which shares this machine with the broker: both wait where it is busy."""
 PROBES = 100
 LATE = 3
-"""How many times the lateness of this machine an objective forgives."""
+"""An objective allows for this many times the lateness of this machine."""
 
 
 def lateness_s() -> float:
-    """How late this machine wakes whoever sleeps as long as a calm commit, 90th percentile."""
+    """How late this machine wakes a task that sleeps as long as a calm commit, 90th percentile."""
     late_s = []
     for _ in range(PROBES):
         began_s = time.perf_counter()
@@ -72,10 +73,10 @@ class SlowStore(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the broker says of itself at one instant; counts since its start."""
+    """The state of the broker at one instant; counts since its start."""
 
     at_s: float
-    """Since the demo began."""
+    """Time since the demo began."""
     window: int
     pressure: float
     cause: Signal | None
@@ -83,17 +84,17 @@ class Sample:
     buffered: int
     refused: int
     arrived: int
-    """Clients that sent CONNECT, as often as they did."""
+    """CONNECTs that clients sent, repeated ones included."""
     connected: int
     published: int
     stopped: bool
     """No new socket is accepted, because pressure has stayed far above its objective."""
     paused: int
-    """Clients of which packets wait for room."""
+    """Clients with packets that wait for room."""
 
 
 def sample(broker: Running, at_s: float) -> Sample:
-    """Look, change nothing."""
+    """Read the broker's state; changes nothing."""
     node = broker.node
     refused = sum(node.gate.refused.values())
     waiting = node.gate.in_process + node.gate.buffered

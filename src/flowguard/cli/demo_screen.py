@@ -1,4 +1,5 @@
-"""What the demo shows: one live screen that fits 80 x 24, or a line per second without terminal."""
+"""The screen of the demo: one live screen that fits 80 x 24, or a line per second without
+terminal."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,13 @@ LABELS = 21
 """Columns of the labels and numbers, left of the strips."""
 WIDTH_MAX = 100
 TIMELINE_S = 30.0
-"""What a strip shows at first; a demo that takes longer is squeezed."""
+"""Time that a strip shows at first; a demo that takes longer is squeezed."""
 MARK_S = 5
 WINDOW_ROWS = 5
 WINDOW_TOP = 100
 PRESSURE_TOP = 4.0
 LATELY = 20
-"""Samples that are sure to reach a second back."""
+"""Number of the latest samples that are sure to reach a second back."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
@@ -43,30 +44,30 @@ class Act(Enum):
 
 @dataclass(slots=True)
 class History:
-    """All samples so far, and when what the captions speak of was seen in them."""
+    """All samples so far, and when the events that captions mention were seen in them."""
 
     publishers: int
     clients: int
-    """Everybody: the publishers, their subscribers, and the crowd."""
+    """All clients: the publishers, their subscribers, and the crowd."""
     window_max: int
     samples: list[Sample] = field(default_factory=list)
     came_s: float | None = None
-    """When the broker had the first CONNECT of the crowd."""
+    """When the broker received the first CONNECT of the crowd."""
     in_s: float | None = None
-    """When everybody was in."""
+    """When every client was connected."""
     open_s: float | None = None
     """When, after that, all windows were open again."""
     _arrived_before: int = 0
 
     def begin(self, sample: Sample) -> None:
-        """The first sample that is shown; whoever arrives after it is the crowd."""
+        """Take the first sample that is shown; clients that arrive after it are the crowd."""
         self.samples.clear()
         self.came_s = self.in_s = self.open_s = None
         self._arrived_before = sample.arrived
         self.add(sample)
 
     def add(self, sample: Sample) -> None:
-        """One more, and what it shows for the first time."""
+        """Add a sample, and note what it shows for the first time."""
         self.samples.append(sample)
         if self.came_s is None and sample.arrived > self._arrived_before:
             self.came_s = sample.at_s
@@ -81,7 +82,7 @@ class History:
 
     @property
     def is_open(self) -> bool:
-        """Every client has its full window."""
+        """Whether every client has its full window."""
         return self.last.window == self.window_max
 
     @property
@@ -196,16 +197,16 @@ def _load(now: Sample) -> Text:
 
 
 def _step_s(history: History, width: int) -> float:
-    """How much time a column stands for."""
+    """The time that a column stands for."""
     return max(TIMELINE_S, history.last.at_s) / width
 
 
 def _columns(
     history: History, width: int, read: Callable[[Sequence[Sample]], float]
 ) -> list[float]:
-    """`read` of the samples of each column; a column without any repeats the one before.
+    """`read` applied to the samples of each column; a column without any repeats the one before.
 
-    `read` gets one sample before the column's own as well, so that it can tell a rate.
+    `read` gets one sample before the column's own as well, so that it can compute a rate.
     """
     step_s = _step_s(history, width)
     columns: list[float] = []
@@ -272,7 +273,7 @@ def _strip(
     top: float | None = None,
     colour: Callable[[float], str] = _cyan,
 ) -> Text:
-    """One row of blocks; `top` is the value of a full one, the largest if there is none."""
+    """One row of blocks; `top` is the value of a full block, by default the largest value."""
     text = Text.assemble(f"{label:<{LABELS - 9}}", (f"{value:>8} ", "bold"), no_wrap=True)
     top = top or max(1.0, *columns)
     for column in columns:

@@ -14,7 +14,7 @@ from flowguard.cli.demo_screen import History
 
 @dataclass(slots=True)
 class Outcome:
-    """What the broker showed, and what both storms saw (None: a storm gave no result)."""
+    """The broker's counts, and the results of both storms (None: a storm gave no result)."""
 
     history: History
     traffic: dict[str, Any] | None
@@ -47,12 +47,12 @@ class Outcome:
 
     @property
     def was_busy(self) -> bool:
-        """Was there more pressure than the crowd's own, which the buffer and 137 take?"""
+        """Whether there was more pressure than the crowd's own, which the buffer and 137 absorb."""
         return self.closed_at_once > 0 or any(sample.stopped for sample in self.history.samples)
 
     @property
     def windows(self) -> str:
-        """What windows did, if they did anything."""
+        """A sentence on what windows did, if they did anything."""
         windows = [sample.window for sample in self.history.samples]
         if min(windows) == max(windows):
             return ""

@@ -1,11 +1,11 @@
-"""One descriptor per connection: as many as the system lets us have."""
+"""Descriptors: one per connection, as many as the system allows."""
 
 import resource
 
 from flowguard.errors import ConfigError
 
 OWN_DESCRIPTORS = 64
-"""What a process needs besides its connections."""
+"""Descriptors that a process needs besides its connections."""
 
 
 def use_all_descriptors() -> int:
@@ -16,7 +16,7 @@ def use_all_descriptors() -> int:
 
 
 def require_descriptors(connections: int) -> None:
-    """Raise the limit, or ConfigError with what to do where it cannot suffice."""
+    """Raise the limit, or raise ConfigError with what to do where it cannot suffice."""
     hard = use_all_descriptors()
     if hard < connections + OWN_DESCRIPTORS:
         raise ConfigError(

@@ -65,7 +65,7 @@ def show(explanation: Explanation, console: Console) -> None:
 
 
 def sentences(explanation: Explanation) -> list[str]:
-    """What a person wants to know first."""
+    """The sentences that a person wants to read first."""
     client_id, connected = explanation["client_id"], explanation["connected"]
     if connected is None:
         ends_s = explanation["session_ends_s"]
@@ -144,7 +144,7 @@ def _decisions(decisions: list[Decision]) -> Table:
 
 
 def value_text(value: float | None, unit: str | None) -> str:
-    """`12.5 ms`, `73 %`."""
+    """The value with its unit: `12.5 ms`, `73 %`."""
     if value is None:
         return ""
     return f"{value * 1e3:,.1f} ms" if unit == "s" else f"{value * 100:.0f} %"

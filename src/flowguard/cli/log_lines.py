@@ -1,4 +1,4 @@
-"""Where the log goes: to standard error, and nowhere where that takes nothing."""
+"""The log on standard error; where that takes nothing, lines are lost and nothing else."""
 
 import sys
 from contextlib import suppress

@@ -23,7 +23,7 @@ _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""
 
 
 class Commands(TyperGroup):
-    """flowguard's own commands, and those that are plugged in."""
+    """flowguard's own commands, and those of plug-ins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, own ones first."""
@@ -31,7 +31,7 @@ class Commands(TyperGroup):
         return own + [name for name in sorted(_plugged_in()) if name not in own]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """By name; what cannot be imported is a command that says what it needs."""
+        """The command of that name; one that cannot be imported says what it needs."""
         command = super().get_command(ctx, cmd_name)
         plug = None if command else _plugged_in().get(cmd_name)
         if plug is None:

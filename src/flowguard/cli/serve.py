@@ -156,7 +156,7 @@ def _listen(host: str, port: int) -> socket:
 
 
 def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
-    """What to say, and the end; where it was something else, or not only that, it is raised."""
+    """Say why it ended, as an exit; an error of another kind among them is raised."""
     unfit, others = group.split(ConfigError)
     if unfit is not None and others is None:
         return _refused("flowguard cannot start", str(next(_leaves(unfit))), 2)
@@ -185,7 +185,7 @@ def _leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
 
 
 def _open(settings: Settings, data: Path) -> Store:
-    """The store of the settings, in `data`; where it cannot be had, the reason, and the end."""
+    """The store of the settings, in `data`; if it cannot be opened, say why and exit."""
     if settings.store.kind == "memory":
         return MemoryStore()
     # Here, because the engine is loaded only where it is used.
@@ -239,7 +239,7 @@ def _http_address(http: str | None, port: int) -> tuple[str, int] | None:
 
 
 def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | None:
-    """The listener; without it nobody sees much, but a broker runs: only who asked is refused."""
+    """The listener, or None where the port is taken: only who asked for HTTP is refused then."""
     if address is None:
         return None
     # Here, because it takes a tenth of a second that --help does not need.
@@ -259,7 +259,7 @@ def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | N
 
 
 def _refused(what: str, why: str, code: int) -> typer.Exit:
-    """Complain; the texts may hold brackets, which are no markup."""
+    """Complain; the texts may hold brackets, which are no markup here."""
     errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     errors.print(what, style="red")
     errors.print(why)
@@ -267,21 +267,21 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
 
 
 def _in_force(limits: Path, loaded: Loaded) -> dict[str, object]:
-    """What a file of limits has set, without what a variable or an option says otherwise."""
+    """The values of a file of limits, except those that a variable or an option overrides."""
     values = loaded.settings.flow.model_dump()
     keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]
     return {key: values[key] for key in (key.partition(".")[2] for key in keys)}
 
 
 def _judged(limits: Limits) -> dict[str, object]:
-    """What a shadow judges by, and the keys that no policy looks at."""
+    """The values that a shadow judges by, and the keys that no policy looks at."""
     judged = {key: value for key, value in limits.values.items() if key in MINDED}
     return {"judged": judged, "not_judged": sorted(limits.values.keys() - judged.keys())}
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What a broker is made of."""
+    """The parts that a broker is made of."""
 
     bounds: Bounds
     shadow: FlowSettings | None
@@ -312,12 +312,12 @@ async def _main(start: _Start) -> None:
 
 
 def _on_hang_up() -> None:
-    """Daemons are told like this to read their settings again; this one cannot, and goes on."""
+    """Log that SIGHUP does nothing: daemons are asked by it to read their settings again."""
     log.warning("SIGHUP changes nothing: settings are read at the start; SIGTERM ends the broker")
 
 
 def _announce(what: str, address: tuple[str, int]) -> None:
-    """The machine-readable lines: scripts wait for them."""
+    """Print a line that scripts wait for."""
     sys.stdout.write(f"{what} on {_shown(address)}\n")
     sys.stdout.flush()
 

@@ -30,18 +30,18 @@ EVIDENCE = "evidence"
 """Its section for people: where the limits come from."""
 
 Values = dict[str, Any]
-"""Tables by section; of a file that is not checked yet, anything."""
+"""Tables by section; unchecked, so values may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and who said what."""
+    """Settings, and the source of each."""
 
     settings: Settings
     origins: Mapping[str, str]
-    """By key, the file or variable that set it; what has its default is not here."""
+    """The file or variable that set a key; keys with their defaults are not here."""
     bounds: Bounds
-    """What follows from them on this machine."""
+    """The bounds that follow from the settings on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Limits:
 
     path: Path
     values: Values
-    """Of section `flow`, by key."""
+    """The values of section `flow`, by key."""
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -62,7 +62,8 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
 
 
 def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = None) -> Loaded:
-    """As `load_settings`, with origins; limits go before the file, and after variables."""
+    """Settings as by `load_settings`, with origins; limits override the file, and variables the
+    limits."""
     values: Values = {} if path is None else _read(path)
     origins = {key: str(path) for key in _keys_in(values)}
     if limits is not None:
@@ -80,7 +81,7 @@ def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = 
 def read_limits(path: Path | None) -> Limits | None:
     """Section `flow` of a file of limits: some of its keys, with values that each of them may have.
 
-    Raises ConfigError; whether the values go together with all others is not known here.
+    Raises ConfigError; whether the values fit together with all others is not known here.
     """
     if path is None:
         return None
@@ -135,7 +136,7 @@ def _settings(values: Values) -> Settings:
 
 
 def _complaints(error: ValidationError, section: str = "", where: str = "") -> str:
-    """A line for each; `section`: of which the values were, `where`: what to add."""
+    """A line for each error; `section`: the one of the values, `where`: what to add."""
     above = (section,) if section else ()
     return "\n".join(
         _complaint((*above, *map(str, item["loc"])), item) + where for item in error.errors()
@@ -155,7 +156,7 @@ def _keys() -> list[str]:
 
 
 def _sections() -> dict[str, dict[str, Any]]:
-    """By section, the fields by key."""
+    """The fields by key, by section."""
     sections = {}
     for name, field in Settings.model_fields.items():
         model = field.annotation
@@ -207,7 +208,7 @@ def settings_toml(loaded: Loaded | None = None) -> str:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
+    """The host and port in `HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
     host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdecimal() or int(port) > 65_535:

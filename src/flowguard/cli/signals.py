@@ -36,8 +36,8 @@ async def on_signals(
 
 
 def _has_terminal() -> bool:
-    """Whether somebody looks at a terminal that this process writes to, or reads from.
+    """Whether a person looks at a terminal that this process writes to, or reads from.
 
-    One that was closed is none any more, though its descriptor may still be open.
+    A terminal that was closed is none any more, though its descriptor may still be open.
     """
     return os.isatty(0) or os.isatty(2)

@@ -1,6 +1,6 @@
 """`flowguard store ...`: look at a store, check it, copy it, merge it, while no broker runs on it.
 
-What it costs to load the engine is paid by these commands only: each imports it when it runs.
+Loading the engine takes time that other commands need not pay: each imports it when it runs.
 """
 
 import os
@@ -222,7 +222,7 @@ def backup(
 
 
 def _expect_holder(url: str, data: Path) -> None:
-    """Raises `StoreError` where the broker at `url` is not the one that has `data` open."""
+    """Raise `StoreError` where the broker at `url` is not the one that has `data` open."""
     from flowguard.stores.rocks.format import holder_pid
 
     try:
@@ -259,7 +259,7 @@ def _wrong(command: str, what: str) -> typer.Exit:
 
 
 def _said(command: str, what: str, code: int) -> typer.Exit:
-    """Text that may hold brackets, which are no markup."""
+    """Complain; the text may hold brackets, which are no markup here."""
     errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
     errors.print(f"flowguard store {command}: {what}", style="red")
     return typer.Exit(code)
@@ -271,7 +271,7 @@ def _held(error: LockedError) -> str:
 
 @contextmanager
 def _complaints(command: str) -> Iterator[None]:
-    """What is wrong with a store is said in a line or two, and exit code 1."""
+    """Turn an error of the store into a line or two, and exit code 1."""
     try:
         yield
     except LockedError as error:
@@ -289,7 +289,7 @@ def _complaints(command: str) -> Iterator[None]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shown where somebody sees it: on a terminal, beside the output."""
+    """A progress bar, shown where a person sees it: on a terminal, beside the output."""
     columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     errors = Console(stderr=True)
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:

@@ -1,7 +1,7 @@
 """A store as JSON Lines (docs/durability.md says what the fields mean).
 
-Bytes are base64, instants Unix time in seconds, what is absent null. Names come as they are, with
-everything beyond ASCII escaped.
+Bytes are base64, instants Unix time in seconds; a value that is absent is null. Names are
+written as they are, with everything beyond ASCII escaped.
 """
 
 import json
@@ -119,7 +119,7 @@ def _delivery(delivery: Delivery) -> Record:
 
 
 def message_fields(message: Publish) -> Record:
-    """A PUBLISH as it came, with the properties that it has."""
+    """The fields of a PUBLISH as it came, with the properties that it has."""
     return {
         "topic": message.topic,
         "payload": _text(message.payload),

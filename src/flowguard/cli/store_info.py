@@ -1,4 +1,4 @@
-"""What `flowguard store info` shows."""
+"""The report of `flowguard store info`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class QueueSize:
 
 @dataclass(slots=True)
 class Contents:
-    """What all sessions and shared subscriptions hold together."""
+    """The totals of all sessions and shared subscriptions."""
 
     sessions: int = 0
     groups: int = 0
@@ -41,7 +41,7 @@ class Contents:
 
 
 def size_text(size_bytes: float) -> str:
-    """`1.5 MiB`."""
+    """A size with a readable unit: `1.5 MiB`."""
     unit = 0
     while size_bytes >= 1024 and unit < len(UNITS) - 1:
         size_bytes /= 1024
@@ -56,7 +56,7 @@ def _closed(is_clean: bool, is_copy: bool) -> str:
 
 
 def show(reader: StoreReader, top: int, console: Console) -> None:
-    """Everything is counted, nothing is guessed."""
+    """Show the report; everything is counted, nothing is guessed."""
     contents = Contents()
     largest = nlargest(top, queue_sizes(reader, contents))
     found, identity = reader.format, reader.identity
@@ -87,7 +87,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
 
 
 def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
-    """Of queues that are not empty; everything is counted on the way."""
+    """The queues that are not empty; everything is counted on the way into `contents`."""
     for session in reader.sessions():
         queue = session.queue
         group = is_group(session.client_id)

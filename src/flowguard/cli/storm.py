@@ -86,7 +86,7 @@ def storm(
 
 
 def _shape(scenario: Scenario, clients: int, pairs: int) -> tuple[int, int, int]:
-    """Groups, and publishers and subscribers of each."""
+    """Groups, and publishers and subscribers of each group."""
     match scenario:
         case Scenario.PAIRS:
             return pairs, 1, 1
@@ -97,7 +97,7 @@ def _shape(scenario: Scenario, clients: int, pairs: int) -> tuple[int, int, int]
 
 
 def _resolve(address: str, connections: int, version: int, messages: Console) -> Target:
-    """Everything that may not be there, before anything starts."""
+    """The broker's address; complains of everything that may be missing before anything starts."""
     try:
         host, port = parse_address(address)
         require_descriptors(connections)

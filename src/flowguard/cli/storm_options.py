@@ -1,4 +1,4 @@
-"""The options of `flowguard storm`, each with its words."""
+"""The options of `flowguard storm`, each with its help text."""
 
 from enum import StrEnum
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `flowguard storm` shows: one live screen while it runs, tables at the end."""
+"""The views of `flowguard storm`: one live screen while it runs, tables at the end."""
 
 import trio
 from rich import box
@@ -201,7 +201,7 @@ def _failure_words(tally: ConnectTally) -> str:
 
 
 def _codes(codes: dict[int, int]) -> str:
-    """`12 x 0x87 not authorized`."""
+    """Counts with reason codes and their names: `12 x 0x87 not authorized`."""
     return ", ".join(f"{count:,} x 0x{code:02x} {_name(code)}" for code, count in codes.items())
 
 
@@ -210,7 +210,7 @@ def _name(code: int) -> str:
 
 
 def _share(tally: ConnectTally, percent: int) -> str:
-    """When this share of all clients was in."""
+    """When this share of all clients was connected."""
     after_s = tally.share_in_s(percent)
     return f"{percent} % in " + ("never" if after_s is None else f"after {after_s:,.3g} s")
 

@@ -1,4 +1,4 @@
-"""`flowguard top`: what a running broker protects itself from, live."""
+"""`flowguard top`: the pressure on a running broker and what it does against it, live."""
 
 import time
 from typing import Annotated, cast
@@ -23,7 +23,7 @@ def top(
 ) -> None:
     """Show a broker's pressure and its causes, windows, gate, refusals and drops; Ctrl-C ends it.
 
-    Where the output is no terminal one frame is all there is.
+    Where the output is no terminal one frame is printed.
     """
     console = Console(highlight=False)
     history = History(url)
@@ -38,7 +38,7 @@ def top(
 
 
 def _watch(history: History, console: Console) -> None:
-    """A frame a second until Ctrl-C; a broker that is gone for a while is waited for."""
+    """Show a frame a second until Ctrl-C; wait for a broker that is gone for a while."""
     try:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:

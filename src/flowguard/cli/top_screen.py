@@ -1,4 +1,4 @@
-"""What `flowguard top` shows: one frame from the statuses so far; fits 80 x 24 in a storm."""
+"""The frame of `flowguard top`, made of the statuses so far; fits 80 x 24 in a storm."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ WIDTH_MAX: Final = 110
 LABEL: Final = 13
 NUMBERS: Final = 26
 PRESSURE_TOP: Final = 4.0
-"""Of the bars; beyond it the node hardly accepts anybody."""
+"""The largest pressure that bars show; beyond it the node hardly accepts anybody."""
 CUT_ABOVE: Final = 1.2
 GROW_BELOW: Final = 0.8
-"""Below it the worst signal is the cause of nothing."""
+"""Pressure below which the law lets windows grow: the worst signal limits nothing then."""
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
 
@@ -31,12 +31,12 @@ class History:
         self.now: Status | None = None
         self.before: Status | None = None
         self.windows: deque[tuple[float, float]] = deque()
-        """When which window began to hold, oldest first."""
+        """Instants at which a window came into force, with that window, oldest first."""
         self.trouble = ""
-        """Why the last question was not answered."""
+        """Why the last request was not answered."""
 
     def add(self, status: Status) -> None:
-        """One more; a broker that has started anew has no past."""
+        """Add a status; a broker that has restarted has no past."""
         if self.now is not None and self.now["started_s"] != status["started_s"]:
             self.now = None
             self.windows.clear()
@@ -52,7 +52,7 @@ class History:
             self.windows.popleft()
 
     def rate(self, now: int, before: int) -> float | None:
-        """Per second between the last two; None: there was only one."""
+        """Growth per second between the last two statuses; None: there was only one."""
         if self.now is None or self.before is None:
             return None
         passed_s = self.now["now_s"] - self.before["now_s"]
@@ -174,7 +174,7 @@ def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) ->
 
 
 def _shadow(status: Status) -> list[Text]:
-    """What the one that only watches would do, if there is one."""
+    """What the shadow policy would do, if there is one."""
     shadow = status["shadow"]
     if shadow is None:
         return []

@@ -1,10 +1,10 @@
-"""What the broker shows of itself: it reads the node between two turns and changes nothing.
+"""The state of a broker for its operators: it reads the node between two turns and changes nothing.
 
 - `status`     the node at this instant, JSON-ready; the source of everything else here
 - `explain`    one client: why it is paused, what is dropped for it, what the node decided lately
-- `metrics`    the same for Prometheus, read when somebody scrapes
-- `backup`     a copy of the store, for who asks from this machine
+- `metrics`    the same for Prometheus, made when a scrape asks for it
+- `backup`     a copy of the store, for requests from this machine
 - `endpoints`  which of these a path asks for
 - `http`       the port that serves all of it: `http_connection`, one request and its answer, for
-               who asks by a name that is ours (`hosts`)
+               requests to a name of this broker (`hosts`)
 """

@@ -1,7 +1,7 @@
 """`POST /backup`: a copy of the store of a running broker.
 
-It writes on this machine's disk, so it is for this machine only: not for others, not for a proxy on
-this one that asks for others, and not for a web page that somebody here has open. All commits wait
+It writes on this machine's disk, so it is for this machine only: not for others, not for a proxy
+here that forwards requests of others, and not for a web page in a browser here. All commits wait
 while a copy is made, so there is one at a time, and a pause after each.
 """
 
@@ -34,11 +34,10 @@ class Backups:
         self._free_at_s = clock()
 
     async def answer(self, request: Request, connection: HttpConnection) -> Response:
-        """200 with the folder; 400: it names none; 403: who asks may not; 409: why there is none;
-        429: too soon.
+        """200 with the folder; 400: no folder is named; 403: the peer may not ask; 409: no copy was
+        made, and why; 429: too soon.
 
-        A peer that does not wait gets its copy all the same. Raises BadRequest.
-        """
+        A peer that does not wait gets its copy all the same. Raises BadRequest."""
         if not is_from_here(request):
             return json_response({"error": "only for who asks from this machine"}, 403)
         if request.headers.get(CSRF_HEADER) != "1":
@@ -72,7 +71,7 @@ class Backups:
 
 
 def is_from_here(request: Request) -> bool:
-    """From this machine, and not through a proxy that says for whom it asks."""
+    """Whether it comes from this machine, and not through a proxy that names another client."""
     if any(name in request.headers for name in FORWARDED):
         return False
     address = ip_address(request.peer)
@@ -81,7 +80,7 @@ def is_from_here(request: Request) -> bool:
 
 
 def folder_of(body: bytes) -> Path | None:
-    """What `body` names; None: nothing that a folder could be made as."""
+    """The folder that `body` names; None: it names none that could be made."""
     try:
         asked = json.loads(body)
         name = asked["folder"]

@@ -1,4 +1,4 @@
-"""What the HTTP port answers to those who only read, each in one synchronous stretch."""
+"""The answers of the HTTP port to requests that only read, each made in one synchronous stretch."""
 
 from typing import Final, final
 
@@ -28,7 +28,8 @@ class Endpoints:
         self._answers = {"/metrics": self._metrics, "/status": self._status, HEALTH: self.health}
 
     def answer(self, request: Request) -> Response:
-        """Also where there is nothing at this path, or not with this method."""
+        """The answer to a request; 404 if there is nothing at its path, 405 if not with its
+        method."""
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
@@ -40,7 +41,7 @@ class Endpoints:
         return answer(request)
 
     def health(self, _: Request) -> Response:
-        """Costs nothing."""
+        """Whether the node serves; costs nothing."""
         if self._view.node.draining:
             return text_response("draining", 503)
         return text_response("serving")

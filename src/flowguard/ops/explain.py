@@ -1,4 +1,4 @@
-"""Why is this client paused, and what is dropped for it? What `/explain/CLIENT_ID` answers.
+"""The answer of `/explain/CLIENT_ID`: why a client is paused, and what is dropped for it.
 
 Nothing is stored per connection for it: the reasons are read off the state they follow from, in
 the order in which admission asks for them (`flow/window`), and the node remembers its decisions.
@@ -31,18 +31,18 @@ class Connected(TypedDict):
 
     protocol: str
     silent_s: float
-    """Since bytes came from it, or it was held back."""
+    """Time since bytes came from it, or it was held back."""
     keep_alive_s: float | None
     """The silence that ends the connection; None: none does."""
     window: Use
-    """Cost units of it in process."""
+    """Its packets in process, in cost units."""
     unacknowledged: Use
-    """QoS 1 and 2 PUBLISH of it; beyond the limit a 5.0 client is closed, others have none."""
+    """Its QoS 1 and 2 PUBLISHes; beyond the limit a 5.0 client is closed, others have no limit."""
     receive_maximum: int | None
-    """What its CONNACK has told of that limit; None: before 5.0 it cannot be told."""
+    """The limit that its CONNACK has told; None: before 5.0 it cannot be told."""
     outbox_bytes: Use
     socket_full: bool
-    """Its socket takes nothing more for now."""
+    """Whether its socket takes nothing more for now."""
 
 
 class Explanation(TypedDict):
@@ -58,21 +58,21 @@ class Explanation(TypedDict):
     damage: str
     """Why the store cannot read what waits for it; empty: it can, as far as it was asked."""
     dropped: list[str]
-    """For which reasons a message that arrived now would be dropped for it."""
+    """Reasons for which a message that arrived now would be dropped for it."""
     queue_messages: Use
     queue_bytes: Use
     inflight: Use
     """QoS 1 and 2 messages sent to it and unacknowledged; its Receive Maximum may be less."""
     subscriptions: Use
     window: float
-    """What the node grants every client."""
+    """The window that the node grants every client."""
     why: str
     decisions: list[Decision]
     """Changes of the node's window, oldest first."""
 
 
 def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
-    """What holds for this client now; None: it has no session here."""
+    """The state of this client now; None: it has no session here."""
     session = node.registry.sessions.get(client_id)
     if session is None:
         return None
@@ -118,7 +118,7 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
 
 
 def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
-    """Why what it sent, or would send, has to wait."""
+    """Reasons why packets that it sent, or would send, have to wait."""
     pauses = []
     outbound = connection.outbound
     if outbound.outbox_bytes > outbound.outbox_limit and not outbound.may_owe_more:
@@ -131,7 +131,7 @@ def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Paus
 
 
 def _unread_answers(node: Node, outbox_bytes: int) -> str:
-    """It does not take its answers: its own bound is reached, or that of all who do not."""
+    """Why it does not take its answers: its own bound is reached, or that of all such clients."""
     limit_bytes = node.settings.session.outbox_bytes_max + OUTBOX_SLACK_BYTES
     if outbox_bytes > limit_bytes:
         return (
@@ -145,7 +145,7 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
 
 
 def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
-    """A PUBLISH of it waits for a subscriber; for which one?"""
+    """The pause of a PUBLISH that waits for room in a subscriber's queue, which is named."""
     assert connection.session is not None
     wait = node.full_queues.wait_of(connection.session)
     assert wait is not None
@@ -167,7 +167,7 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
 
 
 def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:
-    """Packets of it wait undecoded; for what?"""
+    """The pauses of packets that wait undecoded, by what they wait for."""
     inbound, window = connection.inbound, node.window
     if inbound is None or inbound.window.room():
         return []

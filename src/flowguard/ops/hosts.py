@@ -1,4 +1,4 @@
-"""By which names the HTTP port may be asked.
+"""Names under which the HTTP port may be asked.
 
 A web page can give a name of its own the address of this port, and then is, for the browser that
 shows it, of the same origin as the broker (DNS rebinding). The browser says the name in the Host
@@ -12,13 +12,14 @@ from typing import Final
 
 LOCALHOST: Final = "localhost"
 HOST: Final = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::\d*)?", re.ASCII)
-"""`name`, `name:port`, `192.0.2.1`, `[2001:db8::1]:port` [RFC 9110, 7.2]."""
+"""The forms of a Host header: `name`, `name:port`, `192.0.2.1`, `[2001:db8::1]:port` [RFC 9110,
+7.2]."""
 
 
 def is_ours(host: str | None, names: Collection[str]) -> bool:
     """Whether `host`, as in a Host header, is an IP address, localhost, or one of `names`.
 
-    None: the request has no such header, which is no browser's.
+    None: the request has no such header; browsers always send it.
     """
     if host is None:
         return True

@@ -6,9 +6,9 @@
     GET /health                200 while the node serves, 503 while it drains
     POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
 
-Nobody is asked who they are: keep the port on 127.0.0.1, or behind a proxy. Nobody waits at the
-door, either: of too many connections, the oldest that waits for its peer is closed. What costs time
-of the event loop is answered in turns; /health costs none, and waits for no turn.
+There is no authentication: keep the port on 127.0.0.1, or behind a proxy. No connection waits to
+be accepted, either: of too many, the oldest that waits for its peer is closed. Answers that cost
+time of the event loop are made in turns; /health costs none, and waits for no turn.
 """
 
 from collections.abc import Callable
@@ -37,16 +37,16 @@ from flowguard.ops.status import MemoryStatus, View
 from flowguard.telemetry.progress import Progress
 
 CONNECTIONS_MAX: Final = 32
-"""At once. Who comes then takes the place of the oldest that waits for its peer."""
+"""Connections open at once; one more takes the place of the oldest that waits for its peer."""
 ACCEPTS_MAX: Final = CONNECTIONS_MAX // 2
-"""In a row: whoever comes is read before a newcomer can take the place."""
+"""Connections accepted in a row: each is read before a newcomer can take its place."""
 BACKLOG: Final = 256
 ACCEPT_REST_S: Final = 1.0
-"""After an accept that failed: there are no descriptors, and clients of MQTT go first."""
+"""Pause after an accept that failed: there are no descriptors, and clients of MQTT go first."""
 TURNS_WAITING_MAX: Final = CONNECTIONS_MAX // 2
-"""Requests that wait for their turn; the others are told to come back."""
+"""Requests that wait for their turn; further ones are told to come back."""
 LOOP_SHARE: Final = 0.25
-"""Of the event loop's time, what answers take at most, however many ask."""
+"""The share of the event loop's time that answers take at most, however many ask."""
 
 
 def listen(host: str, port: int) -> socket:
@@ -95,7 +95,7 @@ async def serve_http(
 
 
 async def _accept(listener: socket) -> list[HttpConnection]:
-    """Those who stand at the door."""
+    """Accept the connections that wait at the listener."""
     connections: list[HttpConnection] = []
     while len(connections) < ACCEPTS_MAX:
         try:
@@ -115,7 +115,7 @@ async def _accept(listener: socket) -> list[HttpConnection]:
 
 @final
 class Turns:
-    """One answer at a time, and between two of them the loop has its time for the broker."""
+    """Makes one answer at a time, and leaves the loop time for the broker between two of them."""
 
     def __init__(self) -> None:
         self._lock = trio.Lock()
@@ -152,10 +152,11 @@ class _Server:
         self._turns = Turns()
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
-        """In the order in which they came."""
+        """Open connections, in the order in which they came."""
 
     def let_in(self, connection: HttpConnection) -> None:
-        """There is always a place: more wait for their peers than may wait for us."""
+        """Take the connection in; there is always a place: more wait for their peers than may wait
+        for us."""
         if len(self._open) >= CONNECTIONS_MAX:
             oldest = next(other for other in self._open if not other.is_served)
             oldest.close()
@@ -163,7 +164,7 @@ class _Server:
         self._open[connection] = None
 
     async def serve(self, connection: HttpConnection) -> None:
-        """One connection, from its first byte to its last."""
+        """Serve one connection, from its first byte to its last."""
         try:
             response = await self._respond(connection)
             if response is not None:
@@ -177,7 +178,7 @@ class _Server:
             self._open.pop(connection, None)
 
     async def _respond(self, connection: HttpConnection) -> Response | None:
-        """None: nothing was asked. Raises trio's errors of a lost peer."""
+        """The answer to its request; None: there was none. Raises trio's errors of a lost peer."""
         try:
             request = await connection.request()
             return None if request is None else await self._respond_to(request, connection)

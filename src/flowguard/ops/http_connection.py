@@ -21,16 +21,17 @@ HEADER_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 16 * 1024
 RECEIVE_BYTES: Final = 4 * 1024
 REQUEST_S: Final = 3.0
-"""From accept to a complete request."""
+"""Time from accept to a complete request."""
 ANSWER_S: Final = 10.0
-"""Until the peer has taken the answer."""
+"""Time until the peer has taken the answer."""
 LINGER_S: Final = 1.0
-"""After the answer, for a peer that still sends: closing at once would take the answer from it."""
+"""Time after the answer for a peer that still sends: closing at once would take the answer from
+it."""
 JSON_TYPE: Final = "application/json"
 
 
 class BadRequest(Exception):
-    """What cannot be answered as asked; `code` is the status, the text a line that says why."""
+    """A request that cannot be answered; `code` is the status, the text a line that says why."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -40,21 +41,21 @@ class BadRequest(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What stands before the body."""
+    """The head of a request, without its body."""
 
     method: str
     path: str
-    """Decoded, without the query."""
+    """The decoded path, without the query."""
     headers: Mapping[str, str]
-    """By lower-case name; the values of a name that comes twice are joined by commas."""
+    """The headers by lower-case name; values of a name that comes twice are joined by commas."""
     peer: str
-    """The address that asks."""
+    """The address of the peer."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete one."""
+    """A complete response."""
 
     code: int
     body: bytes
@@ -63,13 +64,13 @@ class Response:
 
 
 def json_response(body: object, code: int = 200, **headers: str) -> Response:
-    """An answer in JSON; `retry_after="1"` becomes the header `retry-after`."""
+    """A response in JSON; `retry_after="1"` becomes the header `retry-after`."""
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return Response(code, json.dumps(body, allow_nan=False).encode(), JSON_TYPE, named)
 
 
 def text_response(text: str, code: int = 200) -> Response:
-    """An answer of one line."""
+    """A response of one line."""
     return Response(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
@@ -83,14 +84,15 @@ class HttpConnection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
         self._until_s = trio.current_time() + REQUEST_S
         self._is_silent = True
-        """Nothing has come yet: nobody waits for an answer."""
+        """Whether nothing has come yet: then no peer waits for an answer."""
         self._has_body = True
-        """An answer has one, unless only its header is wanted."""
+        """Whether the answer has a body: it has one, unless only its header is wanted."""
         self.is_served = False
-        """It waits for us, not for its peer."""
+        """Whether it waits for us, not for its peer."""
 
     async def request(self) -> Request | None:
-        """What is asked; None: nothing. Raises BadRequest, and trio's errors of a lost peer."""
+        """The request; None: the peer sent none. Raises BadRequest, and trio's errors of a lost
+        peer."""
         event = await self._next()
         if not isinstance(event, h11.Request):
             return None
@@ -103,7 +105,7 @@ class HttpConnection:
         return Request(event.method.decode("ascii"), path, headers, self._peer)
 
     async def body(self) -> bytes:
-        """What follows; raises BadRequest, and trio's errors of a lost peer."""
+        """The body of the request; raises BadRequest, and trio's errors of a lost peer."""
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         body = b""
@@ -135,7 +137,7 @@ class HttpConnection:
             raise BadRequest(408, f"a request has to be complete after {REQUEST_S:g} seconds")
 
     async def answer(self, response: Response) -> None:
-        """Write it, and say that there is no more; whoever does not take it in time is left."""
+        """Write the answer and end the stream; a peer that does not take it in time is left."""
         head = h11.Response(
             status_code=response.code,
             headers=[
@@ -157,5 +159,6 @@ class HttpConnection:
         await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))
 
     def close(self) -> None:
-        """At once, whatever is under way: who waits for the peer sees a closed stream."""
+        """Close at once, whatever is under way: a task that waits for the peer sees a closed
+        stream."""
         self._stream.socket.close()

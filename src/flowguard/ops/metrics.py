@@ -189,7 +189,7 @@ def _gate(status: Status) -> Iterator[Metric]:
 
 
 def _shadow(status: Status) -> Iterator[Metric]:
-    """Only where one watches."""
+    """The metrics of the shadow policy, only where there is one."""
     shadow = status["shadow"]
     if shadow is None:
         return
@@ -331,7 +331,7 @@ def _bounds(status: Status) -> Iterator[Metric]:
 
 
 def _recording(status: Status) -> Iterator[Metric]:
-    """Only where a broker was told to record itself."""
+    """The metrics of a recording, only where a broker was told to record itself."""
     recording = status["recording"]
     if recording is None:
         return

@@ -22,12 +22,12 @@ from flowguard.node.node import Node
 from flowguard.telemetry.progress import Progress
 
 DECISIONS_SHOWN: Final = 16
-"""The latest ones; what led to a pause is among them, or was more than a second ago."""
+"""The latest decisions; one that led to a pause is among them, or was more than a second ago."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
 
 
 class Use(TypedDict):
-    """Something bounded; a limit of None: nobody set one."""
+    """The use of something bounded; a limit of None: nobody set one."""
 
     used: int
     limit: int | None
@@ -37,13 +37,13 @@ class Decision(TypedDict):
     """One change of the window, and what led to it; all of a decision is None without a cause."""
 
     at_s: float
-    """Unix time."""
+    """Unix time of the decision."""
     window: float
     pressure: float
     why: str
     signal: str | None
     value: float | None
-    """What was observed, in `unit`."""
+    """The value that was observed, in `unit`."""
     threshold: float | None
     """The signal's objective, in `unit`."""
     unit: str | None
@@ -56,16 +56,16 @@ class WindowStatus(TypedDict):
     granted: float
     """The law's own value; below 1 clients take turns."""
     closed: bool
-    """Nothing is admitted: the journal is full, or the node drains."""
+    """Whether nothing is admitted: the journal is full, or the node drains."""
     shared: bool
-    """Clients take turns."""
+    """Whether clients take turns."""
 
 
 class PressureStatus(TypedDict):
     value: float
     cause: str | None
     signals: dict[str, float]
-    """Every signal by its objective."""
+    """The pressure of every signal: its value by its objective."""
 
 
 class ClientsStatus(TypedDict):
@@ -80,12 +80,12 @@ class UnfinishedStatus(TypedDict):
     """Packets admitted and not yet done."""
 
     packets: Use
-    """Cost units."""
+    """Their cost units."""
     bytes: Use
 
 
 class GateStatus(TypedDict):
-    """CONNECTs."""
+    """The CONNECT gate."""
 
     limit: int
     in_process: int
@@ -97,14 +97,15 @@ class GateStatus(TypedDict):
 
 
 class DoorStatus(TypedDict):
-    """Sockets."""
+    """The listening sockets."""
 
     connections: Use
-    """Open now, also of who has not said CONNECT yet; as many as there are descriptors for."""
+    """Open connections, also those without a CONNECT yet; the limit is the descriptors there
+    are."""
     resting: str | None
-    """Why nobody is accepted now: descriptors, pressure or refusals; None: everybody is."""
+    """Why no connection is accepted now: descriptors, pressure or refusals; None: they are."""
     rests: dict[str, int]
-    """How often a listener was left alone for a tick, by the same reasons."""
+    """How often a listener paused for a tick, by the same reasons."""
 
 
 class TrafficStatus(TypedDict):
@@ -112,7 +113,7 @@ class TrafficStatus(TypedDict):
 
     connections_accepted: int
     connections_closed: int
-    """At once, because the load was too high even to refuse them."""
+    """Connections closed at once, because the load was too high even to refuse them."""
     connects_accepted: int
     connects_refused: int
     publish_received: int
@@ -135,34 +136,34 @@ class JournalStatus(TypedDict):
     operations: Use
     bytes: Use
     waiting_s: float
-    """How long the oldest work waits that is not in commit yet."""
+    """The wait so far of the oldest work that is not in a commit yet."""
     committing_s: float
-    """How long the commit under way has taken so far."""
+    """The time that the commit under way has taken so far."""
 
 
 class MemoryStatus(TypedDict):
     held_bytes: int
-    """What the node holds, by its own count."""
+    """Memory that the node holds, by its own count."""
     resident_bytes: int
     limit_bytes: int
 
 
 class StoreStatus(TypedDict):
-    """What the store says of itself."""
+    """The store's own signals."""
 
     state: str
     """"flowing", "delayed" or "stopped"."""
     read_only: bool
-    """The disk is full: new durable work is refused."""
+    """Whether the disk is full: new durable work is refused."""
     used_bytes: int
     free_bytes: int | None
-    """Left on its disk; None: it has none."""
+    """Free space on its disk; None: it has none."""
     pages_unreadable: int
-    """Pages of queues that it could not read: what is in them is held back."""
+    """Pages of queues that it could not read: the messages in them are held back."""
 
 
 class Status(TypedDict):
-    """Everything that concerns the node as a whole."""
+    """The state of the node as a whole."""
 
     version: str
     pid: int
@@ -184,19 +185,19 @@ class Status(TypedDict):
     """Messages not delivered to a subscriber, by reason."""
     traffic: TrafficStatus
     budgets: dict[str, Use]
-    """Bytes that all clients share, by what they are for."""
+    """Bytes that all clients share, by their purpose."""
     journal: JournalStatus
     store: StoreStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
-    """What another policy, or other limits, would have done; None: nobody watches."""
+    """What another policy, or other limits, would have done; None: there is no shadow."""
     recording: dict[str, Any] | None
-    """What the broker records of itself (`telemetry.progress`); None: nothing."""
+    """The recording of the broker (`telemetry.progress`); None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A node, and how to look at it: its clock, and the memory of the process."""
+    """A node, and the means to look at it: its clock, and the memory of the process."""
 
     node: Node
     clock: Callable[[], float]
@@ -275,7 +276,7 @@ def status_of(
 
 
 def _shadow(node: Node) -> dict[str, Any] | None:
-    """A `ShadowReport`, and `limits`: what its settings have otherwise than those in force."""
+    """A `ShadowReport`, and `limits`: its settings that differ from those in force."""
     protection = node.protection
     if protection.shadow is None:
         return None
@@ -316,7 +317,7 @@ def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
 
 
 def _threshold(signal: Signal, objectives: Objectives) -> float:
-    """What is still fine, in the signal's own unit."""
+    """The signal's objective, in its own unit."""
     return {
         Signal.QUEUE: objectives.queue_s,
         Signal.LOOP: objectives.loop_s,
@@ -327,7 +328,7 @@ def _threshold(signal: Signal, objectives: Objectives) -> float:
 
 
 def _observed(signal: Signal, part: float, threshold: float) -> float:
-    """Back from a pressure to what was observed."""
+    """The observed value, computed back from its pressure."""
     if signal is not Signal.MEMORY:
         return part * threshold
     return threshold + MEMORY_FOURFOLD_SHARE * log(part, 4) if part > 0 else 0.0
