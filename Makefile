@@ -73,11 +73,11 @@ bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on 
 	@$(if $(filter-out --write,$(ARGS)),,\
 		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
 
-bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fetch, restart, drift (make bench has it too)
-	@$(PY) -m benchmarks.store $(ARGS)
+bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
+	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
 bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute, with and without protection; E1 to E12
-	@$(PY) -m benchmarks.overload --compiled $(ARGS)
+	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)
@@ -86,7 +86,7 @@ bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control tha
 	@$(PY) -m benchmarks.experiments $(ARGS)
 
 scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
-	@$(PY) -m benchmarks.overload --compiled --only scoreboard $(ARGS)
+	@$(PY) -m benchmarks.parts --only overload-scoreboard $(ARGS)
 
 .compiled/ready: $(RUN) scripts/compile.py $(SOURCES)
 	@rm -f $@

@@ -14,7 +14,15 @@ threads), which survives other processes better than a rate by the clock does.
 - `brokers`     how a server is started, found ready and ended; `peers`: the four that are known
 - `scenarios`   what is measured, and the goals
 - `runner`      one broker, one scenario, one sample; refuses data that cannot be right
-- `results`     medians, ratios, verdicts
+- `verdicts`    medians, ratios, verdicts
 - `report`      the tables: in the terminal and as Markdown
-- `store`       the RocksDB store by itself, at the end of every full run
+
+`python -m benchmarks.parts` measures flowguard alone, part by part, and `benchmarks.experiments`
+simulates. They share:
+
+- `overload`    more load than there is capacity, with and without protection
+- `store`       the RocksDB store by itself
+- `conditions`  machine and length of a run
+- `checks`      a bound, what was reached, and whether that is enough
+- `pages`       what came of it: in the terminal, and with `--write` as pages of `results/`
 """

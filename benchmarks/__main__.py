@@ -1,35 +1,27 @@
-"""`python -m benchmarks`: run, show, and with --write put the table into docs/benchmarks.md."""
+"""`python -m benchmarks`: run, show, and with --write put the tables into benchmarks/results."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from itertools import groupby, product
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import machine, report
+from . import conditions, machine, pages, parts, report
 from .brokers import Broker
 from .build import Unavailable, build, work_folder
+from .parts import Strict, Write, split
 from .peers import BROKERS
-from .results import BUILDS, OURS, Results, Verdict
 from .runner import Bench, Sample
 from .scenarios import SCENARIOS, Scenario, find
-from .store.conditions import Conditions
-from .store.run import PARTS
-from .store.run import run as run_store
+from .verdicts import BUILDS, OURS, Results, Verdict
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 FULL_SECONDS, FULL_REPEAT = 4.0, 3
 QUICK_SECONDS, QUICK_REPEAT = 1.5, 1
 DETAILS_COLUMNS = 140  # a narrower terminal gets the details from .bench/last.json
-console = Console(width=None if sys.stdout.isatty() else 180)
+console = pages.console()
 
 
 def main(
@@ -40,15 +32,12 @@ def main(
         float | None, typer.Option(min=0.5, max=600, help="Measured, each run.")
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, max=100, help="Runs of each.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write the table into the page.")] = False,
-    page: Annotated[
-        Path, typer.Option(help="The page for --write.", show_default="docs/benchmarks.md")
-    ] = PAGE,
-    strict: Annotated[bool, typer.Option("--strict", help="Missed goals fail, too.")] = False,
+    write: Write = False,
+    strict: Strict = False,
 ) -> None:
     """Measures flowguard beside Mosquitto and amqtt, on this machine, in one run.
 
-    Without --only its store by itself, too (python -m benchmarks.store).
+    Without --only its store by itself, too (python -m benchmarks.parts --only store).
 
     Exit status 1: flowguard could not be measured, or gave data that cannot be right (with
     --strict: or missed a goal).
@@ -68,10 +57,9 @@ def main(
     with machine.pinned(cores.generator if cores else None):  # keep off the broker's core
         samples = run_all(bench, [BROKERS[name] for name in versions], chosen, repeat)
     results = Results(chosen, samples)
-    command = " ".join(["python -m benchmarks", *without_page(sys.argv[1:])])
     origin = report.Origin(
-        command=command,
-        date=datetime.now(UTC).date().isoformat(),
+        command=pages.command(),
+        date=pages.today(),
         machine=machine.describe(),
         pinned=cores is not None,
         seconds=seconds,
@@ -83,13 +71,15 @@ def main(
     show(results, origin)
     keep(samples, origin)
     if write:
-        report.write(page, report.markdown(results, origin))
+        page = pages.RESULTS / "brokers.md"
+        page.write_text(report.markdown(results, origin))
         console.print(f"written: {page}")
     measured, passed = True, True
     if not only:
-        conditions = Conditions(cores, quick)
-        to_page = page if write else None
-        measured, passed = run_store(list(PARTS), conditions, console, to_page, command)
+        length_s = conditions.QUICK_SECONDS if quick else conditions.FULL_SECONDS
+        alone = conditions.Conditions(cores, length_s)
+        folder = pages.RESULTS if write else None
+        measured, passed = parts.run(parts.of_store(), alone, folder)
     passed &= all(judged.verdict is Verdict.PASS for _, judged in results.judged())
     if results.ours_failed() or OURS in missing or not measured or (strict and not passed):
         raise typer.Exit(1)
@@ -109,18 +99,6 @@ def choose_brokers(brokers: str) -> list[str]:
     if unknown := [name for name in names if name not in BROKERS] or not names:
         raise typer.BadParameter(f"unknown brokers {unknown}; there are {', '.join(BROKERS)}")
     return [name for name in BROKERS if name in names]
-
-
-def without_page(arguments: list[str]) -> list[str]:
-    """The command as the page shows it: where the page lies is of no interest there."""
-    at = next((i for i, word in enumerate(arguments) if word.startswith("--page")), None)
-    if at is None:
-        return arguments
-    return arguments[:at] + arguments[at + (1 if "=" in arguments[at] else 2) :]
-
-
-def split(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def prepare(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -154,13 +132,7 @@ def run_all(
     """Every sample of the plan, with live progress."""
     steps = list(plan(brokers, scenarios, repeat))
     samples: list[Sample] = []
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+    with pages.progress(console) as progress:
         task = progress.add_task("", total=len(steps))
         for scenario, broker in steps:
             progress.update(task, description=f"{scenario.title}: {broker.name}")

@@ -1,20 +1,18 @@
-"""The tables: the same cells for the terminal and for `docs/benchmarks.md`."""
+"""The tables: the same cells for the terminal and for `benchmarks/results/brokers.md`."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import mean
 
 from rich.markup import escape
 from rich.table import Table
 
+from .pages import markdown_table
 from .peers import BROKERS
-from .results import BUILDS, Cell, Judged, Results, Verdict
 from .scenarios import Kind, Scenario
+from .verdicts import BUILDS, Cell, Judged, Results, Verdict
 
 SINK = "sink"
-BEGIN, END = "<!-- side by side: begin, written by make bench -->", "<!-- side by side: end -->"
 COLOURS = {Verdict.PASS: "green", Verdict.MISS: "red", Verdict.OPEN: "yellow"}
 NOISY_CORES = 0.15
 BROKER_IDLE, GENERATOR_BUSY, FULL_CORE = 0.9, 0.95, 0.9
@@ -226,32 +224,10 @@ def coloured(text: str) -> str:
 
 
 def markdown(results: Results, origin: Origin) -> str:
-    """The section between the markers."""
-    parts = [BEGIN, "## Side by side", *footnotes(origin)[:2]]
+    """The page."""
+    parts = ["# Side by side", *footnotes(origin)[:2]]
     parts += [f"**{text}**" for text in warnings(results, origin)]
     parts.append(markdown_table(*main_rows(results, origin)))
     parts.append("\n".join(f"- {line}" for line in footnotes(origin)[2:]))
-    parts += ["### Details", markdown_table(*detail_rows(results, origin)), END]
-    return "\n\n".join(parts)
-
-
-def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
-
-
-def write(path: Path, section: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
-    """Puts the section in the place of the last one; all else on the page stays."""
-    begin, end = markers
-    page = path.read_text() if path.exists() else "# Benchmarks\n"
-    between = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if between.search(page):
-        page = between.sub(lambda _: section, page, count=1)
-    elif begin in page or end in page:
-        raise ValueError(f"{path}: one of the two markers is missing")
-    else:
-        page = page.rstrip("\n") + "\n\n" + section + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page)
+    parts += ["## Details", markdown_table(*detail_rows(results, origin))]
+    return "\n\n".join(parts) + "\n"

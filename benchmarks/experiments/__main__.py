@@ -1,18 +1,13 @@
-"""`python -m benchmarks.experiments`: run, show, and with --write fill docs/benchmarks.md."""
+"""`python -m benchmarks.experiments`: run, show, and with --write fill benchmarks/results."""
 
 import os
-import sys
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 
-from benchmarks import machine
-from benchmarks.__main__ import PAGE, split, without_page
-from benchmarks.overload import page as pages
-from benchmarks.overload.checks import Report
+from benchmarks import machine, pages
+from benchmarks.checks import Report
+from benchmarks.parts import Strict, Write, split
 
 from . import (
     e01_fan_out,
@@ -45,7 +40,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
 }
 SPEED: Final = "scale"
 """The simulator's own bench; run only when asked for."""
-console = Console(width=None if sys.stdout.isatty() else 180)
+console = pages.console()
 
 
 def main(
@@ -60,11 +55,8 @@ def main(
     jobs: Annotated[
         int, typer.Option(min=1, max=64, help="Runs at a time; for scale always one.")
     ] = len(os.sched_getaffinity(0)),
-    write: Annotated[bool, typer.Option("--write", help="Write into the page.")] = False,
-    page: Annotated[
-        Path, typer.Option(help="The page for --write.", show_default="docs/benchmarks.md")
-    ] = PAGE,
-    strict: Annotated[bool, typer.Option("--strict", help="A missed bound fails, too.")] = False,
+    write: Write = False,
+    strict: Strict = False,
 ) -> None:
     """The simulated experiments, with their pass columns, each beside a control that has to fail.
 
@@ -72,11 +64,9 @@ def main(
     """
     good = True
     for key in choose(only):
+        where = "Virtual time" if key != SPEED else machine.describe()
         report = run_all_of(key, scale, seeds, jobs)
-        console.print(pages.terminal(report))
-        good &= report.passed
-        if write:
-            put(page, report, "virtual time" if key != SPEED else machine.describe())
+        good &= pages.tell(report, where, console, pages.RESULTS if write else None)
     if strict and not good:
         raise typer.Exit(1)
 
@@ -94,16 +84,6 @@ def run_all_of(key: str, scale: float, seeds: int, jobs: int) -> Report:
         return speed.measure_all(scale, console)
     experiment = EXPERIMENTS[key]
     return experiment.judge(run_all(experiment, scale, seeds, jobs, console))
-
-
-def put(page: Path, report: Report, where: str) -> None:
-    command = " ".join(["python -m benchmarks.experiments", *without_page(sys.argv[1:])])
-    today = datetime.now(UTC).date().isoformat()
-    origin = (
-        f"{today}. {where[0].upper()}{where[1:]}. flowguard {machine.commit() or 'without git'}."
-    )
-    pages.write(page, report, command, origin)
-    console.print(f"written: {page}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.overload.checks import Report
+from benchmarks.checks import Report
 from flowguard.config import PolicyName
 
 from .figures import Figure, Figures

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 from flowguard.config import PolicyName
 
 from . import figures

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 
 from . import figures
 from .cases import Case, Experiment, Runs

@@ -3,7 +3,7 @@
 from math import exp
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 from flowguard.config import FlowSettings, PolicyName
 
 from . import figures

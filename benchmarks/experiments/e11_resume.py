@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 from flowguard.config import PolicyName
 
 from . import figures

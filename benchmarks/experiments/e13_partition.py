@@ -3,7 +3,7 @@
 from itertools import product
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs

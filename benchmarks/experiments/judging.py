@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmarks.overload.checks import Check
+from benchmarks.checks import Check
 
 from .cases import Runs
 from .figures import Figures

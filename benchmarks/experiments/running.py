@@ -8,8 +8,8 @@ from multiprocessing import get_context
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks import pages
 from flowguard.config import PolicyName
 from simulations.loading import load
 from simulations.run import run
@@ -60,14 +60,8 @@ def run_all(experiment: Experiment, scale: float, seeds: int, jobs: int, console
     """Every case under every policy with every seed, with progress."""
     steps = list(steps_of(experiment.cases(scale), seeds))
     observed: dict[tuple[str, str], list[Observed]] = defaultdict(list)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1)
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+    with pages.progress(console) as progress:
         task = progress.add_task(experiment.key, total=len(steps))
         futures: dict[Future[Observed], Step] = {pool.submit(observe, s): s for s in steps}
         try:

@@ -15,9 +15,9 @@ from time import process_time
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.overload.checks import Check, Grid, Report, at_most
+from benchmarks import pages
+from benchmarks.checks import Check, Grid, Report, at_most
 from simulations.loading import load
 from simulations.run import run
 from simulations.world import World
@@ -101,14 +101,8 @@ def measure_apart(build: str, clients: int) -> Measured:
 def measure_all(scale: float, console: Console) -> Report:
     """All sizes up to that share of the largest."""
     plan = [(b, n) for n in SIZES if n <= scale * SIZES[-1] for b in builds()]
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     measured = []
-    with Progress(*columns, console=console, refresh_per_second=2) as progress:
+    with pages.progress(console) as progress:
         task = progress.add_task("", total=len(plan))
         for build, clients in plan:
             progress.update(task, description=f"{clients:,} clients, {build}")

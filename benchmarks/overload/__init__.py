@@ -1,16 +1,15 @@
 """Overload on purpose: what flowguard does about it on the real broker, and what happens without.
 
-`python -m benchmarks.overload` (or `make bench-overload`) runs all of it; `--only` a part. The
-broker has a core and a program of its own, its clients the other one.
+`make bench-overload` runs all of it. The broker has a core and a program of its own, its clients
+the other one.
 
 - `store`        a store of known capacity: a commit blocks for a fixed time and a time per message
-- `broker`       the broker's program: serves with that store, and says each second how it is
+- `broker`       the broker's program: serves with that store, and says how it is
 - `subject`      starts that program under one policy, reads what it said
 - `flood`        drives `flood.c`, the generator: phases in, seconds out
 - `side_by_side` the headline: two policies at three times the capacity, for a minute
 - `e01_fan_out`, `e07_slow_subscribers`, `e08_self_loop`, `e09_keep_alive`, `e12_cost`: experiments,
   one file and one result each, scaled to one machine
 - `scoreboard`   a slow subscriber and a connect storm: flowguard and its peers, over TCP
-- `checks`       a bound, what was reached, and whether that is enough
-- `plot`, `page` time series as SVG and in the terminal; the sections of docs/benchmarks.md
+- `plot`         time series as SVG
 """

@@ -1,21 +1,27 @@
-"""`python -m benchmarks.overload.broker`: flowguard with a store of known capacity, in the open.
+"""`python -m benchmarks.overload.broker`: a flowguard that watches itself, in the open.
 
-Settings come from `FLOWGUARD_...` variables, as for `flowguard serve`. Prints `listening on
-HOST:PORT`, then a line of JSON per second. SIGUSR1 holds the node under the highest pressure there
-is, SIGUSR2 lets go: a test driver's lever, which the product does not have.
+Its store has a known capacity, or is RocksDB (`--data`). Settings come from `FLOWGUARD_...`
+variables, as for `flowguard serve`. Prints `listening on HOST:PORT`, then lines of JSON. SIGUSR1
+holds the node under the highest pressure there is, SIGUSR2 lets go: a test driver's lever, which
+the product does not have.
 """
 
 import gc
 import json
+import os
 import signal
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import trio
 import typer
 
+from benchmarks.store.filling import open_store
 from flowguard.broker.memory import bounds_of, memory_gauge
 from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
@@ -30,32 +36,43 @@ from .pressure import hold
 from .store import COMMIT_S, MESSAGE_S, LimitedStore
 
 HOST = "127.0.0.1"
-SAMPLE_S = 1.0
-PROBE_S = 0.005
+PROBE_S = 0.002
 """The drift probe asks to be woken this much later, and notes how late it was."""
 DRIFT_SHARE = 0.99
 
 
+@contextmanager
+def core_gauge() -> Iterator[Callable[[], float]]:
+    """Reads how long this thread has waited for a core so far, ms."""
+    with Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").open("rb") as schedstat:
+        yield lambda: int(os.pread(schedstat.fileno(), 128, 0).split()[1]) / 1e6
+
+
 class Drift:
-    """How late the event loop wakes who asked for it, seconds; the worst but 1 %."""
+    """How late the event loop wakes who asked for it, and how long it was denied its core."""
 
     def __init__(self) -> None:
-        self._late_s: list[float] = []
+        self.late_ms: list[float] = []
+        self.denied_ms: list[float] = []
 
     async def watch(self) -> None:
         """Until cancelled."""
-        while True:
-            due_s = trio.current_time() + PROBE_S
-            await trio.sleep_until(due_s)
-            self._late_s.append(trio.current_time() - due_s)
+        with core_gauge() as waited_ms:
+            while True:
+                due_s, before_ms = trio.current_time() + PROBE_S, waited_ms()
+                await trio.sleep_until(due_s)
+                self.late_ms.append(round((trio.current_time() - due_s) * 1e3, 3))
+                self.denied_ms.append(round(waited_ms() - before_ms, 3))
 
-    def take(self) -> float:
-        """The 99th percentile since the last call."""
-        late_s, self._late_s = sorted(self._late_s), []
-        return late_s[int(DRIFT_SHARE * (len(late_s) - 1))] if late_s else 0.0
+    def take(self) -> dict[str, object]:
+        """Since the last call."""
+        late_ms, denied_ms = self.late_ms, self.denied_ms
+        self.late_ms, self.denied_ms = [], []
+        p99_ms = sorted(late_ms)[int(DRIFT_SHARE * (len(late_ms) - 1))] if late_ms else 0.0
+        return {"late_ms": late_ms, "denied_ms": denied_ms, "drift_p99_ms": p99_ms}
 
 
-def row(node: Node, resident_bytes: int, drift_s: float) -> dict[str, object]:
+def row(node: Node, resident_bytes: int) -> dict[str, object]:
     """What the broker says of itself."""
     pressure = node.protection.grant.pressure
     return {
@@ -67,7 +84,6 @@ def row(node: Node, resident_bytes: int, drift_s: float) -> dict[str, object]:
         "paused": node.paused_count,
         "sojourn": node.journal.sojourn.cumulative(),
         "resident_mib": resident_bytes / 2**20,
-        "drift_p99_ms": drift_s * 1e3,
         "received": node.counters.publish_received,
         "dropped": node.counters.publish_dropped,
         "outbox_mib": node.outbox_budget.used_bytes / 2**20,
@@ -75,16 +91,16 @@ def row(node: Node, resident_bytes: int, drift_s: float) -> dict[str, object]:
     }
 
 
-async def report(running: Running) -> None:
-    """A row per second on stdout, until cancelled."""
+async def report(running: Running, every_s: float) -> None:
+    """Rows on stdout, until cancelled."""
     drift = Drift()
     with ExitStack() as stack:
         resident_bytes = stack.enter_context(memory_gauge())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(drift.watch)
             while True:
-                await trio.sleep(SAMPLE_S)
-                line = row(running.node, resident_bytes(), drift.take())
+                await trio.sleep(every_s)
+                line = row(running.node, resident_bytes()) | drift.take()
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
 
@@ -103,7 +119,7 @@ async def obey(running: Running, *, task_status: trio.TaskStatus[None]) -> None:
                     held = await nursery.start(hold, running.node)
 
 
-async def run(settings: Settings, store: Store, port: int) -> None:
+async def run(settings: Settings, store: Store, port: int, row_s: float) -> None:
     async with trio.open_nursery() as nursery:
 
         async def broker(*, task_status: trio.TaskStatus[Running]) -> None:
@@ -113,7 +129,7 @@ async def run(settings: Settings, store: Store, port: int) -> None:
         running: Running = await nursery.start(broker)
         await nursery.start(on_signals, running.stop.set)
         await nursery.start(obey, running)
-        nursery.start_soon(report, running)
+        nursery.start_soon(report, running, row_s)
         sys.stdout.write(f"listening on {HOST}:{running.address[1]}\n")
         sys.stdout.flush()
 
@@ -122,11 +138,18 @@ def main(
     port: Annotated[int, typer.Option(min=0, max=65_535)] = 0,
     commit_ms: Annotated[float, typer.Option(help="0: a store that never waits.")] = COMMIT_S * 1e3,
     message_us: Annotated[float, typer.Option()] = MESSAGE_S * 1e6,
+    row_s: Annotated[float, typer.Option(help="How often it says how it is.")] = 1.0,
+    data: Annotated[Path | None, typer.Option(help="RocksDB there, instead.")] = None,
 ) -> None:
     use_all_descriptors()
     gc.set_threshold(*GC_THRESHOLDS)
-    store = LimitedStore(commit_ms / 1e3, message_us / 1e6) if commit_ms else MemoryStore()
-    trio.run(run, load_settings(None), store, port)
+    settings = load_settings(None)
+    store: Store = MemoryStore()
+    if data is not None:
+        store = open_store(data, **settings.store.model_dump())
+    elif commit_ms:
+        store = LimitedStore(commit_ms / 1e3, message_us / 1e6)
+    trio.run(run, settings, store, port, row_s)
 
 
 if __name__ == "__main__":

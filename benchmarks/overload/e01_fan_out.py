@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.conditions import Conditions
 
-from .checks import Check, Grid, Report, at_least, at_most
-from .conditions import Conditions
 from .flood import flooding
+from .subject import Subject
 
+KEY = "overload-e1"
 SUBSCRIBERS = 1_000
 PAIRS = 100
 PAYLOAD_BYTES = 16
@@ -67,7 +69,7 @@ class FanOut:
                 Check(f"{name}: messages lost", books(ours.lost), "0", ours.lost == 0),
             ]
         return Report(
-            "e1",
+            KEY,
             f"E1: 1 publisher → {SUBSCRIBERS:,} subscribers",
             f"Asked for: 10,000 subscribers over 3 nodes, 120 s. Scaled to {SUBSCRIBERS:,} "
             f"subscribers on one node, {self.seconds:g} s; QoS 1, {PAYLOAD_BYTES}-byte payload, as "
@@ -133,7 +135,7 @@ def measure_one(conditions: Conditions, policy: str, version: int, seconds: floa
         "payload": PAYLOAD_BYTES,
         "limit": INFLIGHT,
     }
-    subject = conditions.subject(policy, commit_s=0.0)
+    subject = Subject(policy, commit_s=0.0)
     core = conditions.generator_core
     with (
         subject.started(conditions.broker_core) as broker,

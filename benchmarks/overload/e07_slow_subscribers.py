@@ -6,11 +6,13 @@ The same load twice, in fresh processes: everybody reads, and then one in a hund
 from dataclasses import dataclass
 
 from benchmarks import machine
+from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.conditions import Conditions
 
-from .checks import Check, Grid, Report, at_most, none_of
-from .conditions import Conditions
 from .flood import flooding
+from .subject import Subject
 
+KEY = "overload-e7"
 SUBSCRIBERS = 1_000
 SLOW = SUBSCRIBERS // 100
 SLOW_BYTES_PER_S = 1_024
@@ -52,7 +54,7 @@ class SlowSubscribers:
     def report(self) -> Report:
         ratio = self.beside.p99_ms / self.alone.p99_ms if self.alone.p99_ms else 0.0
         return Report(
-            "e7",
+            KEY,
             f"E7: {SLOW} of {SUBSCRIBERS:,} subscribers read 1 KB/s",
             f"Asked for: 1 % of 10,000. Scaled to 1 % of {SUBSCRIBERS:,}, {self.seconds:g} s; "
             f"{RATE_PER_S:g} messages/s of {PAYLOAD_BYTES} bytes to all, QoS 1; queues of "
@@ -112,7 +114,7 @@ def measure_one(conditions: Conditions, slow: int, seconds: float) -> Run:
         "slow_bytes": SLOW_BYTES_PER_S,
     }
     settings = {"FLOWGUARD_SESSION__QUEUE_MESSAGES_MAX": str(QUEUE_MESSAGES)}
-    subject = conditions.subject("flowguard", commit_s=0.0, settings=settings)
+    subject = Subject("flowguard", commit_s=0.0, settings=settings)
     core = conditions.generator_core
     with (
         subject.started(conditions.broker_core) as broker,

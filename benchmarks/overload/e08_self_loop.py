@@ -11,6 +11,8 @@ from typing import Final, final
 
 import trio
 
+from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.conditions import Conditions
 from flowguard.codec import (
     Connack,
     Connect,
@@ -31,9 +33,9 @@ from flowguard.storm import Target
 from flowguard.storm.loop import Fate, Loop, Wire
 from flowguard.types import MQTT_5, Properties, Publish, SubscriptionOptions
 
-from .checks import Check, Grid, Report, at_most, none_of
-from .conditions import Conditions
+from .subject import Subject
 
+KEY = "overload-e8"
 CLIENTS: Final = 500
 SETTINGS = {"FLOWGUARD_SESSION__RECEIVE_MAXIMUM": "1"}
 PRESSED_S = 30.0
@@ -146,7 +148,7 @@ class SelfLoop:
 
     def report(self) -> Report:
         return Report(
-            "e8",
+            KEY,
             "E8: publishers that are their own subscribers, Receive Maximum 1, pressure 16",
             f"Asked for: 500 clients, QoS 1 and 2, pressure forced to 16. Done as asked, for "
             f"{self.seconds:g} s: {self.clients} clients, half of them with each QoS.",
@@ -179,7 +181,7 @@ class SelfLoop:
 
 def measure(conditions: Conditions) -> SelfLoop:
     seconds = conditions.scaled(PRESSED_S, 3.0)
-    subject = conditions.subject("flowguard", settings=SETTINGS)
+    subject = Subject("flowguard", settings=SETTINGS)
     with subject.started(conditions.broker_core) as broker:
         target = Target.resolve("127.0.0.1", broker.port)
         loopers = trio.run(run, target, CLIENTS, seconds, broker.press)

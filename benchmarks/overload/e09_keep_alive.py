@@ -6,10 +6,13 @@ time; each also asks PINGREQ. The pressure is forced by the broker's program (`p
 
 from dataclasses import dataclass
 
-from .checks import Check, Grid, Report, at_most, none_of
-from .conditions import Conditions
-from .flood import flooding
+from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.conditions import Conditions
 
+from .flood import flooding
+from .subject import Subject
+
+KEY = "overload-e9"
 CLIENTS = 1_000
 KEEP_ALIVE_S = 10
 PING_S = 2.0
@@ -78,7 +81,7 @@ class KeepAlive:
             )
         )
         return Report(
-            "e9",
+            KEY,
             "E9: keep-alive under forced pressure",
             f"Asked for: 1,000 clients, keep-alive 10 s, pressure 16 for 120 s. Scaled to "
             f"{CLIENTS:,} clients, keep-alive {self.keep_alive_s} s, {self.seconds:g} s; each "
@@ -135,7 +138,7 @@ def measure_one(
     }
     core = conditions.generator_core
     with (
-        conditions.subject("flowguard").started(conditions.broker_core) as broker,
+        Subject("flowguard").started(conditions.broker_core) as broker,
         flooding(broker.port, broker.pid, core, **crowd) as flood,
     ):
         broker.press()

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.checks import Check, Grid, Report, at_most
+from benchmarks.conditions import Conditions
 from flowguard.config import FlowSettings
 from flowguard.flow import AdmissionWindow, Arrival, ConnectGate, NodeWindow, Verdict
 
-from .checks import Check, Grid, Report, at_most
-from .conditions import Conditions
 from .flood import flooding
+from .subject import Subject
 
+KEY = "overload-e12"
 GUARDED, UNGUARDED = "flowguard", "unlimited"
 PAIRS = 100
 OUTSTANDING = 10
@@ -87,7 +89,7 @@ class Cost:
             at_most("flow state of an idle client", self.client_bytes, CLIENT_BYTES_MAX, " bytes"),
         ]
         return Report(
-            "e12",
+            KEY,
             "E12: what protection costs",
             f"Asked for: idle and 70 % load, guard on and off. Done with {PAIRS} pairs, QoS 1, "
             f"{OUTSTANDING} outstanding, n = {REPEAT}, interleaved; a store that never waits.",
@@ -128,7 +130,7 @@ def measure(conditions: Conditions) -> Cost:
 def measure_one(conditions: Conditions, policy: str, rate: float, seconds: float) -> Sample:
     full, _ = full_speed(conditions, policy, seconds)
     core = conditions.generator_core
-    with conditions.subject(policy, commit_s=0.0).started(conditions.broker_core) as broker:
+    with Subject(policy, commit_s=0.0).started(conditions.broker_core) as broker:
         with flooding(broker.port, broker.pid, core, **pairs()) as flood:
             flood.phase("open", rate, PAIRS, 1)
             loaded = flood.phase("open", rate, PAIRS, seconds).total
@@ -149,7 +151,7 @@ def full_speed(conditions: Conditions, policy: str, seconds: float) -> tuple[flo
     """Messages per second of processor time, and by the clock."""
     core = conditions.generator_core
     with (
-        conditions.subject(policy, commit_s=0.0).started(conditions.broker_core) as broker,
+        Subject(policy, commit_s=0.0).started(conditions.broker_core) as broker,
         flooding(broker.port, broker.pid, core, **pairs()) as flood,
     ):
         flood.phase("closed", OUTSTANDING, PAIRS, 1)

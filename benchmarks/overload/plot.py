@@ -1,18 +1,12 @@
-"""Time series: as an SVG for the page, as sparklines for the terminal; no library."""
+"""Time series as an SVG for the page; no library."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rich.table import Table
-from rich.text import Text
-
 COLOURS = ("#0969da", "#cf222e", "#1a7f37", "#8250df", "#9a6700")
-TERMINAL = ("blue", "red", "green", "magenta", "yellow")
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 860, 110, 76, 16, 34, 34
-BARS = " ▁▂▃▄▅▆▇█"
-SPARKS = 72
 Point = tuple[float, float]
 
 
@@ -117,36 +111,3 @@ def draw(
             f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
         )
     return parts
-
-
-def spark(panel: Panel, line: Series, width: int = SPARKS) -> str:
-    """A line of bars on the panel's axis, the worst (largest) value of each column."""
-    if not line.points:
-        return ""
-    columns = min(width, len(line.points))
-    text = ""
-    for column in range(columns):
-        first = column * len(line.points) // columns
-        last = (column + 1) * len(line.points) // columns
-        share = panel.share(max(value for _, value in line.points[first:last]))
-        text += BARS[min(len(BARS) - 1, max(1, math.ceil(share * (len(BARS) - 1))))]
-    return text
-
-
-def sparks(panels: Sequence[Panel]) -> Table:
-    """All panels for the terminal, policy below policy on the same axis."""
-    table = Table(title="second by second", box=None, title_justify="left")
-    for header, justify in (("", "left"), ("", "left"), ("least", "right"), ("most", "right")):
-        table.add_column(header, justify="right" if justify == "right" else "left", no_wrap=True)
-    table.add_column("over the run")
-    for panel in panels:
-        for number, line in enumerate(panel.series):
-            values = [value for _, value in line.points] or [0.0]
-            table.add_row(
-                panel.title if number == 0 else "",
-                line.name,
-                f"{min(values):,.4g}",
-                f"{max(values):,.4g}",
-                Text(spark(panel, line), style=TERMINAL[number % len(TERMINAL)]),
-            )
-    return table

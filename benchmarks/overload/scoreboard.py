@@ -14,14 +14,13 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.brokers import HOST, Broker, BrokerFailed, Running
 from benchmarks.build import Unavailable
+from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.conditions import Conditions
 from benchmarks.peers import BROKERS
 from benchmarks.report import short
 from benchmarks.runner import BadData
 
-from .checks import Check, Grid, Report, at_most, none_of
-from .conditions import FULL_SECONDS, Conditions
-
-KEY = "scoreboard"
+KEY = "overload-scoreboard"
 OURS = "flowguard"
 PEERS = (OURS, "mosquitto", "amqtt")
 V311, V5 = "3.1.1", "5.0"
@@ -206,7 +205,7 @@ def measure(conditions: Conditions) -> Scoreboard:
         except Unavailable as error:
             missing[name] = str(error)
     seconds = conditions.scaled(SLOW_S)
-    clients = max(200, round(STORM_CLIENTS * min(1.0, conditions.seconds / FULL_SECONDS)))
+    clients = max(200, conditions.count(STORM_CLIENTS))
     slow, storm = [], []
     for name in versions:
         for version in VERSIONS.get(name, (V311, V5)):

@@ -9,25 +9,26 @@ latency is judged where it is the broker's: between decoding and acknowledgement
 for twenty background pairs at ten messages per second, one at a time, from write to PUBACK.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.conditions import Conditions
 from benchmarks.peers import BROKERS
 from benchmarks.report import short
 from flowguard.flow.histogram import DURATION_BOUNDS_S
 
-from .checks import Check, Grid, Report, at_least, at_most
-from .conditions import Conditions
 from .flood import Flood, Latency, Phase, Result, Seen, flooding
-from .plot import Panel, Series
+from .plot import Panel, Series, svg
 from .store import COMMIT_S, MESSAGE_S
+from .subject import Subject
 
-KEY = "side-by-side"
-PICTURE = "overload.svg"
+KEY = "overload-side-by-side"
 CONTROL = "unlimited"
-RECEIVE_MAXIMUM = "FLOWGUARD_SESSION__RECEIVE_MAXIMUM"
+TITLE = "Three times the capacity for {:g} s"
+POLICIES = ("flowguard", CONTROL)
 PUBLISHERS = 1_000
 SUBSCRIBERS = 4
 CLIENT_TIMEOUT_S = 10.0
@@ -142,7 +143,7 @@ class SideBySide:
         first = self.runs[0]
         return Report(
             KEY,
-            f"Three times the capacity for {self.seconds:g} s",
+            TITLE.format(self.seconds),
             f"{PUBLISHERS:,} publishers (QoS 1, MQTT 5.0, 64-byte payload) to {SUBSCRIBERS} "
             f"durable subscribers; a store whose commit takes {COMMIT_S * 1e3:g} ms and "
             f"{MESSAGE_S * 1e6:g} µs per message; peak: the best closed loop of "
@@ -157,7 +158,7 @@ class SideBySide:
                 f"and was asked for {first.overload.value:,.0f} messages/s; against a relay that "
                 f"does nothing else it reaches {short(self.ceiling_per_s)}/s.",
             ),
-            PICTURE,
+            svg(self.panels(), TITLE.format(self.seconds), self.seconds),
         )
 
     def _grid(self) -> Grid:
@@ -265,21 +266,9 @@ def judge(run: Run) -> Iterable[Check]:
     ]
 
 
-def measure(
-    conditions: Conditions,
-    policies: Iterable[str],
-    receive_maximum: int | None = None,
-    **options: float,
-) -> SideBySide:
-    """One run after the other; `options` go to the generator.
-
-    `receive_maximum` is a setting of every policy but the control, which is one without limits.
-    """
-    guarded = {} if receive_maximum is None else {RECEIVE_MAXIMUM: str(receive_maximum)}
-    runs = tuple(
-        measure_one(conditions, policy, {} if policy == CONTROL else guarded, **options)
-        for policy in policies
-    )
+def measure(conditions: Conditions, policies: Iterable[str] = POLICIES) -> SideBySide:
+    """One run after the other."""
+    runs = tuple(measure_one(conditions, policy) for policy in policies)
     return SideBySide(runs, conditions.seconds, ceiling(conditions))
 
 
@@ -297,13 +286,11 @@ def ceiling(conditions: Conditions) -> float:
     return total.acknowledged / total.took_s
 
 
-def measure_one(
-    conditions: Conditions, policy: str, settings: Mapping[str, str], **options: float
-) -> Run:
+def measure_one(conditions: Conditions, policy: str, **options: float) -> Run:
+    """`options` go to the generator."""
     crowd = {**CROWD, **options}
-    subject = conditions.subject(policy, settings=settings)
     with (
-        subject.started(conditions.broker_core) as broker,
+        Subject(policy).started(conditions.broker_core) as broker,
         machine.pinned(conditions.generator_core),
         flooding(broker.port, broker.pid, conditions.generator_core, **crowd) as flood,
     ):

@@ -28,13 +28,18 @@ class Instance:
     log: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        """What it has said of itself so far, a row per second."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        """What it has said of itself so far."""
+        return rows_of(self.log)
 
     def press(self) -> None:
         """Hold it under the highest pressure there is."""
         os.kill(self.pid, signal.SIGUSR1)
+
+
+def rows_of(log: Path) -> list[dict[str, Any]]:
+    """The lines of JSON in it; the last one may not be whole yet."""
+    lines = log.read_text(errors="replace").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,10 @@ class Subject(Broker):
     commit_s: float = COMMIT_S
     """0: a store in memory that never waits."""
     message_s: float = MESSAGE_S
-    compiled: bool = False
+    on_disk: bool = False
+    """In RocksDB instead, with whatever the disk takes."""
+    row_s: float = 1.0
+    """How often it says how it is."""
 
     name = "flowguard"
     reports_port = True
@@ -55,22 +63,22 @@ class Subject(Broker):
         return ""
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
-        variables = {POLICY_VARIABLE: self.policy, **self.settings}
-        source = COMPILED if self.compiled else ROOT / "src"
-        variables["PYTHONPATH"] = f"{source}:{ROOT}"
-        return [
-            "env",
-            *(f"{name}={text}" for name, text in variables.items()),
-            sys.executable,
-            "-m",
-            "benchmarks.overload.broker",
-            "--port",
-            str(port),
-            "--commit-ms",
-            str(self.commit_s * 1e3),
-            "--message-us",
-            str(self.message_s * 1e6),
-        ]
+        source = COMPILED if (COMPILED / "flowguard").is_dir() else ROOT / "src"
+        variables = {
+            POLICY_VARIABLE: self.policy,
+            "PYTHONPATH": f"{source}:{ROOT}",
+            **self.settings,
+        }
+        numbers = {
+            "port": port,
+            "commit-ms": self.commit_s * 1e3,
+            "message-us": self.message_s * 1e6,
+            "row-s": self.row_s,
+        }
+        words = [f"{name}={text}" for name, text in variables.items()]
+        words += [sys.executable, "-m", "benchmarks.overload.broker"]
+        words += [word for name, n in numbers.items() for word in (f"--{name}", f"{n:g}")]
+        return ["env", *words, *(("--data", str(folder / "data")) if self.on_disk else ())]
 
     @contextmanager
     def started(self, core: int | None) -> Iterator[Instance]:

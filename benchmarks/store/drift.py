@@ -9,28 +9,25 @@ Broker and generator share all cores, as programs do; and once the broker has a 
 the loop waits for the time slices that the kernel gives to RocksDB's threads.
 """
 
-import json
 import subprocess
-import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 from benchmarks import machine
-from benchmarks.brokers import Broker, Running
+from benchmarks.brokers import Running
 from benchmarks.build import build
-from benchmarks.overload.checks import Check, Grid, Report, at_most, none_of
-from benchmarks.overload.subject import ROOT
-from benchmarks.peers import COMPILED
+from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.conditions import Conditions
+from benchmarks.overload.subject import Subject, rows_of
 from benchmarks.runner import BadData, number, parse_line, refuse_errors
 from benchmarks.scenarios import PIPELINED, UNDELIVERED
 
-from .conditions import Conditions
-
-KEY: Final = "drift"
+KEY: Final = "store-drift"
 SECONDS: Final = 10.0
 WARMUP_S: Final = 1.5
+ROW_S: Final = 0.1
+"""How exactly the measured time is cut out."""
 LOADS: Final = ((100, 1024), (1_000, 1024), (100, 65_536))
 """Pairs, and bytes of a payload."""
 STORES: Final = ("memory", "rocks")
@@ -41,33 +38,6 @@ WRITE_BUFFER_BYTES: Final = 4 * 1024 * 1024
 BOUND_MS: Final = 20.0
 EVENTS: Final = {"flushes": '"flush_finished"', "compactions": '"compaction_finished"'}
 """What RocksDB writes into its log."""
-
-
-@dataclass(frozen=True)
-class Watched(Broker):
-    """The flowguard of `benchmarks.store.broker`."""
-
-    store: str = "rocks"
-    compiled: bool = True
-    settings: dict[str, str] = field(default_factory=dict)
-
-    name = "flowguard"
-    reports_port = True
-
-    def prepare(self) -> str:
-        return ""
-
-    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
-        source = COMPILED if self.compiled else ROOT / "src"
-        variables = {
-            "PYTHONPATH": f"{source}:{ROOT}",
-            "FLOWGUARD_STORE__KIND": self.store,
-            "FLOWGUARD_STORE__WRITE_BUFFER_BYTES": str(WRITE_BUFFER_BYTES),
-            **self.settings,
-        }
-        words = [f"{name}={text}" for name, text in variables.items()]
-        program = [sys.executable, "-m", "benchmarks.store.broker"]
-        return ["env", *words, *program, "--data", str(folder / "data")]
 
 
 @dataclass(frozen=True)
@@ -171,14 +141,15 @@ def measure_one(
 ) -> Drift:
     pairs, payload_bytes = load
     cores = conditions.cores if one_core else None
-    broker = Watched(store=store, compiled=(COMPILED / "flowguard").is_dir())
+    settings = {"FLOWGUARD_STORE__WRITE_BUFFER_BYTES": str(WRITE_BUFFER_BYTES)}
+    on_disk = store != "memory"
+    broker = Subject(settings=settings, commit_s=0.0, on_disk=on_disk, row_s=ROW_S)
     with broker.running(cores.broker if cores else None, KEY) as running:
         core = cores.generator if cores else None
         found = generate(running, pairs, payload_bytes, seconds, core)
         log = running.log.parent / "data" / "LOG"
-        text = log.read_text(errors="replace") if store != "memory" else ""
-        lines = running.log.read_text(errors="replace").splitlines()
-    rows = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        text = log.read_text(errors="replace") if on_disk else ""
+        rows = rows_of(running.log)
     looks = [
         look
         for row in rows
@@ -200,7 +171,7 @@ def measure_one(
 
 
 def measure(conditions: Conditions) -> Drifts:
-    seconds = SECONDS / 4 if conditions.quick else SECONDS
+    seconds = conditions.scaled(SECONDS, SECONDS / 4)
     cases = [(store, load, False) for load in LOADS for store in STORES]
     if conditions.cores is not None:
         cases.append(("rocks", ONE_CORE, True))

@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.overload.checks import Grid, Report, at_most
+from benchmarks.checks import Grid, Report, at_most
+from benchmarks.conditions import Conditions
 from flowguard.records import Append, Settle, StoreOp
 from flowguard.stores.rocks import RocksStore
 
-from .conditions import Conditions
 from .filling import PAYLOAD_BYTES, add_sessions, client_id, conversation, delivery, open_store
 
-KEY: Final = "fetch"
+KEY: Final = "store-fetch"
 SETTLED: Final = 1_000_000
 FETCHES: Final = 2_000
 PAGE: Final = 100
@@ -107,5 +107,5 @@ def fetch(store: RocksStore, number: int, queues: int, settled: int) -> float:
 
 
 def measure(conditions: Conditions) -> Fetches:
-    settled, fetches = conditions.scaled(SETTLED), conditions.scaled(FETCHES)
+    settled, fetches = conditions.count(SETTLED), conditions.count(FETCHES)
     return Fetches(tuple(measure_one(queues, settled, fetches) for queues in (1, 1_000)))

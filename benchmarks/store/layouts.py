@@ -14,14 +14,14 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.overload.checks import Check, Grid, Report
+from benchmarks.checks import Check, Grid, Report
+from benchmarks.conditions import Conditions
 from flowguard.stores.rocks.engine import Engine
 from flowguard.stores.rocks.store import LAYOUTS
 
-from .conditions import Conditions
 from .filling import BATCH, PAYLOAD_BYTES, add_sessions, conversation, open_store
 
-KEY: Final = "layouts"
+KEY: Final = "store-layouts"
 SESSIONS: Final = 1_000
 MESSAGES: Final = 300_000
 ON_TRIAL, REFERENCE = "window", "status"
@@ -117,7 +117,7 @@ def measure_one(layout: str, messages: int) -> Spent:
 
 def measure(conditions: Conditions) -> Layouts:
     """Interleaved, so that a disturbance meets both."""
-    result = Layouts(conditions.scaled(MESSAGES))
+    result = Layouts(conditions.count(MESSAGES))
     for _ in range(conditions.repeat):
         for layout in (ON_TRIAL, REFERENCE):
             if layout in LAYOUTS:

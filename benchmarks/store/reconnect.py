@@ -6,15 +6,15 @@ from itertools import islice
 from typing import Final
 
 from benchmarks.brokers import Broker
-from benchmarks.overload.checks import Grid, Report, at_most
+from benchmarks.checks import Grid, Report, at_most
+from benchmarks.conditions import Conditions
 from benchmarks.runner import BadData
 from flowguard.codec import Puback
 from flowguard.types import Publish
 
 from .client import Client
-from .conditions import Conditions
 
-KEY: Final = "reconnect"
+KEY: Final = "store-reconnect"
 MESSAGES: Final = 10_000
 """As many as a queue may hold by default."""
 WINDOW: Final = 100
@@ -121,7 +121,7 @@ def measure_one(
 
 
 def measure(conditions: Conditions) -> Reconnections:
-    messages = conditions.scaled(MESSAGES)
+    messages = conditions.count(MESSAGES)
     return Reconnections(
         tuple(
             measure_one(broker, conditions, messages, payload_bytes)

@@ -23,16 +23,16 @@ import trio
 
 from benchmarks import machine
 from benchmarks.brokers import HOST, Broker
-from benchmarks.overload.checks import Grid, Report, at_most
+from benchmarks.checks import Grid, Report, at_most
+from benchmarks.conditions import Conditions
 from benchmarks.runner import BadData
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.config import Settings
 
-from .conditions import Conditions
 from .filling import PAYLOAD_BYTES, open_store
 
-KEY: Final = "restart"
+KEY: Final = "store-restart"
 SESSIONS: Final = 100
 EACH: Final = 1_000
 BOUND_S: Final = 1.0
@@ -136,7 +136,7 @@ async def _start_here(data: Path, messages: int) -> float:
 
 
 def measure(conditions: Conditions) -> Restarts:
-    each = conditions.scaled(EACH)
+    each = conditions.count(EACH)
     messages = SESSIONS * each
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     runs = []

@@ -6,6 +6,7 @@ from math import exp, sin
 import pytest
 from rich.console import Console
 
+from benchmarks.checks import Check, Report
 from benchmarks.experiments import speed
 from benchmarks.experiments.__main__ import EXPERIMENTS, choose
 from benchmarks.experiments.cases import OURS, Case, Experiment, Runs
@@ -23,7 +24,6 @@ from benchmarks.experiments.figures import (
 from benchmarks.experiments.judging import at_least, at_most, held, misses, none_of
 from benchmarks.experiments.probe import STEP_S, fair_shares, jain
 from benchmarks.experiments.running import Step, observe, run_all
-from benchmarks.overload.checks import Check, Report
 from simulations.loading import load
 from simulations.run import run
 

@@ -8,11 +8,12 @@ import pytest
 import trio
 from rich.console import Console
 
+from benchmarks import pages
 from benchmarks.build import Unavailable, build
-from benchmarks.overload import e08_self_loop, e12_cost, page, side_by_side
-from benchmarks.overload.checks import Check, Grid, Report, at_least, at_most, none_of
-from benchmarks.overload.conditions import Conditions
-from benchmarks.overload.plot import Panel, Series, nice, spark, sparks, svg
+from benchmarks.checks import Check, Grid, Report, at_least, at_most, none_of
+from benchmarks.conditions import Conditions
+from benchmarks.overload import e08_self_loop, e12_cost, side_by_side
+from benchmarks.overload.plot import Panel, Series, nice, svg
 from benchmarks.overload.scoreboard import Memory, Score, Scoreboard
 from benchmarks.overload.side_by_side import SideBySide, judge
 from benchmarks.overload.subject import Subject
@@ -32,7 +33,7 @@ def compiler() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_the_headline_measures_each_policy_and_judges_it() -> None:
-    run = side_by_side.measure_one(SHORT, "flowguard", {}, flooders=20)
+    run = side_by_side.measure_one(SHORT, "flowguard", flooders=20)
     runs = (run, replace(run, policy=side_by_side.CONTROL))
     result = SideBySide(runs, SHORT.seconds)
     for run in runs:
@@ -46,7 +47,8 @@ def test_the_headline_measures_each_policy_and_judges_it() -> None:
     for panel in result.panels():
         assert [line.name for line in panel.series] == ["flowguard", "unlimited"]
         assert all(line.points for line in panel.series)
-    Console(quiet=True).print(page.terminal(report), sparks(result.panels()))
+    Console(quiet=True).print(pages.terminal(report))
+    ElementTree.fromstring(report.picture or "")
 
 
 @pytest.mark.slow
@@ -109,15 +111,6 @@ def test_the_picture_has_a_line_for_each_series_inside_its_panel() -> None:
 
 def test_nothing_measured_is_no_accident() -> None:
     ElementTree.fromstring(svg([Panel("a", (Series("none", ()),), log=True)], "title"))
-    assert spark(Panel("a", ()), Series("none", ())) == ""
-
-
-def test_a_spark_shows_the_worst_of_each_column() -> None:
-    line = Series("x", (*((float(n), 1.0) for n in range(99)), (99.0, 100.0)))
-    text = spark(Panel("a", (line,)), line, width=10)
-    assert len(text) == 10
-    assert text[-1] == "█"
-    assert set(text[:-1]) == {"▁"}
 
 
 @pytest.mark.parametrize(("value", "rounded"), [(1.0, 1), (1.2, 2), (2.4, 2.5), (7_200, 10_000)])
@@ -128,19 +121,17 @@ def test_axes_end_at_round_numbers(value: float, rounded: float) -> None:
 # --- the page ------------------------------------------------------------------------------------
 
 
-def test_a_section_replaces_its_like_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text("# Page\n\nkept\n")
+def test_a_page_is_written_anew_with_its_picture(tmp_path: Path) -> None:
     grid = Grid(("a", "b"), (("1", "2 | 3"),))
-    for key, reached in (("e1", "old"), ("e7", "other"), ("e1", "new")):
-        report = Report(key, f"Title {key}", "scaled", (Check("x", reached, "y", True),), (grid,))
-        page.write(path, report, "command", "origin")
-    text = path.read_text()
-    assert "kept" in text
+    for reached in ("old", "new"):
+        check = Check("x", reached, "y", True)
+        report = Report("e1", "Title", "scaled", (check,), (grid,), picture="<svg/>")
+        pages.write(report, "command", "origin", tmp_path)
+    text = (tmp_path / "e1.md").read_text()
+    assert text.startswith("# Title\n\n`command`, origin\n\nscaled\n\n![Title](e1.svg)\n")
     assert "old" not in text
-    assert text.index("new") < text.index("other")
-    assert text.count("Title e1") == text.count("Title e7") == 1
     assert "2 \\| 3" in text
+    assert (tmp_path / "e1.svg").read_text() == "<svg/>"
 
 
 # --- the scoreboard ------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.__main__ import plan
 from benchmarks.peers import BROKERS
-from benchmarks.results import OURS, Results, Verdict
 from benchmarks.runner import Sample
 from benchmarks.scenarios import SCENARIOS, find
+from benchmarks.verdicts import OURS, Results, Verdict
 
 DURABLE, MEMORY = find(["durable-1000-16", "memory-1000-16"])
 IN_MEMORY = next(goal for goal in DURABLE.goals if goal.row == MEMORY.key)

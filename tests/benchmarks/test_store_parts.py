@@ -1,22 +1,24 @@
 """Every part of the store's benchmark, short and real; and how it is judged."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+import typer
 
+from benchmarks import pages
 from benchmarks.build import Unavailable, build
+from benchmarks.conditions import QUICK_SECONDS, Conditions
+from benchmarks.parts import PARTS, choose, of_store, run
 from benchmarks.peers import BROKERS
-from benchmarks.results import OURS
 from benchmarks.store import drift, fetch, layouts, reconnect, restart
-from benchmarks.store.conditions import Conditions
 from benchmarks.store.filling import add_sessions, conversation, open_store
 from benchmarks.store.layouts import Layouts, Spent
-from benchmarks.store.run import PARTS, run
+from benchmarks.verdicts import OURS
 from flowguard.records import Append, Sent, Settle
 
-SHORT = Conditions(None, quick=True)
+SHORT = Conditions(None, seconds=QUICK_SECONDS)
 
 
 def test_a_conversation_appends_sends_and_settles_every_message_once() -> None:
@@ -98,16 +100,33 @@ def test_the_loop_says_how_late_it_is_while_rocksdb_compacts() -> None:
 
 
 @pytest.mark.slow
-def test_a_part_is_shown_and_written_into_the_page(
+def test_a_part_is_shown_and_written_to_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "SETTLED", 100)
-    page = tmp_path / "page.md"
-    page.write_text("# Benchmarks\n")
     for _ in range(2):
-        measured, _ = run([fetch.KEY], SHORT, Console(quiet=True), page, "a command")
+        measured, _ = run({fetch.KEY: fetch.measure}, SHORT, tmp_path)
         assert measured
+    (page,) = tmp_path.iterdir()
     text = page.read_text()
-    assert text.count("<!-- store fetch: begin") == text.count("<!-- store fetch: end") == 1
-    assert "p99" in text
-    assert set(PARTS) == {"layouts", "fetch", "reconnect", "restart", "drift"}
+    assert page.name == "store-fetch.md"
+    assert text.startswith("# Store: a page after a commit\n")
+    assert "| queues | settled before | p50 ms | p99 ms | max ms |" in text
+
+
+def test_parts_are_chosen_by_how_their_names_begin() -> None:
+    assert choose("store") == list(of_store())
+    assert choose("overload-e1,store-fetch") == ["overload-e1", "store-fetch"]
+    assert "overload-scoreboard" not in choose("overload")
+    assert choose("overload-scoreboard") == ["overload-scoreboard"]
+    assert choose("") == [part for part in PARTS if part != "overload-scoreboard"]
+    with pytest.raises(typer.BadParameter, match="there is no part nothing"):
+        choose("nothing")
+
+
+def test_every_page_of_results_can_be_found_in_the_documentation() -> None:
+    text = (pages.RESULTS.parents[1] / "docs" / "benchmarks.md").read_text()
+    linked = set(re.findall(r"benchmarks/results/([\w-]+)\.md", text))
+    assert linked == {page.stem for page in pages.RESULTS.glob("*.md")}
+    assert set(PARTS) <= linked
+    assert len(text.splitlines()) <= 200

@@ -33,20 +33,24 @@ class Report:
     """What there is to say about one experiment."""
 
     key: str
-    """For `--only`, and in the markers of its section."""
+    """For `--only`, and the name of its page."""
     title: str
     scaled: str
     """What the design asks for, and what this machine was given."""
     checks: tuple[Check, ...]
     grids: tuple[Grid, ...] = ()
     notes: tuple[str, ...] = ()
-    picture: str = ""
-    """File name of its SVG, beside the page."""
+    picture: str | None = None
+    """An SVG, beside the page."""
 
     @property
     def passed(self) -> bool:
         """Nothing was missed."""
         return all(check.passed is not False for check in self.checks)
+
+    def report(self) -> "Report":
+        """Told already."""
+        return self
 
 
 class Reported(Protocol):
