@@ -1,8 +1,9 @@
-"""What must survive: one contract, several engines. Synchronous, batch first, no trio.
+"""The durable state of a node: one contract, several engines. Synchronous, batch first, no trio.
 
-A store is told in batches (`Store.commit`) and asked at start (`Store.sessions`, `Store.retained`,
-`Store.fetch`). Who waits for a commit, and what is acknowledged after it, is the journal's business
-(`flowguard.node.journal`). Drivers are imported only by their own file of this room.
+A store is told in batches (`Store.commit`) and asked at start (`Store.sessions`,
+`Store.retained`, `Store.fetch`). Waiting for commits, and acknowledging after them, is the
+journal's business (`flowguard.node.journal`). Drivers are imported only by their own file of
+this room.
 """
 
 from flowguard.stores.base import Store, StoreLoad

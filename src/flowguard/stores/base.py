@@ -20,9 +20,9 @@ class StoreLoad:
     state: StoreState = StoreState.FLOWING
     used_bytes: int = 0
     free_bytes: int | None = None
-    """Left on the disk; None: there is no disk."""
+    """Free space on its disk; None: there is no disk."""
     read_only: bool = False
-    """The disk is full: commits raise `NoSpaceError` until there is room again."""
+    """Whether the disk is full: commits raise `NoSpaceError` until there is room again."""
 
 
 class Store(Protocol):
@@ -70,7 +70,8 @@ class Store(Protocol):
         """
 
     def maintain(self) -> bool:
-        """One slice of what can wait, some milliseconds at most; False: nothing is left to do."""
+        """Do one slice of deferrable work, some milliseconds at most; False: nothing is left to
+        do."""
 
     def backup(self, folder: Path) -> None:
         """Write a copy of what is committed into a new `folder`, from which a store opens.
@@ -79,7 +80,7 @@ class Store(Protocol):
         """
 
     def load(self) -> StoreLoad:
-        """Cheap, never blocks, from any thread."""
+        """The store's signals. Cheap, never blocks, from any thread."""
 
     def close(self) -> None:
         """Release everything; the store must not be used afterwards."""

@@ -44,7 +44,7 @@ class _Queue:
         self.entries: dict[int, QueueEntry] = {}
 
     def put(self, entry: QueueEntry) -> None:
-        """Positions are accepted in ascending order."""
+        """Add the entry; positions are accepted in ascending order."""
         assert entry.delivery is not None
         record = self._record
         if entry.pos < record.next_pos:
@@ -70,7 +70,8 @@ class _Queue:
                 self._record.unsettled_bytes -= entry.delivery.size_bytes
 
     def between(self, after_pos: int, until_pos: int) -> Iterator[int]:
-        """Unsettled positions in that range, ascending; where dense O(those)."""
+        """Unsettled positions in that range, ascending; O(their number) where the queue is
+        dense."""
         first = next(iter(self.entries), until_pos + 1)
         start, end = max(after_pos + 1, first), min(until_pos + 1, self._record.next_pos)
         if end - start > 8 * len(self.entries):
@@ -178,4 +179,4 @@ class MemoryStore:
         return StoreLoad()
 
     def close(self) -> None:
-        """Nothing to release: the content stays for whoever opens this object again."""
+        """Release nothing: the content stays for the next user of this object."""

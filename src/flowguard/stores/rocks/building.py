@@ -33,12 +33,12 @@ from flowguard.stores.rocks.session_codec import encode_retained
 from flowguard.stores.rocks.sessions import Sessions
 
 OPS_PIECE: Final = 1_000
-"""Operations after which others may have the interpreter: up to two milliseconds."""
+"""Operations after which other threads may have the interpreter: up to two milliseconds."""
 
 
 @final
 class Builder:
-    """What a batch is built from; `build`, write, `apply`, or take back."""
+    """The state that batches are built from: `build`, then write and `apply`, or take back."""
 
     __slots__ = ("_clock", "_engine", "_others", "_payloads", "_pending", "_sessions")
 
@@ -73,7 +73,7 @@ class Builder:
         return Work(self._engine, self._clock)
 
     def build(self, work: Work, ops: Sequence[StoreOp]) -> Iterator[None]:
-        """All of `ops` in order, and the records that are due; a rest after each piece."""
+        """Add all of `ops` in order, and the records that are due; yields after each piece."""
         self._clock.begin()
         shared = self._payloads.shared(ops)
         for start in range(0, len(ops), OPS_PIECE):
@@ -114,7 +114,8 @@ class Builder:
                 work.is_promised = True
 
     def finish(self, work: Work, tidy: Sequence[Queue] = ()) -> None:
-        """Records whose turn it is, and what they leave without a reference."""
+        """Add the records whose turn it is, and delete messages that are left without a
+        reference."""
         quiet = set(tidy)
         for queue in dict.fromkeys((*self._pending.due(), *work.records, *tidy)):
             if not queue.dropped:
@@ -127,12 +128,13 @@ class Builder:
             work.hlc = clock.hlc
 
     def take_back(self, work: Work) -> None:
-        """The batch was not written: nothing has happened."""
+        """Undo the batch, which was not written."""
         self._payloads.take_back(work)
         work.take_back()
 
     def apply(self, work: Work) -> None:
-        """The batch is written: what nobody waits for is true as well now."""
+        """Apply the batch, which is written: operations that nothing waits for take effect now as
+        well."""
         pending = self._pending
         for queue, mark, trimmed, forgets in work.recorded:
             queue.recorded(mark, trimmed, forgets)

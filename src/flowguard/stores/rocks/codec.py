@@ -23,7 +23,8 @@ from flowguard.types import NO_PROPERTIES, Publish
 
 UID_BYTES: Final = 12
 INLINE: Final = b"\0"
-"""`Delivery.place` where the message lies with its entry; a uid: in family p; empty: unknown."""
+"""Value of `Delivery.place` if the message lies with its entry; a uid: in family p; empty:
+unknown."""
 
 _ENTRY_INLINE: Final = 0x10
 _ENTRY_SHARED: Final = 0x11
@@ -44,7 +45,7 @@ _PROPERTIES: Final = 8
 
 
 def encode_varint(value: int) -> bytes:
-    """Seven bits a byte, least significant first; any size."""
+    """The value with seven bits a byte, least significant first; any size."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -157,19 +158,19 @@ def _options(delivery: Delivery, flags: int) -> tuple[int, bytes]:
 
 
 def entry_size_bytes(value: bytes) -> int:
-    """What the entry counts in its queue."""
+    """The bytes that the entry counts in its queue."""
     if len(value) < _HEAD_BYTES:
         raise CorruptionError("an entry is cut short")
     return int.from_bytes(value[2:6], "big")
 
 
 def entry_uid(value: bytes) -> bytes:
-    """Whose entry it is; byte order is the order in which a node accepted."""
+    """The uid of the entry; byte order is the order in which a node accepted."""
     return value[_UID_AT:_HEAD_BYTES]
 
 
 def entry_place(value: bytes) -> bytes:
-    """Where the message of an entry is: the uid it has in family p, or INLINE."""
+    """The place of an entry's message: the uid it has in family p, or INLINE."""
     kind = value[0] if len(value) >= _HEAD_BYTES else 0
     if kind == _ENTRY_INLINE:
         return INLINE

@@ -1,4 +1,4 @@
-"""A closed store without the space of what was deleted."""
+"""Compaction of a closed store: deleted rows give their space back."""
 
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ DATA: Final = frozenset({".sst", ".blob", ".log"})
 
 
 def compact(folder: Path, now_s: float) -> tuple[int, int]:
-    """Rewrite its tables; what the data takes before and after, in bytes. Raises `StoreError`."""
+    """Rewrite its tables; returns the data's size before and after, bytes. Raises `StoreError`."""
     StoreReader(folder).close()  # It is one, and nobody has it open.
     before_bytes = data_bytes_of(folder)
     try:
@@ -30,5 +30,5 @@ def compact(folder: Path, now_s: float) -> tuple[int, int]:
 
 
 def data_bytes_of(folder: Path) -> int:
-    """What tables, blobs and the log of writes take; RocksDB's diary is not data."""
+    """The size of tables, blobs and the log of writes, bytes; RocksDB's diary is not data."""
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in DATA)

@@ -13,15 +13,15 @@ from flowguard.stores.rocks.identity import COPY, mark_as_copy
 IMMUTABLE: Final = frozenset({".sst", ".blob"})
 """Files that RocksDB never changes after they are written: a copy can share them."""
 LEFT_OUT: Final = ("LOCK", "LOG", "holder", COPY)
-"""Beginnings of names that are about this folder, not about data."""
+"""Prefixes of names of files that are about this folder, not about data."""
 
 
 @contextmanager
 def published(folder: Path, *sources: Path) -> Iterator[Path]:
-    """What to write a new `folder` as; it gets its name at the end, or is removed.
+    """A temporary path to write a new `folder` at; it gets its name at the end, or is removed.
 
-    Nobody but its owner may read it. Raises `StoreError` where `folder` is there already, or lies
-    in one of `sources`: what is in the folder of a store belongs to the store.
+    Only its owner may read it. Raises `StoreError` where `folder` is there already, or lies
+    in one of `sources`: a folder inside a store belongs to the store.
     """
     if folder.exists():
         raise StoreError(f"{folder} exists; it must be a new folder")
@@ -46,9 +46,9 @@ def published(folder: Path, *sources: Path) -> Iterator[Path]:
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """A new folder `target` with the files of a database that nobody has open; synced.
+    """Make a new folder `target` with the files of a database that nobody has open; synced.
 
-    Hard links where they can be shared, and where both are on one file system.
+    Files are hard links where they can be shared, and where both folders are on one file system.
     """
     target.mkdir()
     for path in sorted(source.iterdir()):
@@ -67,7 +67,7 @@ def copy_files(source: Path, target: Path) -> None:
 
 
 def back_up_files(source: Path, folder: Path) -> None:
-    """A backup of a store that nobody has open. Raises `StoreError`."""
+    """Back up a store that nobody has open. Raises `StoreError`."""
     try:
         with published(folder, source) as unfinished:
             copy_files(source, unfinished)

@@ -1,4 +1,4 @@
-"""Room on the disk: a store that knows its reserve says so before RocksDB fails."""
+"""Space on the disk: a store that knows its reserve refuses work before RocksDB fails."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -23,17 +23,17 @@ CHECK_BYTES: Final = 4 * 1024 * 1024
 EASING: Final = frozenset(
     {Sent, Settle, Release, DropInbound, DropSession, DropSubscription, DropRetained}
 )
-"""What makes room sooner or later."""
+"""Operations that make room sooner or later."""
 
 
 def free_bytes_of(folder: Path) -> int:
-    """What the file system of `folder` has left for us."""
+    """Bytes that the file system of `folder` has free for this process."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 def used_bytes_of(folder: Path) -> int:
-    """What the files of `folder` take."""
+    """Bytes that the files of `folder` take."""
     used_bytes = 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -62,7 +62,7 @@ class Disk:
         return self.free_bytes < self._reserve_bytes
 
     def look(self) -> None:
-        """See what there is now."""
+        """Read the free space now."""
         self.free_bytes = self._look(self._folder)
         self._commits_left = CHECK_COMMITS
         self._bytes_left = CHECK_BYTES
@@ -72,10 +72,10 @@ class Disk:
         self._bytes_left -= size_bytes
 
     def admit(self, ops: Sequence[StoreOp]) -> None:
-        """Raises `NoSpaceError` where the batch may not be written.
+        """Raise `NoSpaceError` where the batch may not be written.
 
-        What is accepted before everybody knows that the disk is full is what half the reserve is
-        for, and what makes room may take another quarter.
+        Half of the reserve is for work accepted before everybody knows that the disk is full;
+        operations that make room may take another quarter.
         """
         if self._commits_left <= 0 or self._bytes_left <= 0 or self.is_full:
             self.look()
@@ -91,7 +91,7 @@ class Disk:
         )
 
     def require(self, size_bytes: int) -> None:
-        """Raises `NoSpaceError` where less was left when somebody looked."""
+        """Raise `NoSpaceError` if the last look found less than `size_bytes` free."""
         if self.free_bytes < size_bytes:
             raise NoSpaceError(
                 f"{self._folder} has {self.free_bytes} bytes left and needs {size_bytes} to go on; "

@@ -58,18 +58,18 @@ CONTENT: Final = {
     "s": "sessions",
     "r": "retained messages",
 }
-"""What the families of the database hold."""
+"""Contents of the database's families, for people."""
 FAMILIES: Final = tuple(CONTENT)
 SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
 BLOCK_BYTES: Final = 16 * 1024
 ARENA_BYTES: Final = 64 * 1024
-"""Blocks of a write buffer, small enough that malloc gives the same pages again."""
+"""Size of the blocks of a write buffer, small enough that malloc gives the same pages again."""
 TABLES_MERGED: Final = 16
-"""Young tables that are merged at once: by then most of what is in them has been settled."""
+"""Young tables that are merged at once: by then most of their rows have been settled."""
 TABLES_DELAY: Final = 40
 TABLES_STOP: Final = 64
-"""So many young tables slow writes down, and stop them."""
+"""Young tables that slow writes down, and stop them."""
 LOG_BYTES: Final = MIB
 
 _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
@@ -80,7 +80,7 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
     ("/LOCK: ", LockedError),
     ("Too many open files", DescriptorsError),
 )
-"""What RocksDB's message says, and what it means; rocksdict has one exception for all."""
+"""Parts of RocksDB's messages, and the errors they mean; rocksdict has one exception for all."""
 
 
 class Batch(Protocol):
@@ -98,7 +98,7 @@ class Batch(Protocol):
 
 
 class Family:
-    """One column family: what may be read of it, and the handle a batch names it by."""
+    """One column family: its reads, and the handle that a batch names it by."""
 
     __slots__ = ("_rows", "handle", "name")
 
@@ -121,13 +121,13 @@ class Family:
         return self._rows
 
     def get(self, key: bytes) -> bytes | None:
-        """Raises `CorruptionError`, as everything that reads."""
+        """The value at `key`. Raises `CorruptionError`, as everything that reads."""
         with translated(self.name):
             found: bytes | None = self._open_rows().get(key)
         return found
 
     def get_readable(self, key: bytes) -> bytes | None:
-        """As `get`; None also where what is there cannot be read."""
+        """The value at `key`, as by `get`; None also where it cannot be read."""
         try:
             return self.get(key)
         except CorruptionError:
@@ -171,17 +171,17 @@ class Family:
 
     @property
     def rows_estimate(self) -> int:
-        """About as many rows as there are."""
+        """An estimate of the number of rows."""
         with translated():
             return self._open_rows().property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self) -> None:
-        """Write what is in memory as a table."""
+        """Write the rows in memory as a table."""
         with translated():
             self._open_rows().flush(True)
 
     def compact(self) -> None:
-        """Rewrite all tables, without what was deleted; takes long."""
+        """Rewrite all tables, without deleted rows; takes long."""
         options = CompactOptions()
         options.set_bottommost_level_compaction(BottommostLevelCompaction.force_optimized())
         with translated():
@@ -206,8 +206,9 @@ class Engine:
     ) -> None:
         """Open it, and make it where there is none. Raises `StoreError`.
 
-        `read_only`: nothing in it is changed, nobody is kept from opening it; `bulk`: writes wait
-        for RocksDB, and are on the disk after `flush` only; `family` makes what is read from.
+        `read_only`: nothing in it is changed, nobody is kept from opening it; `bulk`: writes
+        wait for RocksDB, and are on the disk after `flush` only; `family` makes the objects to
+        read from.
         """
         self._folder = folder
         self._read_only = read_only
@@ -228,7 +229,8 @@ class Engine:
         self._open()
 
     def _check_log(self) -> None:
-        """Opening to write replaces the log by what is whole in it: before, it is only read."""
+        """Check the log before opening to write, which replaces it by the part of it that is
+        whole."""
         if not read_synced(self._folder):
             return
         try:
@@ -241,7 +243,7 @@ class Engine:
             before.close()
 
     def require_log(self) -> None:
-        """Raises `CorruptionError` where writes are missing that were synced."""
+        """Raise `CorruptionError` where writes are missing that were synced."""
         if self.lost_count:
             raise CorruptionError(
                 f"the log of writes in {self._folder} is damaged: the last {self.lost_count:,} "
@@ -250,7 +252,7 @@ class Engine:
 
     @property
     def lost_count(self) -> int:
-        """Changes that are known to have been on the disk and are not there."""
+        """Changes that are known to have been on the disk and are missing."""
         with translated():
             last = self._open_db().latest_sequence_number()
             return max(0, read_synced(self._folder) - last)
@@ -317,12 +319,12 @@ class Engine:
 
     @property
     def is_open(self) -> bool:
-        """False after `close`, and where `reopen` has failed."""
+        """Whether it is open: not after `close`, nor where `reopen` has failed."""
         return self._db is not None
 
     @property
     def is_empty(self) -> bool:
-        """No family holds anything."""
+        """Whether no family holds anything."""
         return not any(family.scan(b"", b"\xff" * 16, 1) for family in self._families)
 
     def batch(self) -> Batch:
@@ -361,7 +363,7 @@ class Engine:
             self._synced.note(number)
 
     def state(self) -> StoreState:
-        """What RocksDB says of its own pace; cheap."""
+        """RocksDB's own state of its pace; cheap."""
         with translated():
             db = self._open_db()
             if db.property_int_value("rocksdb.is-write-stopped"):
@@ -371,7 +373,7 @@ class Engine:
         return StoreState.FLOWING
 
     def checkpoint(self, folder: Path) -> None:
-        """A copy of what is written, in a folder that does not exist yet; hard links where it can.
+        """Copy the written data to a folder that does not exist yet; hard links where possible.
 
         Raises `StoreError`.
         """
@@ -384,20 +386,21 @@ class Engine:
             family.flush()
 
     def compact(self) -> None:
-        """Rewrite all tables, without what was deleted; takes long."""
+        """Rewrite all tables, without deleted rows; takes long."""
         for family in self._families:
             family.compact()
 
     def reopen(self) -> None:
-        """Leave an error behind that RocksDB would repeat for ever. Raises `StoreError`."""
+        """Reopen, to leave an error behind that RocksDB would repeat for ever. Raises
+        `StoreError`."""
         self.close()
         self._open()
 
     def close(self) -> None:
-        """Release the directory; again: nothing happens.
+        """Release the directory; calling it again does nothing.
 
-        The last reference is what closes, and what writes tables if it can. rocksdict's own `close`
-        insists on the latter, and leaves the lock to whatever handle is still alive.
+        Dropping the last reference closes it, and writes tables if it can. rocksdict's own
+        `close` insists on the latter, and leaves the lock to any handle that is still alive.
         """
         for family in self._families:
             family.detach()
@@ -410,12 +413,12 @@ class Engine:
 
 
 def is_open_here(folder: Path) -> bool:
-    """Whether this process writes to it: the lock of a file is no answer to its owner."""
+    """Whether this process writes to it: the lock of a file tells its owner nothing."""
     return folder.resolve() in _open_here
 
 
 def families_in(folder: Path) -> list[str]:
-    """The names in an existing database. Raises `StoreError`."""
+    """The names of families in an existing database. Raises `StoreError`."""
     check_logs(folder)
     with translated():
         return Rdict.list_cf(str(folder), Options(raw_mode=True))
@@ -423,9 +426,9 @@ def families_in(folder: Path) -> list[str]:
 
 @contextmanager
 def translated(family: str = "") -> Iterator[None]:
-    """rocksdict's errors become ours, by their text.
+    """Translate rocksdict's errors into ours, by their text.
 
-    `family`: rows of it are read, and what cannot be read is damaged, whatever the reason.
+    `family`: its rows are read; if they cannot be read they are damaged, whatever the reason.
     """
     try:
         yield

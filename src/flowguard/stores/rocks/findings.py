@@ -1,15 +1,15 @@
-"""What somebody who reads a whole store finds: so much of each kind, and what is wrong."""
+"""Findings of a reader of a whole store: counts of each kind, and problems."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 PROBLEMS_MAX: Final = 1_000
-"""More are counted, not told."""
+"""Problems that are listed; more are only counted."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """Counts of what could be read."""
+    """Counts of the rows that could be read."""
 
     sessions: int = 0
     groups: int = 0
@@ -20,7 +20,7 @@ class Findings:
     problems_count: int = 0
 
     def wrong(self, problem: str) -> None:
-        """One more thing is not as it should be."""
+        """Note one more problem."""
         self.problems_count += 1
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)

@@ -1,10 +1,10 @@
-"""What makes a directory a store of ours: its format record, and who has it open.
+"""The format record that makes a directory a store of ours, and the note of who has it open.
 
 The record is one line of text, so that it can be read with any tool:
 
     flowguard-rocks 1.0 window 0.1.0 feature,feature
 
-Of the same major with known features it is opened, whatever the minor; else it is refused.
+A record of the same major with known features is opened, whatever the minor; others are refused.
 """
 
 import os
@@ -24,13 +24,13 @@ NAME: Final = "flowguard-rocks"
 MAJOR: Final = 1
 MINOR: Final = 0
 FEATURES: Final[frozenset[str]] = frozenset()
-"""That this version knows; one that is in the record and not here must not be ignored."""
+"""Features that this version knows; a record with others must not be opened."""
 HOLDER: Final = "holder"
 UNBORN: Final = re.compile(
     r"holder|copy|synced|lost\+found|LOCK|LOG.*|IDENTITY|MANIFEST-.*|OPTIONS-.*|.*\.dbtmp|.*\.log"
     r"|rocksdict-config\.json"
 )
-"""Files of a database that never got as far as holding anything."""
+"""Names of files of a database that never got as far as holding anything."""
 
 
 def check_folder(folder: Path) -> None:
@@ -76,7 +76,7 @@ class Format:
 
 
 def read_record(engine: Engine, folder: Path) -> Format:
-    """Raises `FormatError` where this version cannot read the directory."""
+    """The format record. Raises `FormatError` where this version cannot read the directory."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:
         raise FormatError(f"{folder} has no format record: it is no store, or was never finished")
@@ -84,7 +84,7 @@ def read_record(engine: Engine, folder: Path) -> Format:
 
 
 def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
-    """Raises `FormatError`; what is to be written where the directory is new, else None."""
+    """The record to be written where the directory is new, else None. Raises `FormatError`."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:
         if not engine.is_empty:
@@ -121,7 +121,8 @@ def _parsed(record: bytes, folder: Path) -> Format:
 
 
 def hold(folder: Path, now_s: float) -> None:
-    """Say who has the directory open; the lock itself is RocksDB's, this is a courtesy."""
+    """Note that this process has the directory open; the lock itself is RocksDB's, this is a
+    courtesy."""
     since = datetime.fromtimestamp(now_s, UTC).isoformat(" ", "seconds")
     with suppress(OSError):  # The disk may be full: a store opens all the same.
         (folder / HOLDER).write_text(f"process {os.getpid()} since {since}\n")
@@ -133,14 +134,14 @@ def let_go(folder: Path) -> None:
 
 
 def holder_pid(folder: Path) -> int | None:
-    """The process that has said it has the directory open; None: none has."""
+    """The process that has noted that it has the directory open; None: none has."""
     with suppress(OSError, ValueError, IndexError):
         return int((folder / HOLDER).read_text().split()[1])
     return None
 
 
 def locked(folder: Path) -> LockedError:
-    """Why the directory cannot be opened, naming who has it."""
+    """An error that says who has the directory open."""
     try:
         holder = (folder / HOLDER).read_text().strip()
     except OSError:

@@ -1,13 +1,13 @@
-"""Under which number a directory gives out uids, and whose it has received.
+"""The number under which a directory gives out uids, and the uids it has received.
 
-A directory is copied as a whole: by a backup, by hand, or when a split leaves two sides alone with
-what they had. So one vector for the directory says what it has received: of each node the highest
-clock value, and everything below it. An entry that is not there although it was received is
-settled; one that was never received is new (docs/durability.md, "Merging").
+A directory is copied as a whole: by a backup, by hand, or when a split leaves two sides alone
+with what they had. So one vector for the directory says what it has received: of each node the
+highest clock value, and everything below it. An entry that is missing although it was received
+is settled; one that was never received is new (docs/durability.md, "Merging").
 
-That holds only if no two copies go on under one number. So a copy draws a new one when it is first
-opened. It is known by a file that backups leave in it, or, made by hand, by the inode of its
-folder.
+That holds only if no two copies continue under one number. So a copy draws a new one when it is
+first opened. A copy is recognised by a file that backups leave in it, or, made by hand, by the
+inode of its folder.
 """
 
 import os
@@ -21,7 +21,7 @@ from flowguard.stores.rocks.engine import Batch, Engine
 from flowguard.stores.rocks.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
 COPY: Final = "copy"
-"""The file that says: this is a copy, nobody has opened it yet."""
+"""Name of the file that says: this is a copy, nobody has opened it yet."""
 _NODE_BYTES: Final = 4
 _CLOCK_BYTES: Final = 8
 _PAIR_BYTES: Final = _NODE_BYTES + _CLOCK_BYTES
@@ -29,25 +29,25 @@ _PAIR_BYTES: Final = _NODE_BYTES + _CLOCK_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Numbers and clock values are big endian: byte order is theirs."""
+    """A directory's number and clock values; big endian, so that byte order is their order."""
 
     node: bytes
     hlc: bytes
-    """The last value of the clock that was given out here."""
+    """The last clock value that was given out here."""
     former: Mapping[bytes, bytes]
     """Highest clock value by node: of numbers this directory had before, and of merged ones."""
     is_copy: bool = False
-    """Nothing was written here under `node`: it is the original's."""
+    """Whether nothing was written here under `node`, which is the original's."""
 
     @property
     def seen(self) -> dict[bytes, bytes]:
-        """Highest clock value received, by node."""
+        """Highest clock values received, by node."""
         return {**self.former, self.node: self.hlc}
 
 
 @final
 class Received:
-    """What a directory has received: `uid in received`."""
+    """The set of uids that a directory has received: `uid in received`."""
 
     __slots__ = ("_hlc_of",)
 
@@ -59,7 +59,7 @@ class Received:
 
 
 def read_identity(engine: Engine, folder: Path) -> Identity | None:
-    """None: the directory is new. Raises `CorruptionError`."""
+    """The directory's identity; None: the directory is new. Raises `CorruptionError`."""
     node = engine.meta.get(NODE_KEY)
     if node is None:
         return None
@@ -79,7 +79,7 @@ def read_identity(engine: Engine, folder: Path) -> Identity | None:
 def new_identity(
     former: Mapping[bytes, bytes], hlc: bytes, random_node: Callable[[], int]
 ) -> Identity:
-    """Under a number that is not 0 and none of those in `former`."""
+    """An identity under a number that is not 0 and none of those in `former`."""
     number = random_node()
     while not number or number.to_bytes(_NODE_BYTES, "big") in former:
         number = (number + 1) % 2**32
@@ -87,7 +87,7 @@ def new_identity(
 
 
 def put_identity(engine: Engine, batch: Batch, identity: Identity, folder: Path) -> None:
-    """Record it, for this folder."""
+    """Record the identity, for this folder."""
     meta = engine.meta.handle
     inode = folder.stat().st_ino.to_bytes(8, "big")
     pairs = b"".join(node + hlc for node, hlc in sorted(identity.former.items()))
@@ -97,7 +97,7 @@ def put_identity(engine: Engine, batch: Batch, identity: Identity, folder: Path)
 
 
 def open_identity(engine: Engine, folder: Path, random_node: Callable[[], int]) -> Identity:
-    """Who this directory is from now on; recorded, and synced where it is a new number."""
+    """The identity of this directory from now on; recorded, and synced where the number is new."""
     found = read_identity(engine, folder)
     if found is not None and not found.is_copy:
         return found
@@ -114,7 +114,7 @@ def open_identity(engine: Engine, folder: Path, random_node: Callable[[], int]) 
 
 
 def mark_as_copy(folder: Path) -> None:
-    """Who opens it gets a new number; durable."""
+    """Mark the folder as a copy, which gets a new number when it is opened; durable."""
     with (folder / COPY).open("w") as file:
         file.write("This copy has not been opened yet.\n")
         file.flush()

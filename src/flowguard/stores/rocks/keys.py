@@ -1,8 +1,9 @@
 """Keys of the database: big endian, so that byte order is their order.
 
-A session is a dense number, `qno`, from its first PutSession to its DropSession; a number is never
-used twice. Only the session's own row bears the client id. All else hangs on the number, so that no
-id can be confused with another one that it is a prefix of, whatever characters it holds.
+A session is a dense number, `qno`, from its first PutSession to its DropSession; a number is
+never used twice. Only the session's own row bears the client id. All other keys begin with the
+number, so that no id can be confused with another one that it is a prefix of, whatever
+characters it holds.
 """
 
 from typing import Final
@@ -19,7 +20,7 @@ SWEEP_END: Final = b"\x21"
 SCRATCH_BY_UID: Final = b"\x30"
 SCRATCH_BY_POS: Final = b"\x31"
 SCRATCH_END: Final = b"\x32"
-"""Of a merge under way; nothing of it stays."""
+"""End of the scratch rows of a merge under way; none of them stays."""
 
 # family s
 SESSION: Final = b"\x01"
@@ -49,12 +50,12 @@ def session_key(client_id: str) -> bytes:
 
 
 def client_id_of(key: bytes) -> str:
-    """Of a `session_key`."""
+    """The client id in a `session_key`."""
     return key[1:].decode()
 
 
 def own_prefix(qno: int) -> bytes:
-    """Of everything in family s that belongs to a session; `own_prefix(qno + 1)` ends it."""
+    """Prefix of all keys of a session in family s; `own_prefix(qno + 1)` ends them."""
     return OWN + qno.to_bytes(8, "big")
 
 
@@ -71,7 +72,7 @@ def will_key(qno: int) -> bytes:
 
 
 def queue_prefix(qno: int) -> bytes:
-    """Of everything in family q that belongs to a session; `queue_prefix(qno + 1)` ends it."""
+    """Prefix of all keys of a session in family q; `queue_prefix(qno + 1)` ends them."""
     return qno.to_bytes(8, "big")
 
 
@@ -80,10 +81,10 @@ def record_key(qno: int) -> bytes:
 
 
 def entry_prefix(qno: int) -> bytes:
-    """Before the position (8 bytes) of an entry in layout `window`."""
+    """Prefix of an entry's key in layout `window`; the position (8 bytes) follows."""
     return qno.to_bytes(8, "big") + ENTRY
 
 
 def pos_of(key: bytes) -> int:
-    """Of an entry in layout `window`."""
+    """The position in an entry's key in layout `window`."""
     return int.from_bytes(key[ENTRY_POS_AT:], "big")

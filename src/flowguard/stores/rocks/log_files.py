@@ -1,9 +1,9 @@
-"""The files of the log of writes, before RocksDB reads them.
+"""The files of the log of writes, checked before RocksDB reads them.
 
-A record is a head (u32 check, u16 length, both little endian, u8 type) and what it says; none
-crosses the end of a block of 32 KiB. RocksDB checks all of it, with one exception: of a record
-whose type belongs to logs that are written over older ones, it believes that it is left over, and
-reads it again, for ever. No log of ours is written over another, so such a type is damage.
+A record is a head (u32 check, u16 length, both little endian, u8 type) and its content; none
+crosses the end of a block of 32 KiB. RocksDB checks all of it, with one exception: it takes a
+record whose type belongs to logs that are written over older ones for a left-over, and reads it
+again, for ever. No log of ours is written over another, so such a type is damage.
 """
 
 from pathlib import Path
@@ -13,14 +13,14 @@ from typing import Final
 from flowguard.errors import CorruptionError
 
 LOGS: Final = ("*.log", "MANIFEST-*")
-"""Kept in this way: the changes, and the list of tables."""
+"""Files of this form: the changes, and the list of tables."""
 _BLOCK_BYTES: Final = 32 * 1024
 _HEAD: Final = Struct("<IHB")
 _OVERWRITING: Final = frozenset({5, 6, 7, 8, 11})
 
 
 def endless_at(log: Path) -> int | None:
-    """Where RocksDB would not come to an end; None: nowhere."""
+    """The position at which RocksDB would never stop reading; None: nowhere."""
     with log.open("rb") as file:
         start = 0
         while block := file.read(_BLOCK_BYTES):
@@ -37,7 +37,7 @@ def endless_at(log: Path) -> int | None:
 
 
 def endless_logs(folder: Path) -> dict[Path, int]:
-    """Files in which RocksDB would not come to an end, and where."""
+    """Files in which RocksDB would never stop reading, with the position."""
     found: dict[Path, int] = {}
     for pattern in LOGS:
         for log in sorted(folder.glob(pattern)):
@@ -48,6 +48,6 @@ def endless_logs(folder: Path) -> dict[Path, int]:
 
 
 def check_logs(folder: Path) -> None:
-    """Raises `CorruptionError` where RocksDB would not come to an end."""
+    """Raise `CorruptionError` where RocksDB would never stop reading."""
     for log, at in endless_logs(folder).items():
         raise CorruptionError(f"{log} is damaged at byte {at:,}")

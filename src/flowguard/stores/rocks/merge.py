@@ -1,8 +1,8 @@
-"""Two replicas of a store become one: directories that were one once, and lived on separately.
+"""Merging two replicas of a store: directories that were one once, and diverged.
 
-One rule for all rows (`flowguard.stores.rocks.identity`): what only one replica has stays, unless
-the other has received it and so must have deleted it. Of what both have the later one stays. So
-nothing is lost, nothing comes back, and the order of the two does not matter:
+One rule for all rows (`flowguard.stores.rocks.identity`): a row that only one replica has stays,
+unless the other has received it and so must have deleted it. Of a row that both have the later
+version stays. So nothing is lost, nothing comes back, and the order of the two does not matter:
 
     queues         `flowguard.stores.rocks.merge_queue`
     sessions       the later PutSession has expiry, end and will; one that ended elsewhere stays
@@ -15,7 +15,7 @@ Three replicas of which two have put the same subscription or retained message, 
 deleted one of the two, are the exception to "in any order": only the later put is remembered.
 
 The new directory begins as a copy of the one that was written to later, by hard links, and takes
-what is new from the other. Everything is read once, in order; in memory is a batch, no more.
+new rows from the other. Everything is read once, in order; memory holds a batch, no more.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ Row = tuple[bytes, bytes]
 
 @dataclass(slots=True)
 class MergeReport:
-    """What the new store was made of."""
+    """The contents of the new store, and where they came from."""
 
     sessions: int = 0
     groups: int = 0
@@ -110,7 +110,7 @@ def _check(a: StoreReader, b: StoreReader) -> None:
 def _finish(
     a: StoreReader, b: StoreReader, engine: Engine, folder: Path, random_node: Callable[[], int]
 ) -> None:
-    """Who the new store is; all of it on the disk."""
+    """Record the identity of the new store; sync all of it to the disk."""
     seen = a.identity.seen
     for node, hlc in b.identity.seen.items():
         seen[node] = max(hlc, seen.get(node, b""))
@@ -123,7 +123,7 @@ def _finish(
 
 @final
 class _Merge:
-    """`a` is where the output comes from, and wins what is even; `b` is added."""
+    """A merge; `a` is where the output comes from, and wins ties; `b` is added."""
 
     def __init__(
         self, a: StoreReader, b: StoreReader, output: Output, progress: Callable[[int, int], None]
@@ -155,7 +155,8 @@ class _Merge:
         self._tell(self._rows, max(self._rows, self._rows_estimate))
 
     def _merge_payloads(self) -> None:
-        """What `a` has received it has, or nothing refers to it there (else: `copier`)."""
+        """Copy messages that only `b` has; `a` has all that it received, or nothing refers to them
+        there (exception: `copier`)."""
         payloads = self._output.engine.payloads
         for place, message in rows_of(self._b.engine.payloads):
             if len(place) == UID_BYTES and place not in self._received_a:
@@ -172,7 +173,7 @@ class _Merge:
             self._replace(family, b"", a, stays)
 
     def _stays(self, a: Row | None, b: Row | None) -> Row | None:
-        """The rule."""
+        """The row that stays, by the rule above."""
         if a is None:
             assert b is not None
             return None if row_uid(b[1]) in self._received_a else b
@@ -224,13 +225,13 @@ class _Merge:
         self._merge_own(a, b, winner, qno)
 
     def _forget(self, qno: int) -> None:
-        """The store sweeps all that hangs on the number, when it is open."""
+        """Drop the number; the store sweeps its rows once it is open."""
         self._output.put(self._output.engine.meta.handle, sweep_key(qno), b"")
 
     def _merge_own(
         self, a: StoredSession | None, b: StoredSession | None, winner: StoredSession, qno: int
     ) -> None:
-        """Subscriptions, inbound ids, the will."""
+        """Merge subscriptions, inbound ids and the will."""
         family = self._output.engine.own.handle
         for of_a, of_b in joined(_own_of(self._a, a), _own_of(self._b, b), key_of):
             found = of_a or of_b
@@ -251,7 +252,7 @@ def _queue_of(session: StoredSession | None) -> WindowQueue | None:
 
 
 def _own_of(reader: StoreReader, session: StoredSession | None) -> Iterator[Row]:
-    """Its rows, with what follows the number as their key."""
+    """The rows of a session, with the part after the number as their key."""
     if session is None:
         return
     qno = decode_session(session.row)[0]
@@ -266,7 +267,8 @@ def key_of(row: Row) -> bytes:
 def joined(
     first: Iterator[T], second: Iterator[T], key_of: Callable[[T], Any]
 ) -> Iterator[tuple[T | None, T | None]]:
-    """Pairs of equal key, and those that have no other; both ascending."""
+    """Pairs of rows of equal key, and rows without an equal (None beside them); both inputs
+    ascend."""
     a, b = next(first, None), next(second, None)
     while a is not None or b is not None:
         if b is None or (a is not None and key_of(a) < key_of(b)):

@@ -1,13 +1,14 @@
-"""Two replicas of one queue become one (docs/durability.md, "Merging").
+"""Merging two replicas of one queue (docs/durability.md, "Merging").
 
-What both have stays. What one has stays if the other never received it; if it did, it has settled
-it. The entries of the session that was connected later, the winner's, keep their positions, and so
-their packet identifiers. The other's new ones keep theirs where the winner has none of its own;
-else they are late: they follow at the end, in their order, and are sent again under new
-identifiers. Nothing is compared but uids.
+An entry that both have stays. One that only one has stays if the other never received it; if it
+did, it has settled it. The entries of the session that was connected later, the winner's, keep
+their positions, and so their packet identifiers. The other's new ones keep theirs where the
+winner has none of its own; else they are late: they follow at the end, in their order, and are
+sent again under new identifiers. Nothing is compared but uids.
 
-Replicas are read in the order of positions, which is the order of uids in both, until a merge has
-moved entries (`WindowQueue.unordered`); then those that both may have are sorted on the disk.
+Replicas are read in the order of positions, which is the order of uids in both, until a merge
+has moved entries (`WindowQueue.unordered`); then those that both may have are sorted on the
+disk.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from flowguard.stores.rocks.window import STRIDE_MAX, TRIM_SINGLY_MAX, WindowQue
 from flowguard.stores.rocks.window_record import WindowRecord, encode_record
 
 ROWS: Final = 4_096
-"""Of one scan: they come in long sequences."""
+"""Rows of one scan; they come in long sequences."""
 BATCH_ROWS: Final = 4_096
 BATCH_BYTES: Final = 4 * 1024 * 1024
 _WINNERS: Final = b"\0"
@@ -61,7 +62,7 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """From now on it can be read."""
+        """Write the batch, so that it can be read."""
         if self._rows:
             self.engine.write(self._batch)
             self._batch = self.engine.batch()
@@ -70,17 +71,17 @@ class Output:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of entries."""
+    """Counts of entries by what became of them."""
 
     both: int = 0
     new: int = 0
-    """Of one replica, and not received by the other."""
+    """Entries of one replica that the other has not received."""
     late: int = 0
-    """Of those: at a new position."""
+    """New entries that got another position."""
     settled: int = 0
-    """Received by the replica that does not have it."""
+    """Entries that the replica without them had received."""
     done: int = 0
-    """Released, and without a place: the client has its message."""
+    """Entries released and without a position: the client has the message."""
 
     def add(self, other: "Tally") -> None:
         self.both += other.both
@@ -98,7 +99,7 @@ class Replica:
     received: Received
     queue: WindowQueue | None
     adopt: Callable[[bytes], None] | None
-    """Asked for the message of each entry that is new: it may have to be copied."""
+    """Called for the message of each new entry: it may have to be copied."""
     progress: Callable[[int], None]
 
     def rows(self, from_pos: int = 0) -> Iterator[tuple[int, bytes]]:
@@ -126,18 +127,18 @@ class Replica:
 
 
 class Common(Protocol):
-    """Which of the winner's entries the loser has as well."""
+    """The winner's entries that the loser has as well."""
 
     def position(self, pos: int, uid: bytes) -> int:
-        """Where the loser has what the winner has at `pos`, which only rises; 0: nowhere."""
+        """The loser's position of the winner's entry at `pos`, which only rises; 0: it has none."""
 
     def first_new(self) -> int:
-        """Below this position the loser has nothing that the winner has not received."""
+        """The position below which the winner has received all of the loser's entries."""
 
 
 @final
 class InOrder:
-    """Nobody has moved anything: what both have is at one position."""
+    """For replicas in which nothing was moved: a common entry has one position."""
 
     def __init__(self, winner: Replica, loser: Replica) -> None:
         self._received = winner.received
@@ -160,7 +161,8 @@ class InOrder:
 
 @final
 class Sorted:
-    """Entries were moved: pairs are found by sorting, in the new store itself."""
+    """For replicas in which entries were moved: pairs are found by sorting, in the new store
+    itself."""
 
     def __init__(self, winner: Replica, loser: Replica, output: Output, qno: int) -> None:
         self._meta = output.engine.meta
@@ -205,7 +207,7 @@ class Sorted:
 class QueueMerge:
     """One queue under construction, `qno` of the new store.
 
-    `in_place`: the winner's rows are there already; else nothing is.
+    `in_place`: the winner's rows are there already; else none is.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class QueueMerge:
         self._size_bytes = 0
         self._released: dict[int, int] = {}
         self._homeless: list[tuple[int, int, bytes]] = []
-        """Released entries that have lost their place: it, packet identifier, entry."""
+        """Released entries that have lost their position: position, packet identifier, entry."""
         self._unordered = any(
             each.queue is not None and each.queue.unordered for each in (winner, loser)
         )
@@ -256,7 +258,8 @@ class QueueMerge:
         return record
 
     def _merge_winners(self) -> int:
-        """Returns where the loser's new entries begin."""
+        """Merge the winner's entries; returns the position at which the loser's new entries
+        begin."""
         winner, loser, tally = self._winner, self._loser, self.tally
         common: Common
         if self._unordered:
@@ -291,7 +294,7 @@ class QueueMerge:
         return common.first_new()
 
     def _merge_losers(self, first_new: int) -> int:
-        """Returns the first position that is free."""
+        """Merge the loser's new entries; returns the first position that is free."""
         winner, loser, tally = self._winner, self._loser, self.tally
         next_pos = max(winner.next_pos, loser.next_pos)
         stays = tally.new == 0
@@ -318,7 +321,7 @@ class QueueMerge:
         return next_pos
 
     def _keep(self, pos: int, value: bytes, packet_id: int | None, is_there: bool = False) -> None:
-        """An entry at `pos`, above all before."""
+        """Keep an entry at `pos`, which is above all before."""
         if pos != self._last + 1:
             self._skip_to(pos)
         self._last = pos
@@ -335,7 +338,7 @@ class QueueMerge:
             self._released[pos] = packet_id
 
     def _skip_to(self, pos: int) -> None:
-        """Nothing between the last entry and `pos`, not even a row."""
+        """Leave the positions between the last entry and `pos` empty, without even a row."""
         first, end = self._last + 1, pos
         if first == end:
             return
@@ -357,11 +360,11 @@ class QueueMerge:
             self._sent_pos = max(min(self._sent_pos, limit), *self._released, 0)
 
     def _settle_or_place(self, pos: int, packet_id: int, value: bytes, next_pos: int) -> None:
-        """The client has the message, and waits for PUBREL.
+        """Settle a released entry, or give it a position: the client has the message, and waits for
+        PUBREL.
 
-        Where another entry is at the position now, the identifier is that one's: the exchange that
-        is under way ends what the client remembers.
-        """
+        Where another entry is at the position now, the identifier is that one's: the exchange
+        that is under way ends the client's memory of it."""
         self._output.flush()
         near = self._sent_pos - QOS_1_IDS < pos <= self._sent_pos + STRIDE_MAX and pos < next_pos
         if not near or self._queues.get(self._key(pos)) is not None:
@@ -386,10 +389,10 @@ def _without(gaps: list[tuple[int, int]], pos: int) -> Iterator[tuple[int, int]]
 
 
 def copier(output: Output, source: Engine, received: Received) -> Callable[[bytes], None]:
-    """For `Replica.adopt`: messages that the new store's base had, and may have deleted.
+    """A function for `Replica.adopt`: it copies messages that the new store's base may have
+    deleted.
 
-    A new entry may be of an old message: one that was accepted once and appended again.
-    """
+    A new entry may be of an old message: one that was accepted once and appended again."""
     payloads = output.engine.payloads
     last = INLINE
 

@@ -1,6 +1,6 @@
 """Messages that several queues share: stored once, counted, deleted with the last reference.
 
-The counts are in memory. After a start nobody knows them, so nothing is deleted until all entries
+The counts are in memory. After a start they are unknown, so nothing is deleted until all entries
 were looked at once (`flowguard.stores.rocks.sweep`); until then an entry counts only if it was
 looked at, or is newer (`Queue.marked_pos`).
 """
@@ -21,22 +21,22 @@ from flowguard.stores.rocks.codec import (
 from flowguard.stores.rocks.queue import Queue, Work
 
 SHARED_BYTES_MIN: Final = 513
-"""A payload of so much is stored once where it has more than one queue to go to."""
+"""Size from which a payload with more than one queue to go to is stored once."""
 SHARED_QUEUES_MIN: Final = 5
-"""A smaller one where it has so many."""
+"""Number of queues from which a smaller payload is stored once."""
 NOBODY: Final[dict[int, bytes]] = {}
 
 
 @final
 class Payloads:
-    """How many entries refer to each shared message."""
+    """Counts of the entries that refer to each shared message."""
 
     __slots__ = ("is_complete", "references")
 
     def __init__(self, *, is_complete: bool) -> None:
         self.references: dict[bytes, int] = {}
         self.is_complete = is_complete
-        """All entries are counted: who is not referred to by anybody may be deleted."""
+        """Whether all entries are counted: then messages without a reference may be deleted."""
 
     def shared(self, ops: Sequence[StoreOp]) -> dict[int, bytes]:
         """Messages (by `id`) of this batch worth sharing; their place is found with the first."""
@@ -96,19 +96,19 @@ class Payloads:
         return place
 
     def delete_forgotten(self, work: Work) -> None:
-        """Delete what this batch leaves without any reference."""
+        """Delete messages that this batch leaves without any reference."""
         if self.is_complete:
             for place, count in work.forgotten.items():
                 if self.references.get(place, 0) <= count:
                     work.batch.delete(place, work.engine.payloads.handle)
 
     def take_back(self, work: Work) -> None:
-        """The batch was not written."""
+        """Undo the counts of a batch that was not written."""
         for place in work.referred:
             self._drop(place)
 
     def forget(self, work: Work) -> None:
-        """The batch was written."""
+        """Forget messages without a reference: the batch was written."""
         for place, count in work.forgotten.items():
             for _ in range(count):
                 self._drop(place)

@@ -8,36 +8,36 @@ from typing import Final, final
 from flowguard.stores.rocks.queue import Queue
 
 TURNS: Final = 64
-"""A queue's record is written at the latest so many steps after it changed (a power of two)."""
+"""Steps after a change within which a queue's record is written (a power of two)."""
 QUIET_STEPS: Final = 256
-"""After so many without a change it is worth deleting what little is settled."""
+"""Steps without a change after which even a few settled rows are worth deleting."""
 TIDY_MAX: Final = 64
 
 
 @final
 class Pending:
-    """Who waits for its turn; numbers of queues are dense, so the turns are even."""
+    """The queues whose records wait; numbers of queues are dense, so turns are evenly filled."""
 
     __slots__ = ("_step", "_turns", "_untidy")
 
     def __init__(self) -> None:
         self._turns: list[list[Queue]] = [[] for _ in range(TURNS)]
         self._untidy: dict[Queue, int] = {}
-        """Rows to be deleted, and the step in which the record was written."""
+        """Queues with rows to be deleted, and the step in which the record was written."""
         self._step = 0
 
     def add(self, queue: Queue) -> None:
-        """Its turn will come."""
+        """Add a queue, whose turn will come."""
         if not queue.waiting:
             queue.waiting = True
             self._turns[queue.qno & (TURNS - 1)].append(queue)
 
     def due(self) -> list[Queue]:
-        """Whose turn it is in this step."""
+        """The queues whose turn it is in this step."""
         return self._turns[self._step & (TURNS - 1)]
 
     def quiet(self) -> list[Queue]:
-        """Who has rows to delete and did not change for long, at most TIDY_MAX."""
+        """Queues that have rows to delete and did not change for long, at most TIDY_MAX."""
         found: list[Queue] = []
         dropped: list[Queue] = []
         for queue, step in self._untidy.items():
@@ -52,7 +52,7 @@ class Pending:
         return found
 
     def advance(self) -> None:
-        """The step is over: those of `due` have been written."""
+        """End the step: the queues of `due` have been written."""
         index = self._step & (TURNS - 1)
         for queue in self._turns[index]:
             queue.waiting = False
@@ -61,7 +61,7 @@ class Pending:
         self._step += 1
 
     def recorded(self, queue: Queue) -> None:
-        """Its record was written in this step."""
+        """Note that the queue's record was written in this step."""
         self._untidy.pop(queue, None)
         if queue.is_untidy and not queue.dropped:
             self._untidy[queue] = self._step

@@ -1,8 +1,8 @@
 """The queue of one session as a layout keeps it, and the batch that is being built.
 
-A batch that fails leaves no trace. So what must be known while it is built is counted at once and
-can be taken back (`Work.take_back`); what nobody waits for may be told after the write
-(`Work.sent`, `Work.settled`).
+A batch that fails leaves no trace. So changes that later operations of the batch must see are
+made at once and can be taken back (`Work.take_back`); those that nothing waits for may be made
+after the write (`Work.sent`, `Work.settled`).
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ POS_ALL: Final = 2**63
 
 
 class Queue(ABC):
-    """What is known in memory of one queue; the rest is the layout's."""
+    """The state of one queue in memory; the rest is the layout's."""
 
     __slots__ = (
         "connected",
@@ -39,12 +39,12 @@ class Queue(ABC):
         self.count = 0
         self.size_bytes = 0
         self.connected = True
-        """Its session has no end yet."""
+        """Whether its session has no end yet."""
         self.dropped = False
         self.waiting = False
-        """One of the next batches has to write its record."""
+        """Whether one of the next batches has to write its record."""
         self.marked_pos = POS_ALL
-        """References of entries up to here are counted (`flowguard.stores.rocks.payloads`)."""
+        """The position up to which references are counted (`flowguard.stores.rocks.payloads`)."""
 
     # --- while a batch is built ---------------------------------------------------------------
 
@@ -52,72 +52,75 @@ class Queue(ABC):
     def append(
         self, work: "Work", pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
-        """An entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
+        """Add an entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
 
     @abstractmethod
     def sent(self, work: "Work", pos: int) -> None:
-        """Positions up to `pos` were sent."""
+        """Note that positions up to `pos` were sent."""
 
     @abstractmethod
     def release(self, work: "Work", pos: int, packet_id: int, delivery: Delivery | None) -> None:
-        """The message is the client's, and was sent; ignored if it is settled or was released."""
+        """Release a message that was sent and is the client's; ignored if it is settled or was
+        released."""
 
     @abstractmethod
     def settle(self, work: "Work", pos: int, delivery: Delivery | None) -> None:
-        """The position is done; ignored where nothing is."""
+        """Settle the position; ignored where there is nothing."""
 
     @abstractmethod
     def write_record(self, work: "Work", *, tidy: bool = False, last: bool = False) -> None:
-        """What survives besides the entries.
+        """Write the state that survives besides the entries.
 
-        `tidy`: delete what is settled, however little; `last`: the store is being closed.
+        `tidy`: delete settled rows, however few; `last`: the store is being closed.
         """
 
     # --- after it was written, for a layout that puts things off ------------------------------
 
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
-        """The record is written, as `Work.recorded` says."""
+        """Note that the record is written, as `Work.recorded` says."""
         raise AssertionError("nothing was recorded")
 
     def apply_sent(self, pos: int) -> None:
-        """Of `Work.sent`."""
+        """Apply an element of `Work.sent`."""
         raise AssertionError("nothing was put off")
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
-        """Of `Work.settled`; False: `apply_looked_up` must follow."""
+        """Apply an element of `Work.settled`; False: `apply_looked_up` must follow."""
         raise AssertionError("nothing was put off")
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
-        """What was settled without saying what it was; `value` is the row at `entry_key`."""
+        """Settle an entry whose content the operation did not have; `value` is the row at
+        `entry_key`."""
         raise AssertionError("nothing was put off")
 
     def entry_key(self, pos: int) -> bytes:
-        """Of the row of a position."""
+        """The key of a position's row."""
         raise AssertionError("nothing was put off")
 
     # --- reading ------------------------------------------------------------------------------
 
     @abstractmethod
     def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
-        """As it was; not `clean`: the record may be older than the entries."""
+        """Restore the queue from its record; not `clean`: the record may be older than the
+        entries."""
 
     @abstractmethod
     def fetch(
         self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
-        """As `Store.fetch`."""
+        """Entries, as by `Store.fetch`."""
 
     @abstractmethod
     def mark(self, engine: Engine, rows: int) -> list[bytes]:
-        """The shared payloads of the next entries at `marked_pos`, which moves on."""
+        """Shared payloads of the next entries at `marked_pos`, which moves on."""
 
     @abstractmethod
     def place_of_row(self, key: bytes, value: bytes) -> bytes:
-        """The shared payload that a row of a dropped queue counts for; empty: none."""
+        """The shared payload that a row of a dropped queue refers to; empty: none."""
 
     @property
     def needs_record(self) -> bool:
-        """The last record does not say how things are."""
+        """Whether the queue has changed since its last record."""
         return False
 
     @property
@@ -127,7 +130,7 @@ class Queue(ABC):
 
     @property
     def is_untidy(self) -> bool:
-        """Rows of settled positions are still there."""
+        """Whether rows of settled positions are still there."""
         return False
 
 
@@ -160,17 +163,17 @@ class Work:
         self.batch: Batch = engine.batch()
         self.handle: Any = engine.queues.handle
         self.appended: list[tuple[Queue, int, int, int, Delivery]] = []
-        """Queue, its `next_pos` before, position, size in bytes, what was appended."""
+        """Appended entries: queue, its `next_pos` before, position, size in bytes, delivery."""
         self.undo: list[Callable[[], object]] = []
-        """Everything else that was counted at once."""
+        """Functions that undo the other changes made at once."""
         self.sent: list[tuple[Queue, int]] = []
         self.settled: list[tuple[Queue, int, Delivery | None]] = []
         self.records: list[Queue] = []
-        """Whose record must be written with this batch."""
+        """Queues whose record must be written with this batch."""
         self.recorded: list[tuple[Queue, int, int, int]] = []
-        """Whose record is: sent mark, trimmed, payloads forgotten."""
+        """Queues whose record is in it: sent mark, trimmed, payloads forgotten."""
         self.placed: list[tuple[Delivery, bytes]] = []
-        """Who got a place in this batch, and the one before."""
+        """Deliveries that got a place in this batch, with the place before."""
         self.referred: list[bytes] = []
         """Shared payloads that entries of this batch were counted for."""
         self.values: dict[bytes, bytes] = {}
@@ -178,13 +181,13 @@ class Work:
         self.forgotten: dict[bytes, int] = {}
         """Shared payloads, and by how many entries fewer refer to them."""
         self.hlc = 0
-        """Of the clock, where the batch records it."""
+        """The clock's value, where the batch records it."""
         self.is_promised = False
-        """It holds more than Append and Settle, and Sent below the mark."""
+        """Whether it holds more than Append and Settle, and Sent below the mark."""
 
     @property
     def must_sync(self) -> bool:
-        """Somebody relies on it; Settle may be lost, and Sent where the mark is ahead of it."""
+        """Whether it must be synced; Settle may be lost, and Sent where the mark is ahead of it."""
         return self.is_promised or bool(self.appended)
 
     def forget(self, places: list[bytes]) -> None:
@@ -193,7 +196,7 @@ class Work:
             forgotten[place] = forgotten.get(place, 0) + 1
 
     def find(self, queue: Queue, pos: int, delivery: Delivery | None) -> tuple[int, bytes]:
-        """Size and place of an unsettled entry, read again only where `delivery` does not know."""
+        """Size and place of an unsettled entry, read again only if `delivery` does not say them."""
         if delivery is not None and delivery.place:
             return delivery.size_bytes, delivery.place
         # What is damaged counts nothing: who is done with it must be able to say so.
@@ -206,7 +209,7 @@ class Work:
         return 0, b""
 
     def take_back(self) -> None:
-        """The batch was not written."""
+        """Undo the changes; the batch was not written."""
         for queue, next_pos, _, size_bytes, _ in reversed(self.appended):
             queue.next_pos = next_pos
             queue.count -= 1

@@ -1,4 +1,4 @@
-"""A store read as it lies there: nothing of it is changed, and nobody opens it meanwhile.
+"""A reader of a closed store: it changes nothing, and nobody can open the store meanwhile.
 
 Sessions come one by one, so that a large store takes no more memory than its largest session.
 """
@@ -39,7 +39,7 @@ from flowguard.stores.rocks.tolerant import TolerantFamily
 SETTINGS: Final = StoreSettings(
     cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
 )
-"""For programs that look at everything once."""
+"""RocksDB settings for programs that read everything once."""
 KEYS_END: Final = b"\xff" * 16
 CONFIGURATION: Final = "rocksdict-config.json"
 
@@ -61,10 +61,10 @@ class StoreReader:
     """
 
     def __init__(self, folder: Path, *, tolerant: bool = False) -> None:
-        """`tolerant`: what is damaged is read around, and `damage` says what that is."""
+        """`tolerant`: damaged rows are skipped, and `damage` says which."""
         self.folder = folder
         self.damage: list[str] = []
-        """What could not be read so far."""
+        """Descriptions of what could not be read so far."""
         self._tolerant = tolerant
         self._view = folder
         self._stack = ExitStack()
@@ -101,7 +101,7 @@ class StoreReader:
             raise CorruptionError(f"{folder} does not say who it is")
         self.identity: Identity = identity
         self.is_clean = self.engine.meta.get(CLEAN_KEY) is not None
-        """It was closed in good order: its counters need no second look."""
+        """Whether it was closed in good order: its counters need no second look."""
         self._new_queue = LAYOUTS[self.format.layout]
         self._sessions = Sessions(self.engine, self._new_queue)
 
@@ -133,7 +133,7 @@ class StoreReader:
                 yield client_id_of(key), row
 
     def session(self, client_id: str, row: bytes) -> StoredSession:
-        """One of `rows`. Raises `CorruptionError`."""
+        """The session of one of `rows`. Raises `CorruptionError`."""
         with _naming(client_id):
             qno, _, ends_at_s = decode_session(row)
             queue = self._new_queue(qno)
@@ -144,16 +144,16 @@ class StoreReader:
         return StoredSession(client_id, row, queue)
 
     def sessions(self) -> Iterator[StoredSession]:
-        """All of them, in the order of ids. Raises `CorruptionError`."""
+        """All sessions, in the order of ids. Raises `CorruptionError`."""
         for client_id, row in self.rows():
             yield self.session(client_id, row)
 
     def dropped(self) -> list[int]:
-        """Numbers of sessions that are over, and whose rows are still to be deleted."""
+        """Numbers of sessions that are over, with rows that are still to be deleted."""
         return [qno_of_sweep(key) for key, _ in self.engine.meta.scan(SWEEP, SWEEP_END, 2**40)]
 
     def entries(self, session: StoredSession) -> Iterator[QueueEntry]:
-        """What is unsettled, in order. Raises `CorruptionError`."""
+        """Unsettled entries, in order. Raises `CorruptionError`."""
         queue, after = session.queue, 0
         while True:
             with _naming(session.client_id, f", soon after position {after} of its queue"):
@@ -164,7 +164,7 @@ class StoreReader:
             after = page[-1].pos
 
     def record(self, session: StoredSession) -> SessionRecord:
-        """With subscriptions, inbound ids and will. Raises `CorruptionError`."""
+        """The session with subscriptions, inbound ids and will. Raises `CorruptionError`."""
         with _naming(session.client_id):
             return self._sessions.record(session.client_id, session.queue, session.row)
 
@@ -179,7 +179,7 @@ class StoreReader:
             raise error.__class__(self.told(error)) from error
 
     def told(self, error: Exception) -> str:
-        """What is wrong, in which of our files."""
+        """The error's text, which names the file of ours."""
         return str(error).replace(str(self._view), str(self.folder))
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class StoreReader:
 
 @contextmanager
 def _naming(client_id: str, where: str = "") -> Iterator[None]:
-    """Whose rows are damaged."""
+    """Name the client and the kind of rows in an error."""
     try:
         yield
     except CorruptionError as error:
@@ -198,7 +198,7 @@ def _naming(client_id: str, where: str = "") -> Iterator[None]:
 def rows_of(
     family: Family, start: bytes = b"", end: bytes = KEYS_END
 ) -> Iterator[tuple[bytes, bytes]]:
-    """All rows, some at a time."""
+    """All rows, in portions."""
     while rows := family.scan(start, end):
         yield from rows
         start = rows[-1][0] + b"\0"
@@ -206,7 +206,7 @@ def rows_of(
 
 @contextmanager
 def _nobody_else(folder: Path) -> Iterator[None]:
-    """Nobody has the database open, and nobody opens it; raises `LockedError`.
+    """Keep everybody else from opening the database; raises `LockedError` if somebody has it open.
 
     RocksDB's lock is the process's: it would give it up by closing the file.
     """
@@ -231,7 +231,7 @@ def _nobody_else(folder: Path) -> Iterator[None]:
 def _view(folder: Path, cut: Mapping[Path, int]) -> Iterator[Path]:
     """A folder that looks like this one: rocksdict writes its configuration even to read.
 
-    Of the files in `cut` only so many bytes are in it.
+    A file in `cut` is only as long in it as `cut` says, bytes.
     """
     with tempfile.TemporaryDirectory(prefix="flowguard-") as name:
         view = Path(name)

@@ -1,7 +1,8 @@
-"""What is left of a damaged store, in a new one; the old one stays as it is.
+"""Salvage: the readable rest of a damaged store, in a new one; the old one stays as it is.
 
-What cannot be read is named and counted. What was settled, but not known to be when the damage was
-done, comes again, as after a crash. The new store is nobody's copy: it is not to be merged.
+Losses are named and counted. A settled entry that was not known to be settled when the damage
+was done comes again, as after a crash. The new store is no copy of another: it is not to be
+merged.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,12 +44,12 @@ BATCH_OPS: Final = 500
 
 @dataclass(slots=True)
 class Salvage(Findings):
-    """What was saved, and what was not."""
+    """Counts of what was saved, and of what was not."""
 
     lost_entries: int = 0
-    """Of queues whose owner is known."""
+    """Lost entries of queues whose owner is known."""
     lost_queues: int = 0
-    """Whose owner is not: a session's own row could not be read."""
+    """Lost queues whose owner is not: a session's own row could not be read."""
 
 
 def salvage(
@@ -59,7 +60,7 @@ def salvage(
     random_node: Callable[[], int],
     progress: Callable[[int, int], None],
 ) -> Salvage:
-    """Make `out`, which must be new, of what can be read in `folder`. Raises `StoreError`."""
+    """Make `out`, which must be new, of the readable rest of `folder`. Raises `StoreError`."""
     with StoreReader(folder, tolerant=True) as reader, published(out) as unfinished:
         settings = SETTINGS.model_copy(update={"layout": reader.format.layout})
 
@@ -76,7 +77,7 @@ def salvage(
 
 
 def _copy_payloads(reader: StoreReader, out: Path) -> None:
-    """Under the same names: entries refer to them, and who is not referred to is swept."""
+    """Copy shared messages under their names: entries refer to them, and others are swept."""
     engine = Engine(out, SETTINGS)
     try:
         for place, row in rows_of(reader.engine.payloads):
@@ -185,12 +186,12 @@ def _entry_ops(client_id: str, entry: QueueEntry) -> Iterator[StoreOp]:
 
 
 def _nothing() -> Delivery:
-    """In the place of a message that is not needed any more."""
+    """A placeholder for a message that is not needed any more."""
     return Delivery(Publish("", b"", 2), 2, False, (), NEVER_S)
 
 
 def _entries(reader: StoreReader, queue: Queue) -> Iterator[QueueEntry]:
-    """What can be read of a queue; `TolerantFamily` has left out rows, not yet messages."""
+    """The readable entries of a queue; `TolerantFamily` has left out rows, not yet messages."""
     after = 0
     while after < queue.next_pos:
         try:

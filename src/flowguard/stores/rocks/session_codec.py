@@ -1,13 +1,13 @@
-"""Records of what is no queue: sessions, subscriptions, wills, retained messages; versioned.
+"""Records other than queues: sessions, subscriptions, wills, retained messages; versioned.
 
-session       u8 version, uid, u8 flags (0 ends), u64 qno, u32 expiry interval, f64 end
-subscription  u8 version, uid, u8 flags (0-1 QoS, 2 no local, 3 retain as published, 4-5 retain
-              handling), varint identifier
-inbound id    u8 version, uid
-will          u8 version, u32 delay, the message
-retained      u8 version, uid, f64 expiry; the message
+    session       u8 version, uid, u8 flags (0 ends), u64 qno, u32 expiry interval, f64 end
+    subscription  u8 version, uid, u8 flags (0-1 QoS, 2 no local, 3 retain as published, 4-5 retain
+                  handling), varint identifier
+    inbound id    u8 version, uid
+    will          u8 version, u32 delay, the message
+    retained      u8 version, uid, f64 expiry; the message
 
-The uid (u64 clock, u32 node) says who put the row last, and when: what a merge goes by.
+The uid (u64 clock, u32 node) says which node put the row last, and when: a merge decides by it.
 """
 
 from struct import Struct
@@ -39,7 +39,7 @@ _HANDLING_SHIFT: Final = 4
 
 
 def row_uid(value: bytes) -> bytes:
-    """Of a session, a subscription, an inbound id, a retained message."""
+    """The uid of a session, a subscription, an inbound id or a retained message."""
     return value[1:13]
 
 
@@ -51,13 +51,13 @@ def encode_session(
 
 
 def decode_session(value: bytes) -> tuple[int, int, float | None]:
-    """qno, expiry interval in seconds, when it ends."""
+    """The qno, the expiry interval in seconds, and when the session ends."""
     _, _, _, flags, qno, expiry_interval_s, ends_at_s = _unpack(_SESSION, value)
     return qno, expiry_interval_s, ends_at_s if flags & _ENDS else None
 
 
 def with_qno(row: bytes, qno: int) -> bytes:
-    """The row of a session, under another number."""
+    """The row of a session with another number."""
     return row[:_QNO_AT] + qno.to_bytes(8, "big") + row[_QNO_AT + 8 :]
 
 
@@ -84,7 +84,7 @@ def encode_inbound(hlc: int, node: int) -> bytes:
 
 
 def check_inbound(value: bytes) -> None:
-    """Raises `CorruptionError`."""
+    """Check the row. Raises `CorruptionError`."""
     _unpack(_INBOUND, value)
 
 

@@ -1,4 +1,4 @@
-"""Sessions and what belongs to them besides their queue: family s."""
+"""Sessions and their data besides their queue: family s."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, final
@@ -46,7 +46,8 @@ from flowguard.stores.rocks.session_codec import (
 )
 
 OWN_BYTES: Final = 2**40
-"""Rows of a session are bounded by its limits: only their number ends a scan."""
+"""Limit of a scan, bytes; a session's rows are bounded by its limits, so only their number ends
+it."""
 NewQueue = Callable[[int], Queue]
 
 
@@ -61,13 +62,13 @@ class Sessions:
         self._new_queue = new_queue
         self.queues: dict[str, Queue] = {}
         self.dropped: dict[int, Queue | None] = {}
-        """Numbers whose rows are still to be deleted; None: dropped before the last start."""
+        """Numbers with rows that are still to be deleted; None: dropped before the last start."""
         counter = engine.meta.get(QNO_KEY)
         self.next_qno = 1 if counter is None else int.from_bytes(counter, "big")
         self._qno_written = self.next_qno
 
     def restore(self, *, clean: bool) -> None:
-        """All queues, as they were; not `clean`: nobody closed them."""
+        """Restore all queues; not `clean`: the store was not closed in good order."""
         engine = self._engine
         for rows in self.rows():
             found = [(client_id_of(key), decode_session(value)) for key, value in rows]
@@ -87,7 +88,7 @@ class Sessions:
             start = rows[-1][0] + b"\0"
 
     def records(self) -> Iterator[SessionRecord]:
-        """As `Store.sessions`."""
+        """The sessions, as by `Store.sessions`."""
         for rows in self.rows():
             for key, value in rows:
                 client_id = client_id_of(key)
@@ -96,7 +97,7 @@ class Sessions:
                     yield self.record(client_id, queue, value)
 
     def record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
-        """Of a session and its queue; `value` is its row."""
+        """The record of a session and its queue; `value` is its row."""
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.next_pos = queue.next_pos
@@ -124,7 +125,7 @@ class Sessions:
             raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
     def write_counter(self, work: Work) -> None:
-        """With the batch that used numbers; one too many does no harm."""
+        """Write the counter with the batch that used numbers; one too many does no harm."""
         if self.next_qno != self._qno_written:
             work.batch.put(QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
 

@@ -6,7 +6,7 @@ The key of an entry says how far it is, so every step of an exchange rewrites th
     value    u64 position, u16 packet id, the entry; without the entry where it was released
     record   u8 version, u64 next_pos, u64 sent_pos
 
-All of it is as durable as the batch. What lies where is known in memory, for all entries.
+All of it is as durable as the batch. Memory holds the key of every entry.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ _HEAD: Final = Struct(">QH")
 
 @dataclass(slots=True)
 class Row:
-    """Where an unsettled entry lies, and what it counts; replaced, not changed."""
+    """The key of an unsettled entry, and the bytes it counts; replaced, not changed."""
 
     status: bytes
     uid: bytes
@@ -150,7 +150,7 @@ class StatusQueue(Queue):
         self._rows = dict(sorted(self._rows.items()))
 
     def _count(self, work: Work, pos: int, row: Row, count: int) -> None:
-        """An entry less, or its message."""
+        """Count an entry less, or its message."""
         self.count -= count
         self.size_bytes -= row.size_bytes
         work.undo.append(lambda: self._uncount(count, row.size_bytes))

@@ -121,7 +121,7 @@ class RocksStore:
         self._builder = Builder(engine, self._sessions, self._payloads, self._pending, clock)
         self._state = StoreState.FLOWING
         self._open_bytes = settings.write_buffer_bytes
-        """What opening may write before it is done."""
+        """Bytes that opening may write before it is done."""
         self._must_reopen = False
         self._failed = False
         self._slices = 0
@@ -130,7 +130,7 @@ class RocksStore:
     # --- writing ------------------------------------------------------------------------------
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
-        """As `Store.commit`; `StallError`, too, has changed nothing."""
+        """Commit, as `Store.commit`; `StallError`, too, has changed nothing."""
         if self._failed:
             raise StoreError(
                 f"{self._folder} has failed before; only a new start knows what is there"
@@ -147,7 +147,8 @@ class RocksStore:
 
     @contextmanager
     def _batch(self) -> Iterator[Work]:
-        """Written in the body: all that is known follows it, or nothing does."""
+        """A batch, written when the body ends: the state in memory follows it, or nothing
+        changes."""
         work = self._builder.work()
         try:
             yield work
@@ -178,10 +179,10 @@ class RocksStore:
         self._disk.wrote(size_bytes)
 
     def _reopen(self) -> None:
-        """RocksDB repeats for ever that there is no space or no descriptor, even if there is.
+        """Reopen: RocksDB repeats for ever that there is no space or no descriptor, even if there
+        is.
 
-        But opening takes room, too; until there is some, what was written can still be read.
-        """
+        But opening takes space, too; until there is some, the data written can still be read."""
         if self._engine.is_open:
             self._disk.look()
             self._disk.require(self._open_bytes)
@@ -189,7 +190,8 @@ class RocksStore:
         self._must_reopen = False
 
     def maintain(self) -> bool:
-        """As `Store.maintain`; where there is no room or a stall, it waits like everything else."""
+        """Do a slice, as `Store.maintain`; without space, or in a stall, it waits like everything
+        else."""
         if self._failed:
             return False
         self._look_around()
@@ -204,7 +206,7 @@ class RocksStore:
         return True
 
     def _step(self, *, sweep: bool) -> None:
-        """Records whose turn it is, and what else can wait; not synced."""
+        """Write records whose turn it is, and other deferrable work; not synced."""
         with self._batch() as work:
             if sweep:
                 self._sweep.step(work)
@@ -258,10 +260,10 @@ class RocksStore:
     # --- the whole ----------------------------------------------------------------------------
 
     def backup(self, folder: Path) -> None:
-        """As `Store.backup`: hard links, in `folder`, which must be on the same file system.
+        """Copy the store, as `Store.backup`: hard links, in `folder`, which must be on the same
+        file system.
 
-        Elsewhere it would be a copy, byte by byte, while all commits wait.
-        """
+        Elsewhere it would be a copy, byte by byte, while all commits wait."""
         try:
             if folder.parent.stat().st_dev != self._folder.stat().st_dev:
                 raise StoreError(
@@ -287,9 +289,9 @@ class RocksStore:
             raise
 
     def close(self) -> None:
-        """Write what was put off, so that the next start need not look for it.
+        """Write deferred records, so that the next start need not look for them.
 
-        Where there is no room it will: nothing that was promised is lost.
+        Without space the next start has to: nothing that was promised is lost.
         """
         if not self._engine.is_open:
             return

@@ -1,6 +1,6 @@
-"""What can wait: records of quiet queues, rows of dropped sessions, messages nobody refers to.
+"""Deferrable work: records of quiet queues, rows of dropped sessions, messages without a reference.
 
-Each slice is one batch of its own, not synced: whatever it loses is done again.
+Each slice is one batch of its own, not synced: a slice that is lost is done again.
 """
 
 from functools import partial
@@ -16,14 +16,14 @@ from flowguard.stores.rocks.sessions import Sessions
 
 PLACES_END: Final = b"\xff" * 16
 SINGLY_MAX: Final = 64
-"""So many rows are deleted one by one; more, as a range."""
+"""Rows that are deleted one by one; more, as a range."""
 QUEUES_MAX: Final = 32
-"""Of one slice."""
+"""Queues in one slice."""
 
 
 @final
 class Sweep:
-    """Where the background work of one store has got to."""
+    """Progress of the background work of one store."""
 
     __slots__ = (
         "_engine",
@@ -40,12 +40,13 @@ class Sweep:
         self._sessions = sessions
         self._payloads = payloads
         self._row = b""
-        """Where the dropped queue at hand is read on; empty: at its beginning."""
+        """Key at which reading of the dropped queue at hand goes on; empty: at its beginning."""
         self._is_blind = False
-        """A queue cannot be read: whoever it refers to stays, so no shared message is deleted."""
+        """Whether a queue cannot be read: its references are unknown, so no shared message is
+        deleted."""
         self._unmarked: list[Queue] = []
         self._place: bytes | None = None
-        """Where the search for messages nobody refers to goes on; None: it is over."""
+        """Place at which the search for messages without a reference goes on; None: it is over."""
         if not payloads.is_complete:
             self._place = b""
             for queue in sessions.queues.values():
@@ -59,7 +60,7 @@ class Sweep:
         return not self._sessions.dropped and marked and self._place is None
 
     def step(self, work: Work) -> None:
-        """Add one slice to `work`, where something is left to do."""
+        """Add one slice to `work`, if something is left to do."""
         if self._sessions.dropped:
             self._sweep_dropped(work)
         elif self._is_blind:
@@ -85,7 +86,7 @@ class Sweep:
             work.undo.append(partial(self._sessions.dropped.__setitem__, qno, queue))
 
     def _sweep_queue(self, work: Work, qno: int, queue: Queue | None) -> bool:
-        """False: there is more of it."""
+        """Delete rows of a dropped queue; False: there are more."""
         rows = self._engine.queues
         start, end = queue_prefix(qno), queue_prefix(qno + 1)
         if queue is not None and self._payloads.references:

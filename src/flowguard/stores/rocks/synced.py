@@ -1,9 +1,9 @@
-"""How far the log of writes is known to be on the disk: a number beside the database.
+"""The part of the log of writes that is known to be on the disk: a number beside the database.
 
-RocksDB reads its log until the first record that is damaged, and takes what follows for the torn
-end of a write under way: after a crash that is right, and after damage it is a silent loss. The two
+RocksDB reads its log until the first record that is damaged, and takes the rest for the torn end
+of a write under way: after a crash that is right, and after damage it is a silent loss. The two
 are told apart by the number of the last write that was synced. It is written after the sync, and
-not synced itself: what a crash leaves of it is true, if perhaps older.
+not synced itself: the number that a crash leaves is true, if perhaps older.
 
     synced    u64 number of the write, u32 CRC-32 of it
 """
@@ -33,22 +33,22 @@ def read_synced(folder: Path) -> int:
 
 @final
 class Synced:
-    """The file, open: it also tells whether the folder is still there."""
+    """The open file; it also tells whether the folder is still there."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `OSError`."""
+        """Open it. Raises `OSError`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(folder / SYNCED, flags, 0o644)
 
     def note(self, number: int) -> None:
-        """All writes up to `number` are on the disk."""
+        """Note that all writes up to `number` are on the disk."""
         # Where it cannot be said, less is known, and nothing is wrong.
         with suppress(OSError):
             os.pwrite(self._fd, _RECORD.pack(number, crc32(_NUMBER.pack(number))), 0)
 
     @property
     def is_removed(self) -> bool:
-        """Somebody has deleted the folder, or what is in it."""
+        """Whether somebody has deleted the folder, or the file in it."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:

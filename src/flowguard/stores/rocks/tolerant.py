@@ -1,10 +1,10 @@
-"""Reading around damage: what can be read comes, and somebody is told of what cannot.
+"""Reading around damage: readable rows come, and a callback is told of the others.
 
-For whoever looks at a store or saves what is left of it, never for a broker: to that, what is
-missing is an error.
+It is for tools that look at a store or save the rest of it, never for a broker, to which missing
+rows are an error.
 
-Where a block is damaged, no key in it can be looked for; so the first one after it is found by
-trying, in steps that double, and then by halves. What little lies between two damaged blocks may be
+No key in a damaged block can be looked up; so the first readable one after it is found by
+trying, in steps that double, and then by halves. The few rows between two damaged blocks may be
 taken for a part of them.
 """
 
@@ -15,14 +15,14 @@ from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Family
 
 PLACES: Final = 64
-"""Keys that differ in so many bytes more than where a search begins are told apart."""
+"""Bytes beyond the beginning of a search in which keys may differ to be told apart."""
 Tell = Callable[[str], None]
-"""Is told of each place that cannot be read, once."""
+"""A callback that is told of each unreadable place, once."""
 
 
 @final
 class TolerantFamily(Family):
-    """Rows that cannot be read are not there."""
+    """A family without the rows that cannot be read."""
 
     __slots__ = ("_tell", "_told")
 
@@ -62,7 +62,7 @@ class TolerantFamily(Family):
     def _scan_around(
         self, start: bytes, end: bytes, limit: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """The same, row by row."""
+        """Scan row by row."""
         found: list[tuple[bytes, bytes]] = []
         size_bytes = 0
         while start < end and len(found) < limit and size_bytes < bytes_max:
@@ -81,7 +81,7 @@ class TolerantFamily(Family):
         return found
 
     def _first_readable(self, start: bytes, end: bytes) -> bytes:
-        """From where on rows can be read again; `end`: from nowhere before it."""
+        """The key from which on rows can be read again; `end`: there is none before it."""
         width = max(len(start), len(end)) + PLACES
         failing, last = _number(start, width), _number(end, width)
         step = 1

@@ -1,4 +1,4 @@
-"""Is a store what it says it is? Everything is read, nothing is changed."""
+"""Verification: is a store consistent? Everything is read, nothing is changed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,19 +18,19 @@ PROGRESS_ROWS: Final = 1_000
 
 @dataclass(slots=True)
 class Verification(Findings):
-    """What was read, and what is wrong with it."""
+    """Counts of what was read, and its problems."""
 
     payloads: int = 0
     """Messages that queues share."""
     orphans: int = 0
-    """Shared messages and queues that nobody refers to: the store deletes the former itself."""
+    """Shared messages and queues without a reference: the store deletes the former itself."""
 
 
 def verify(reader: StoreReader, progress: Callable[[int, int], None]) -> Verification:
-    """`progress` is told how many rows were read, and about how many there are.
+    """Read the whole store; `progress` is told how many rows were read, and about how many there
+    are.
 
-    A tolerant `reader` goes on where something cannot be read: everything that is wrong is found.
-    """
+    A tolerant `reader` goes on where something cannot be read, so that all problems are found."""
     return _Reading(reader, progress).run()
 
 
@@ -44,7 +44,7 @@ class _Reading:
         self._rows_estimate = sum(family.rows_estimate for family in families)
         self._rows = 0
         self._places: set[bytes] = set()
-        """Shared messages that somebody refers to."""
+        """Shared messages that have a reference."""
         self._numbers = set(reader.dropped())
         self._found = Verification()
 

@@ -1,8 +1,8 @@
 """Layout `window`: entries are never rewritten; one record says how far the client is.
 
-An acknowledgement is a number in memory. Dirty queues write their record with some later batch, and
-delete what is settled in coarse ranges. After a crash the record is a little older than the
-entries: what was settled since comes again, nothing else.
+An acknowledgement is a number in memory. Dirty queues write their record with some later batch,
+and delete settled rows in coarse ranges. After a crash the record is a little older than the
+entries: those settled since come again, nothing else.
 """
 
 from bisect import bisect_right
@@ -31,18 +31,19 @@ from flowguard.stores.rocks.window_record import (
 )
 
 STRIDE_MAX: Final = 256
-"""The durable mark runs at most so far ahead of what was sent: it need not be written each time."""
+"""Positions by which the durable mark may be ahead of the sent ones: it need not be written each
+time."""
 STRIDE_MIN: Final = 8
 STRIDE_BYTES: Final = 16 * 1024
-"""And no further than so much payload. What is settled is deleted half a stride at a time, so what
-was delivered soon dies in the write buffer, and is never written as a table."""
+"""Payload by which the mark may be ahead, too. Settled rows are deleted half a stride at a time, so
+most messages delivered soon die in the write buffer, and are never written as a table."""
 TRIM_SINGLY_MAX: Final = 64
-"""So few are deleted one by one where there is time: a range slows every scan a little."""
+"""Rows deleted one by one where there is time: a range slows every scan a little."""
 
 
 @final
 class WindowQueue(Queue):
-    """Everything up to `lo` is settled; above it, single positions and runs that are.
+    """A queue of which everything up to `lo` is settled, and above it single positions and runs.
 
     Where nothing is unsettled, `lo` is the last position there was.
     """
@@ -68,23 +69,23 @@ class WindowQueue(Queue):
         self.lo = 0
         self._settled: set[int] | None = None
         self._runs: Runs = ()
-        """Settled, or never taken."""
+        """Runs of positions that are settled, or were never taken."""
         self._released: dict[int, int] | None = None
-        """Packet identifiers by position."""
+        """Packet identifiers of released positions."""
         self._trimmed = 0
-        """Rows up to here are deleted."""
+        """Position up to which rows are deleted."""
         self._mark = 0
         """The durable bound of `sent_pos`."""
         self._is_exact = True
-        """It is what was sent, no more."""
+        """Whether the mark is exactly `sent_pos`."""
         self._recorded_pos = 1
-        """`next_pos` in the record."""
+        """The record's `next_pos`."""
         self._ahead = 0
-        """What a batch under way says was sent, where that is beyond the mark."""
+        """Position sent according to a batch under way, where that is beyond the mark."""
         self._forgets: list[bytes] | None = None
-        """Shared payloads that entries settled since the last record referred to."""
+        """Shared payloads of entries settled since the last record."""
         self.unordered = False
-        """A merge has moved entries: positions are not in the order of uids."""
+        """Whether a merge has moved entries: positions are not in the order of uids."""
 
     @property
     def pending_forgets(self) -> list[bytes]:
@@ -104,7 +105,7 @@ class WindowQueue(Queue):
         return self.waiting or self._recorded_pos != self.next_pos
 
     def is_settled(self, pos: int) -> bool:
-        """Or never taken; of positions below `next_pos`."""
+        """Whether a position below `next_pos` is settled, or was never taken."""
         if pos <= self.lo or (self._settled and pos in self._settled):
             return True
         runs = self._runs
@@ -119,12 +120,12 @@ class WindowQueue(Queue):
 
     @property
     def released(self) -> Mapping[int, int]:
-        """Packet identifiers by position, of entries that only PUBREL is owed for."""
+        """Packet identifiers by position, of entries for which only PUBREL is owed."""
         return self._released or NO_RELEASED
 
     @property
     def trimmed(self) -> int:
-        """No rows are left up to here."""
+        """Position up to which no rows are left."""
         return self._trimmed
 
     # --- while a batch is built ---------------------------------------------------------------
@@ -144,7 +145,7 @@ class WindowQueue(Queue):
         self.size_bytes += size_bytes
 
     def _skip(self, pos: int) -> None:
-        """Positions from `next_pos` to before `pos` are never taken."""
+        """Leave the positions from `next_pos` to before `pos` untaken."""
         if self.count:
             self._runs = (*self._runs, (self.next_pos, pos - 1))
         else:
@@ -213,7 +214,7 @@ class WindowQueue(Queue):
 
     @property
     def _stride(self) -> int:
-        """So many positions are worth a record."""
+        """Positions that are worth a record."""
         if self.count * STRIDE_BYTES >= self.size_bytes * STRIDE_MAX:
             return STRIDE_MAX
         return max(STRIDE_MIN, self.count * STRIDE_BYTES // self.size_bytes)
@@ -327,7 +328,7 @@ class WindowQueue(Queue):
         self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
 
     def _count_entries(self, engine: Engine) -> None:
-        """Entries that were appended after the record was written."""
+        """Count entries that were appended after the record was written."""
         end = self.entry_key(POS_ALL)
         while True:
             rows = engine.queues.scan(self.entry_key(self.next_pos), end)

@@ -1,7 +1,7 @@
-"""What layout `window` keeps of a queue besides its entries.
+"""The record that layout `window` keeps of a queue besides its entries.
 
-u8 version, u8 flags (0 the mark is exact, 1 unordered), u64 next_pos, u64 sent mark, u64 lo,
-u64 trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint
+u8 version, u8 flags (0 the mark is exact, 1 unordered), u64 next_pos, u64 sent mark, u64 lo, u64
+trimmed, u32 count, u64 bytes; varint count of settled runs above lo, each varint gap and varint
 length; varint count of released positions, each varint gap and u16 packet id
 """
 
@@ -15,7 +15,7 @@ from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.codec import decode_varint, encode_varint
 
 Runs = tuple[tuple[int, int], ...]
-"""First and last position of each, ascending, apart from each other."""
+"""The first and last position of each run, ascending, with gaps between runs."""
 NO_RELEASED: Final[dict[int, int]] = {}
 _VERSION: Final = 1
 _EXACT: Final = 1
@@ -26,7 +26,7 @@ _HEAD: Final = Struct(">BBQQQQIQ")
 @final
 @dataclass(slots=True)
 class WindowRecord:
-    """As of one batch; the meaning of each is `WindowQueue`'s."""
+    """The state of a queue as of one batch; the fields mean what they mean in `WindowQueue`."""
 
     next_pos: int
     mark: int
@@ -70,7 +70,7 @@ def encode_record(record: WindowRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> WindowRecord:
-    """Raises `CorruptionError`."""
+    """The record in `data`. Raises `CorruptionError`."""
     try:
         version, flags, next_pos, mark, lo, trimmed, count, size_bytes = _HEAD.unpack_from(data)
     except StructError as error:
@@ -103,7 +103,7 @@ def decode_record(data: bytes) -> WindowRecord:
 
 
 def merged(runs: Runs, singles: Iterable[int]) -> Runs:
-    """Runs and single positions, apart from each other, as the fewest runs."""
+    """Runs and single positions as the fewest runs; inputs are apart from each other."""
     found: list[tuple[int, int]] = []
     for first, last in sorted([*runs, *((pos, pos) for pos in singles)]):
         if found and found[-1][1] + 1 == first:
