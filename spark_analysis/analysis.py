@@ -1,4 +1,4 @@
-"""Analysis: all questions asked of all runs; what comes out is small and lies on the driver."""
+"""Analysis: all questions asked of all runs; the results are small and lie on the driver."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -51,20 +51,20 @@ VIOLATIONS_MAX: Final = 1000
 """Rows of table `violations` that are reported; a run has one at most."""
 
 Tell = Callable[[str], None]
-"""Called with what is being done."""
+"""Called with a description of the current step."""
 Asked = TypeVar("Asked")
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What came out; every table in its own order."""
+    """The results; every table in its own order."""
 
     runs: tuple[Run, ...]
     left_out: tuple[LeftOut, ...]
     sets: pa.Table
-    """Per run: its parameter set, seed and command."""
+    """The parameter set, seed and command of each run."""
     answers: dict[str, pa.Table]
-    """Per question: one row per run, or per run and population."""
+    """The answer to each question: one row per run, or per run and population."""
     region: pa.Table
     summary: pa.Table
     outliers: pa.Table
@@ -72,7 +72,7 @@ class Analysis:
     windows: pa.Table
     violations: pa.Table
     step_s: int
-    """Of `work` and `windows`."""
+    """Time between two points of `work` and `windows`."""
 
 
 def analyse(
@@ -81,10 +81,10 @@ def analyse(
     left_out: Sequence[LeftOut],
     tell: Tell = lambda _: None,
 ) -> Analysis:
-    """Ask everything. If Spark cannot read a run after all, it is left out, and asking begins anew.
+    """Ask all questions. If Spark cannot read a run after all, it is left out, and asking begins
+    anew.
 
-    `runs` are not empty; raises AllDamaged if none of them can be read.
-    """
+    `runs` are not empty; raises AllDamaged if none of them can be read."""
     return with_whole_runs(
         spark, runs, left_out, lambda whole, out: _Analysing(spark, whole, tell).analyse(out), tell
     )
@@ -97,10 +97,10 @@ def with_whole_runs(
     ask: Callable[[Sequence[Run], Sequence[LeftOut]], Asked],
     tell: Tell,
 ) -> Asked:
-    """What `ask` says; if Spark cannot read a run after all, it is asked anew, without that run.
+    """The result of `ask`; if Spark cannot read a run after all, it is asked again without that
+    run.
 
-    Raises AllDamaged if none of them can be read.
-    """
+    Raises AllDamaged if none of them can be read."""
     try:
         return ask(runs, left_out)
     except (PySparkException, Py4JError):
@@ -120,7 +120,7 @@ class AllDamaged(Exception):
 
 
 class _Analysing:
-    """One attempt."""
+    """One attempt at an analysis."""
 
     def __init__(self, spark: SparkSession, runs: Sequence[Run], tell: Tell) -> None:
         self._spark = spark
@@ -169,11 +169,11 @@ class _Analysing:
         return self._local(in_order(found, *found.columns))
 
     def _first(self, found: DataFrame) -> DataFrame:
-        """The values that runs are compared by."""
+        """The first metric of each answer, by which runs are compared."""
         return found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
 
     def _local(self, table: pa.Table) -> DataFrame:
-        """A result, again as a DataFrame."""
+        """A result that was collected, as a DataFrame again."""
         return self._spark.createDataFrame(table)
 
     def _violations(self) -> pa.Table:
@@ -183,7 +183,7 @@ class _Analysing:
 
 
 def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
-    """What questions are asked of; what several of them need is kept."""
+    """The inputs of the questions; those that several of them need are cached."""
 
     def read(table: contracts.Table) -> DataFrame:
         return read_table(spark, runs, table)
@@ -202,6 +202,7 @@ def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
 
 
 def in_order(rows: DataFrame, *key: str) -> pa.Table:
-    """To the driver; for results only, which have a row per run at most."""
+    """Rows collected to the driver and sorted; for results only, which have a row per run at
+    most."""
     table = rows.toArrow().replace_schema_metadata(None)
     return table.sort_by([(name, "ascending") for name in key]).combine_chunks()

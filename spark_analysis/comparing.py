@@ -16,24 +16,25 @@ from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
 from spark_analysis.questions.question import Question
 
 SET: Final = ("scenario", "policy", "parameters")
-"""What tells parameter sets apart."""
+"""The columns that tell parameter sets apart."""
 VALUE: Final = ("question", *SET, "population", "metric")
-"""What tells rows of the summary apart."""
+"""The columns that tell rows of the summary apart."""
 
 OUTLIER_SCORE: Final = 3.5
 """Iglewicz and Hoaglin's limit for the modified z-score."""
 OUTLIER_RUNS: Final = 5
 """Fewer runs have no outliers."""
 OUTLIER_SHARE: Final = 0.05
-"""Of the median: who differs by less does not stand out, however alike the others are."""
+"""Share of the median: a run that differs by less does not stand out, however alike the others
+are."""
 COMMON_SHARE: Final = 0.8
-"""If so many runs have a value, one without stands out."""
+"""Share of runs with a value, at which one without stands out."""
 
 
 def parameter_sets(runs: DataFrame, loads: Mapping[str, str] | None = None) -> DataFrame:
-    """Which run belongs to which set; parameters as one text, sorted: `a.b=1, c=x`.
+    """The set of each run; parameters as one text, sorted: `a.b=1, c=x`.
 
-    `loads`: what is to be said of the load, by run; it comes last.
+    `loads`: the load of each run, in words; it comes last.
     """
     pairs = F.transform(
         F.array_sort(F.map_entries("parameters")),
@@ -53,7 +54,8 @@ def parameter_sets(runs: DataFrame, loads: Mapping[str, str] | None = None) -> D
 def values(answer: DataFrame, question: Question) -> DataFrame:
     """A question's answer with one row per run, population and metric.
 
-    Where a missing value has no meaning there is no row; null is what the metric's `never` says.
+    Where a missing value has no meaning there is no row; null has the meaning of the metric's
+    `never`.
     """
     if "population" not in answer.columns:
         answer = answer.withColumn("population", F.lit(ALL))

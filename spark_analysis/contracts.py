@@ -52,14 +52,14 @@ class Table:
 
     @property
     def arrow(self) -> pa.Schema:
-        """As in files, with their metadata."""
+        """The Arrow schema of its files, with their metadata."""
         metadata = {VERSION_KEY: str(VERSION).encode(), TABLE_KEY: self.name.encode()}
         fields = [pa.field(c.name, c.type.arrow, nullable=c.nullable) for c in self.columns]
         return pa.schema(fields, metadata=metadata)
 
     @property
     def spark(self) -> st.StructType:
-        """As in Spark, which treats every column of a file as one that may be null."""
+        """The schema in Spark, which treats every column of a file as one that may be null."""
         return st.StructType([st.StructField(c.name, c.type.spark) for c in self.columns])
 
 

@@ -9,7 +9,7 @@ from spark_analysis.comparing import SET
 from spark_analysis.grains import ALL, TICK_S, exact_sum
 
 POINTS: Final = 240
-"""Of a line, at most."""
+"""Points of a line, at most."""
 
 
 def work_course(seconds: DataFrame, sets: DataFrame, step_s: int) -> DataFrame:

@@ -1,8 +1,8 @@
 """Examination: which runs can be read, and why the others cannot.
 
-Done with pyarrow before Spark reads anything: footers, the one row of `run` and of `end`, and the
-columns that tell rows apart. A run is read as a whole or left out with a reason; nothing of a run
-that is damaged, unfinished or of another version finds its way into an average.
+It uses pyarrow before Spark reads anything: footers, the one row of `run` and of `end`, and the
+columns that tell rows apart. A run is read as a whole or left out with a reason; nothing of a
+run that is damaged, unfinished or of another version finds its way into an average.
 """
 
 import os
@@ -53,18 +53,18 @@ class Run:
     end: dict[str, Any]
     """The row of table `end`."""
     files: dict[str, tuple[str, ...]]
-    """By table, in order."""
+    """Files of each table, in order."""
     repeated: dict[str, int] = field(default_factory=dict)
-    """By table: rows that are there once more; -1: rows are not in order, so nobody counted."""
+    """Repeated rows of each table; -1: rows are not in order, so they were not counted."""
 
     @property
     def run_id(self) -> str:
-        """Which run."""
+        """The name of the run."""
         return str(self.run["run_id"])
 
 
 class Unreadable(Exception):
-    """Why a run, or a file, is left out."""
+    """A run, or a file, is left out; the text says why."""
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -81,7 +81,8 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 def examine(
     directories: Sequence[Path], done: Callable[[], None] = lambda: None
 ) -> tuple[list[Run], list[LeftOut]]:
-    """What can be read and what not, both sorted by path; `done` is called after each directory."""
+    """The runs that can be read and those that cannot, sorted by path; `done` is called after each
+    directory."""
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     by_id: dict[str, Run] = {}
@@ -105,7 +106,7 @@ def read_through(
 ) -> tuple[list[Run], list[LeftOut]]:
     """Read every page of every file, a batch at a time: which runs are whole, and which are not.
 
-    As slow as it sounds; for when a run that passed `examine` could not be read after all.
+    Slow; for use when a run that passed `examine` could not be read after all.
     """
     whole, damaged = [], []
     for run in runs:
@@ -123,7 +124,7 @@ def read_through(
 
 
 def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
-    """One run, or why not; and files that belong to no run."""
+    """One run, or the reason against it; and files that belong to no run."""
     files: dict[str, list[Path]] = {}
     strangers = []
     for path in sorted(directory.glob("*.parquet")):
@@ -150,7 +151,7 @@ def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
 
 
 def _only_row(directory: Path, table: Table, files: dict[str, list[Path]]) -> dict[str, Any]:
-    """The row of a table that has one."""
+    """The single row of a table."""
     paths = files.get(table.name, [])
     if not paths and table is END:
         raise Unreadable("it has no end record: not finished, or still recorded")
@@ -191,7 +192,8 @@ def _number(path: Path) -> int:
 
 
 def examine_file(table: Table, path: Path) -> pq.FileMetaData:
-    """Its footer; raises Unreadable if it is not a whole file of this table and version."""
+    """The footer of a file; raises Unreadable if it is not a whole file of this table and
+    version."""
     with _reading(path):
         file = pq.ParquetFile(path)
         schema = file.schema_arrow
@@ -226,7 +228,7 @@ def _examine_column(column: Column, schema: pa.Schema, file: str) -> None:
 
 
 class _reading:
-    """What pyarrow says of a damaged file becomes the reason."""
+    """Turns pyarrow's error for a damaged file into the reason."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -241,10 +243,10 @@ class _reading:
 
 
 def _repeated(table: Table, paths: Sequence[Path]) -> int:
-    """How many rows are there once more; -1 if rows are not in order of time.
+    """The number of repeated rows; -1 if rows are not in order of time.
 
-    Rows of one instant are next to each other, so that a batch and one instant are all that is in
-    memory; tables without a time are as long as a run has clients.
+    Rows of one instant are next to each other, so that a batch and one instant are all that is
+    in memory; tables without a time are as long as a run has clients.
     """
     key = list(table.key[1:])
     time = key[0] if key and key[0].endswith("_s") else None
@@ -279,7 +281,8 @@ def _twice(rows: pa.Table, key: list[str]) -> int:
 
 
 def _ascends(rows: pa.Table, key: list[str]) -> bool:
-    """Whether every row is after the one before it, by all columns of the key; so none is twice."""
+    """Whether every row is after the one before it, by all columns of the key; then none is
+    repeated."""
     after = None
     for name in reversed(key):
         column = rows[name].combine_chunks()

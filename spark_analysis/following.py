@@ -1,8 +1,8 @@
 """Following: a running summary of a directory that a broker writes into, by structured streaming.
 
 The broker completes a file and then gives it its name; every new file becomes part of the next
-micro-batch, and is counted once, also after a restart: what was read is noted in a checkpoint. The
-summary is of minutes, so what is kept grows with time and not with rows. A file that is damaged or
+micro-batch, and is counted once, also after a restart: files read are noted in a checkpoint. The
+summary is per minute, so its size grows with time and not with rows. A file that is damaged or
 of another version ends the stream before anything of it is in the summary.
 """
 
@@ -98,10 +98,10 @@ def follow(
 
 
 def wait(query: StreamingQuery) -> None:
-    """Until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if it ends by itself.
+    """Wait until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if the stream ends
+    by itself.
 
-    PySpark's own handler would cut a command to Java in two; here it is only noted.
-    """
+    PySpark's own handler would cut a command to Java in two; here it is only noted."""
     is_asked = threading.Event()
     before = {
         number: signal.signal(number, lambda *_: is_asked.set())
@@ -120,7 +120,7 @@ def wait(query: StreamingQuery) -> None:
 
 
 def _reason(said: str) -> str:
-    """Of a stack trace, what says which file it was."""
+    """The part of a stack trace that names the file."""
     lines = [line.strip() for line in said.splitlines()]
     named = [line for line in lines if "Unreadable: " in line or "FAILED_READ_FILE" in line]
     return named[-1].split("Unreadable: ")[-1] if named else lines[0]
@@ -135,7 +135,7 @@ def _read(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Whoever reads it sees a whole one."""
+    """Write the file atomically: readers see a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps({"minutes": rows}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What `flowguard analyze --follow` shows: the last minutes, the newest one last."""
+"""The screen of `flowguard analyze --follow`: the last minutes, the newest one last."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,6 +1,6 @@
-"""Grains: what the questions are asked of: one row per node, per instant, per second.
+"""Grains: the inputs of questions: one row per node, per instant, per second.
 
-Samples are read once into one row per node; who counts refusals and who looks for deaths share
+Samples are read once into one row per node; questions about refusals and about deaths share
 them. Times are rounded to the writer's step, sums of seconds are made of decimals: the order in
 which Spark adds must not show in the result.
 """
@@ -19,7 +19,7 @@ EXACT: Final = "decimal(28,9)"
 
 
 def exact_sum(column: Column) -> Column:
-    """The sum of real numbers, the same in whatever order they come."""
+    """The sum of real numbers, the same in any order."""
     return F.sum(column.cast(EXACT)).cast("double")
 
 
@@ -55,7 +55,7 @@ def by_node(samples: DataFrame) -> DataFrame:
 
 
 def with_all(rows: DataFrame) -> DataFrame:
-    """Every row of a population a second time as one of population `all`."""
+    """All rows, and each a second time as one of population `all`."""
     populations = F.array_distinct(F.array(F.col("population"), F.lit(ALL)))
     return rows.withColumn("population", F.explode(populations))
 
@@ -78,9 +78,9 @@ def is_whole() -> Column:
 def by_second(instants: DataFrame) -> DataFrame:
     """Events per second, from `by_instant`; second 0 is the time from 0 to 1.
 
-    `served_count` is what was acknowledged in time, or acknowledged where nobody knows the
-    deadline; of clients that never publish, how many were connected for the first time.
-    `steps_count` says from how many rows.
+    `served_count` counts messages acknowledged in time, or acknowledged at all if the deadline
+    is unknown; for clients that never publish, first connections. `steps_count` is the number of
+    rows.
     """
     second = F.greatest(F.ceil(F.col("t_s") - TICK_S) - 1, F.lit(0)).cast("int")
     events = ("attempts_count", "declined_count", "due_count", "acknowledged_count")

@@ -1,4 +1,4 @@
-"""Intervals: a mean, and where the true one lies with 95 % confidence (Student's t)."""
+"""Intervals: a mean, and the range of the true one with 95 % confidence (Student's t)."""
 
 import math
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ less further on."""
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Of a mean; with a single value nobody knows how wide it is, and it is infinite."""
+    """A mean with its interval; of a single value it is infinite, because its width is unknown."""
 
     mean: float
     half: float
@@ -27,22 +27,22 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Its lower end."""
+        """The lower end of the interval."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """Its upper end."""
+        """The upper end of the interval."""
         return self.mean + self.half
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """The standard error of the mean."""
         return self.half / student(self.count - 1) if self.count > 1 else math.inf
 
 
 def interval(values: Iterable[float]) -> Interval | None:
-    """The same for the same values in whatever order; None of no value."""
+    """The interval of the mean of `values`, the same in any order; None of no value."""
     numbers = list(values)
     count = len(numbers)
     if not count:

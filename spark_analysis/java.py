@@ -1,7 +1,7 @@
 """Java: which one Spark will run on, found before Spark is started.
 
-Spark's own words about a missing or an old Java are a stack trace; these name what is here, what is
-needed, and how to get it.
+Spark's own message about a missing or an old Java is a stack trace; this one says what is
+installed, what is needed, and how to get it.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 NEEDED: Final = 17
-"""Spark 4 runs on this one and later ones."""
+"""The oldest Java version that Spark 4 runs on."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -36,7 +36,7 @@ class Java:
 def find_java(
     environment: Mapping[str, str] = os.environ, installed: Path = Path("/usr/lib/jvm")
 ) -> Java:
-    """The first one that is new enough: of JAVA_HOME, of PATH, of `installed`.
+    """The first Java that is new enough: of JAVA_HOME, of PATH, of `installed`.
 
     Raises JavaMissing.
     """

@@ -1,4 +1,4 @@
-"""Job: runs in, report and tables out; everything that `flowguard analyze` does but speak."""
+"""Job: runs in, report and tables out; all of `flowguard analyze` except its output to people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was written."""
+    """The files that were written."""
 
     analysis: Analysis
     report: Path
     tables: Path
 
     def lines(self) -> list[str]:
-        """For the terminal."""
+        """Lines for the terminal."""
         left_out = self.analysis.left_out
         return [
             *reasons(left_out),
@@ -56,7 +56,7 @@ def run_job(
     partitions: int,
     progress: Progress,
 ) -> Result:
-    """Raises JobFailed, JavaMissing."""
+    """Analyse the runs in `paths`. Raises JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
     progress.update(task, description="starting Spark", total=_STEPS, completed=0)
@@ -80,7 +80,8 @@ def run_job(
 def examined(
     paths: Sequence[Path], progress: Progress, task: TaskID
 ) -> tuple[list[Run], list[LeftOut]]:
-    """What can be read in and below `paths`, and what not. Raises JobFailed: nothing can."""
+    """The runs in and below `paths` that can be read, and those that cannot. Raises JobFailed: none
+    can."""
     directories = find_runs(paths)
     progress.update(task, total=len(directories))
     runs, left_out = examine(directories, lambda: progress.advance(task))
@@ -96,7 +97,7 @@ def examined(
 def follow_job(
     directory: Path, out: Path, master: str, *, memory_gib: int | None, console: Console
 ) -> None:
-    """Until Ctrl-C. Raises FollowingFailed, JobFailed, JavaMissing."""
+    """Follow until Ctrl-C. Raises FollowingFailed, JobFailed, JavaMissing."""
     out.mkdir(parents=True, exist_ok=True)
     try:
         with (
@@ -117,7 +118,7 @@ def follow_job(
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:
-    """For the terminal."""
+    """A line for the terminal for each entry left out."""
     lines = [f"left out: {one.path}: {one.reason}" for one in left_out[:LISTED_MAX]]
     if len(left_out) > LISTED_MAX:
         lines.append(f"and {len(left_out) - LISTED_MAX} more: see tables/left_out.csv")

@@ -1,8 +1,9 @@
-"""Loads: which live runs had about the same to do.
+"""Loads: which live runs had about the same load.
 
-A simulated run meets the load that its parameters say. A broker meets what its clients bring, which
-no setting of it knows: a run of an idle night is no rival of one that stood a storm. So what came
-is a parameter of a live run, in classes; runs of different classes are different parameter sets.
+The load of a simulated run is in its parameters. A broker's load is what its clients bring,
+which no setting of it knows: a run of an idle night is no rival of one that stood a storm. So
+the load is a parameter of a live run, in classes; runs of different classes are different
+parameter sets.
 """
 
 from collections.abc import Mapping
@@ -19,9 +20,9 @@ LIMIT: Final = "flow."
 LOAD: Final = "load."
 """The prefix of a live run's load among its parameters."""
 ALIKE_RATIO: Final = 1.2
-"""Rates of a class differ by no more."""
+"""Rates of a class differ by this factor at most."""
 ALIKE_PER_S: Final = 1.0
-"""Nor do rates that are apart by no more than this differ."""
+"""Rates that are apart by no more than this are alike as well."""
 _RATES: Final = {
     "connects_per_s": "attempts_count",
     "publishes_per_s": "acknowledged_count",
@@ -29,7 +30,8 @@ _RATES: Final = {
 
 
 def loads(runs: DataFrame, seconds: DataFrame) -> dict[str, str]:
-    """By live run: `load.connects_per_s=20, load.publishes_per_s=6530`; `seconds` as by_second."""
+    """The load of each live run: `load.connects_per_s=20, load.publishes_per_s=6530`; `seconds` as
+    by_second."""
     live = runs.where(F.col("source") == "broker").select("run_id", "ended_s")
     counts = (
         seconds.where(F.col("population") == ALL)
@@ -47,7 +49,7 @@ def loads(runs: DataFrame, seconds: DataFrame) -> dict[str, str]:
 
 
 def classes(rates: Mapping[str, float]) -> dict[str, str]:
-    """By key: the middle of the rates that are alike, as text."""
+    """The class of each key's rate: the middle of the rates that are alike, as text."""
     named: dict[str, str] = {}
     alike: list[str] = []
     for key in sorted(rates, key=lambda key: (rates[key], key)):

@@ -14,7 +14,7 @@ _ENDS: tuple[Column, ...] = END.columns[1:]
 
 
 def read_table(spark: SparkSession, runs: Sequence[Run], table: Table) -> DataFrame:
-    """All rows of one table of all runs; a row that is there twice comes once."""
+    """All rows of one table of all runs; a repeated row comes once."""
     plain = [path for run in runs if table.name not in run.repeated for path in _files(run, table)]
     twice = [path for run in runs if table.name in run.repeated for path in _files(run, table)]
     rows = _read(spark, plain, table)
@@ -32,7 +32,7 @@ def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
 def once(rows: DataFrame, table: Table) -> DataFrame:
     """Rows that are equal in the table's key become one; where they differ, the largest values.
 
-    Which of them is right nobody knows; the largest are the same at every reading.
+    It is unknown which of them is right; the largest are the same at every reading.
     """
     others = [column.name for column in table.columns if column.name not in table.key]
     if not others:
@@ -52,5 +52,5 @@ def _read(spark: SparkSession, paths: Sequence[str], table: Table) -> DataFrame:
 
 
 def _plain(path: str) -> str:
-    """Spark takes a path for a pattern; here every character is meant as it is."""
+    """The path with its special characters escaped: Spark takes a path for a pattern."""
     return "".join(f"\\{letter}" if letter in "\\*?[]{}" else letter for letter in path)

@@ -27,10 +27,10 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start Spark on `master`, and stop it at the end.
 
-    `memory_gib` is of the driver, which in local mode does all the work: by default a quarter of
-    this machine's, 1 to 8. `partitions` is into how many parts data is shuffled. What Spark says of
-    itself goes to the file `log`. A session that runs already is used as it is, and goes on.
-    Raises JavaMissing, SessionFailed.
+    `memory_gib` is the driver's, which in local mode does all the work: by default a quarter of
+    this machine's, 1 to 8. `partitions` is the number of parts that data is shuffled into.
+    Spark's own output goes to the file `log`. A session that runs already is used as it is, and
+    goes on. Raises JavaMissing, SessionFailed.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -84,7 +84,8 @@ def _memory_gib() -> int:
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Programs started meanwhile write their errors to `log`, for as long as they live."""
+    """Redirect the standard error of programs started meanwhile to `log`, for as long as they
+    live."""
     log.parent.mkdir(parents=True, exist_ok=True)
     ours = os.dup(2)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

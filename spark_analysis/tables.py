@@ -31,7 +31,7 @@ def write_tables(tables: Mapping[str, pa.Table], directory: Path) -> None:
 
 
 def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
-    """All of them, by name."""
+    """All tables of the result, by name."""
     return {
         "runs": runs_table(analysis),
         "left_out": left_out_table(analysis.left_out),
@@ -60,6 +60,6 @@ def runs_table(analysis: Analysis) -> pa.Table:
 
 
 def left_out_table(left_out: Sequence[LeftOut]) -> pa.Table:
-    """One row per run or file that was not."""
+    """One row per run or file that was not read."""
     rows = [{"path": one.path, "run_id": one.run_id, "reason": one.reason} for one in left_out]
     return pa.Table.from_pylist(rows, schema=_LEFT_OUT)

@@ -1,4 +1,4 @@
-"""Terminal: what all commands on Spark take and say in the same way; imports no Spark."""
+"""Terminal: the options and the output that all commands on Spark share; imports no Spark."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -38,35 +38,35 @@ EXIT_ARGUMENT: Final = 2
 
 
 def quiet_console() -> Console:
-    """Of standard error; what py4j would log at Ctrl-C, a trace, is not shown."""
+    """A console on standard error; the trace that py4j would log at Ctrl-C is not shown."""
     logging.getLogger().addHandler(logging.NullHandler())
     return Console(stderr=True)
 
 
 def check_directories(console: Console, runs: Sequence[Path]) -> None:
-    """Ends with exit code 2 where one is not there."""
+    """Exit with code 2 if a directory is missing."""
     for path in runs:
         if not path.is_dir():
             raise refused(console, f"There is no directory {path}.", EXIT_ARGUMENT)
 
 
 def refused(console: Console, why: object, code: int = EXIT_FAILED) -> typer.Exit:
-    """Say why; to be raised."""
+    """An exit to be raised, after printing why."""
     console.print(str(why), style="red", markup=False, soft_wrap=True)
     return typer.Exit(code)
 
 
 def say(console: Console, lines: Sequence[str], *, style: str | None = None) -> None:
-    """As they are: paths are not coloured, and not broken."""
+    """Print the lines as they are: paths are not coloured, and not broken."""
     for line in lines:
         console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
 
 
 def progress(console: Console, *columns: ProgressColumn) -> Progress:
-    """What is being done, `columns`, since when; for a person who waits, and gone at the end.
+    """The current step, `columns`, and the time so far; for a person who waits, and gone at the
+    end.
 
-    Where there is no terminal it is a line per step instead, and one per tenth of a long step.
-    """
+    If there is no terminal it is a line per step instead, and one per tenth of a long step."""
     shown: type[Progress] = Progress if console.is_terminal else _Lines
     return shown(
         TextColumn("{task.description}"),
@@ -80,7 +80,7 @@ def progress(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def step(console: Console, words: str) -> Iterator[None]:
-    """Show that this is being done, until it is; only on a terminal, so that what is refused right
+    """Show that this step is under way, until its end; only on a terminal, so that a refusal right
     after it stays one line."""
     with Progress(
         TextColumn("{task.description}"),
@@ -95,7 +95,7 @@ def step(console: Console, words: str) -> Iterator[None]:
 
 
 class _Lines(Progress):
-    """Says what begins, with the seconds since the first step began."""
+    """Prints the beginning of each step, with the seconds since the first."""
 
     _said: str | None = None
     _tenths: int = 0
@@ -114,7 +114,7 @@ class _Lines(Progress):
         self._say(task_id)
 
     def _say(self, task_id: TaskID) -> None:
-        """A new description; of the same one, each tenth of it."""
+        """Print a new description; for the same one, each tenth of it."""
         task = self._tasks[task_id]
         tenths = int(10 * task.completed / task.total) if task.total else 0
         is_new = task.description != self._said

@@ -1,12 +1,12 @@
 """Many simulations inside Spark tasks: a grid of scenarios and limits in, run directories out.
 
-It stands on `simulations`, which runs, and on `spark_analysis`, which starts Spark; neither of them
-knows of the other, or of this.
+It stands on `simulations`, which runs, and on `spark_analysis`, which starts Spark; neither of
+them knows of the other, or of this.
 
 - `grid`     a grid file as a record
 - `points`   the sets of limits: a full grid, or a Latin hypercube
 - `plan`     the runs, in the order in which they are begun
-- `folder`   where they go: what is there is not run again
+- `folder`   the directory of the runs: finished ones are not run again
 - `task`     one run inside a Spark task, in a process of its own
 - `job`      all of it on Spark; `command` is `flowguard sweep`
 """

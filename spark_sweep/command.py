@@ -97,7 +97,7 @@ def _size(plan: "Plan") -> str:
 def _lines(
     plan: "Plan", result: "Result", folder: "SweepFolder", took_s: float, master: str
 ) -> list[str]:
-    """For the terminal: what became of it, and what comes next."""
+    """Lines for the terminal: the result, and the next command."""
     failed = result.failed
     finished_count = len(result.outcomes) - len(failed)
     lines = [

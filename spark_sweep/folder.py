@@ -1,7 +1,7 @@
-"""Folder: where a sweep's runs are; what is finished there stays, and is not run again.
+"""Folder: the directory of a sweep; finished runs stay, and are not run again.
 
 DIR/runs/RUN_ID/     finished runs, as `flowguard simulate --out` writes them
-DIR/runs.csv         what they are
+DIR/runs.csv         their scenarios and parameters
 DIR/failed.csv       those that failed, with the command that runs each of them alone
 DIR/unfinished/      those at work
 """
@@ -25,7 +25,7 @@ _FAILED: Final = ("run_id", "scenario", "policy", "seed", "parameters", "error",
 
 @final
 class SweepFolder:
-    """One sweep's; a single process works in it at a time."""
+    """The directory of one sweep; a single process works in it at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -36,7 +36,8 @@ class SweepFolder:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Made, and locked; what a killed sweep was at is thrown away. Raises ConfigError."""
+        """Create and lock it; unfinished runs of a killed sweep are thrown away. Raises
+        ConfigError."""
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -74,12 +75,13 @@ class SweepFolder:
         return missing
 
     def others_count(self, plan: Plan) -> int:
-        """Finished runs that are not of this plan, but of one before."""
+        """The number of finished runs that belong to an earlier plan, not to this one."""
         planned = {run.run_id for run in plan.runs}
         return sum(path.parent.name not in planned for path in self.runs.glob(f"*/{END}"))
 
     def report_failures(self, runs: Iterable[PlannedRun], outcomes: Sequence[Outcome]) -> None:
-        """Write down which failed, and why; where none did, nothing is left of earlier ones."""
+        """Write down the failed runs with the reasons; without any, reports of earlier ones are
+        removed."""
         errors = {one.run_id: one.error for one in outcomes if one.error is not None}
         if not errors:
             self.failed.unlink(missing_ok=True)
@@ -117,7 +119,7 @@ def _row(run: PlannedRun) -> dict[str, str]:
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
-    """All of it or nothing."""
+    """Write all of it or nothing."""
     unfinished = path.with_suffix(".csv.part")
     with unfinished.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Grid: a sweep as a file says it: scenarios, policies, seeds, and the limits that vary."""
+"""Grid: a sweep as a file describes it: scenarios, policies, seeds, and the limits that vary."""
 
 import math
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ from simulations.complaints import complaint, nearest
 from simulations.loading import read_toml
 
 FLOW: Final = "flow."
-"""Of every limit's key, as `flowguard simulate --set` has it."""
+"""Prefix of every limit's key, as `flowguard simulate --set` has it."""
 LIMITS: Final = tuple(
     name for name in FlowSettings.model_fields if name not in ("policy", "shadow_policy")
 )
 DIGITS: Final = 4
-"""Of a value drawn from a range: enough to tell points apart, few enough to read."""
+"""Digits of a value drawn from a range: enough to tell points apart, few enough to read."""
 
 _NEITHER: Final = "neither a list of values nor a table with from and to"
 
@@ -45,7 +45,7 @@ class Dimension(_Part):
     low: float | None = Field(None, alias="from")
     high: float | None = Field(None, alias="to")
     log: bool = False
-    """Whether a share of the range is one of its logarithm."""
+    """Whether shares of the range are shares of its logarithm."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -62,7 +62,7 @@ class Dimension(_Part):
     def at(self, share: float, *, whole: bool) -> Value:
         """The value at `share` of the range, 0 to 1 (1 excluded); a `whole` one is an int.
 
-        Of a list: the element of that part of it.
+        In a list: the element at that share of its length.
         """
         if self.values is not None:
             found: Value = self.values[min(int(share * len(self.values)), len(self.values) - 1)]
@@ -84,7 +84,7 @@ class Sample(_Part):
     points: int = Field(ge=1)
     """Sets of limits that are drawn, besides the defaults."""
     seed: int = Field(1, ge=0)
-    """Of the drawing, not of the runs."""
+    """The seed of the drawing, not of the runs."""
 
 
 def _flat(table: Any) -> Any:
@@ -110,18 +110,18 @@ def _without_limits(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 class ScenarioChoice(_Part):
-    """A scenario, and what is to be different from its file."""
+    """A scenario, with changes to its file."""
 
     name: str
-    """Of the library, or a .toml or .py file, as seen from the grid's file."""
+    """A name of the library, or a .toml or .py file, relative to the grid's file."""
     set: Annotated[dict[str, Any], BeforeValidator(_flat), AfterValidator(_without_limits)] = {}
-    """By dotted key, what `flowguard simulate --set` would change."""
+    """Changes by dotted key, as of `flowguard simulate --set`."""
     grid: Annotated[
         dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]],
         BeforeValidator(_flat),
         AfterValidator(_without_limits),
     ] = {}
-    """By dotted key, values of each: the scenario comes once with every combination."""
+    """Values by dotted key: the scenario is run with every combination."""
 
 
 def _choices(given: Any) -> Any:
@@ -159,7 +159,7 @@ def _dimensions(given: Any) -> Any:
 
 
 class Grid(_Part):
-    """All that is swept."""
+    """A whole sweep."""
 
     scenarios: Annotated[tuple[ScenarioChoice, ...], BeforeValidator(_choices)] = Field(
         min_length=1
@@ -167,9 +167,9 @@ class Grid(_Part):
     policies: tuple[PolicyName, ...] = Field(("flowguard",), min_length=1)
     seeds: Annotated[tuple[Seed, ...], BeforeValidator(_seeds)] = Field((1, 2, 3), min_length=1)
     costs: str | None = None
-    """A file of `flowguard calibrate`, as seen from the grid's file."""
+    """A file of `flowguard calibrate`, relative to the grid's file."""
     limits: Annotated[dict[str, Dimension], BeforeValidator(_dimensions)] = {}
-    """By dotted key; those that are not named keep their defaults."""
+    """Limits by dotted key; those that are not named keep their defaults."""
     sample: Sample | None = None
 
     @model_validator(mode="after")
@@ -189,7 +189,7 @@ def is_whole(key: str) -> bool:
 
 
 def load_grid(path: Path) -> Grid:
-    """A grid file; raises ConfigError naming the file, the key and what is wrong."""
+    """The grid in a file; raises ConfigError naming the file, the key and what is wrong."""
     try:
         return Grid.model_validate(read_toml(path))
     except ValidationError as error:

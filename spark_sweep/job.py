@@ -1,4 +1,4 @@
-"""Job: a sweep on Spark, one task per run; everything that `flowguard sweep` does but speak."""
+"""Job: a sweep on Spark, one task per run; all of `flowguard sweep` except its output to people."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -18,10 +18,10 @@ from spark_sweep.task import Outcome, run_apart
 DRIVER_GIB: Final = 1
 """Memory of Spark's driver, which only hands out runs: they live in processes of their own."""
 LOOK_S: Final = 0.2
-"""Between two looks at what is done."""
+"""Pause between two looks at the finished tasks."""
 
 Tell = Callable[[int, int], None]
-"""Called with the runs that are done by now, and those of them that failed."""
+"""Called with the number of runs done so far, and of those that failed."""
 
 
 class SweepFailed(Exception):
@@ -30,7 +30,7 @@ class SweepFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a sweep."""
+    """The outcome of a sweep."""
 
     reused_count: int
     outcomes: tuple[Outcome, ...]
@@ -39,12 +39,12 @@ class Result:
 
     @property
     def failed(self) -> list[Outcome]:
-        """The runs that are not there."""
+        """The runs that failed."""
         return [outcome for outcome in self.outcomes if outcome.error is not None]
 
     @property
     def violated_count(self) -> int:
-        """Finished runs that an invariant has ended."""
+        """The number of finished runs that an invariant has ended."""
         return sum(outcome.violated for outcome in self.outcomes)
 
 
@@ -75,7 +75,7 @@ def run_job(
 
 
 def _words(failure: Exception) -> str:
-    """Java's own, without the way they took to us."""
+    """Java's own message, without its stack trace."""
     said = str(failure)
     if isinstance(failure, Py4JJavaError):
         said = failure.java_exception.getMessage() or said
@@ -83,7 +83,7 @@ def _words(failure: Exception) -> str:
 
 
 class _Outcomes(AccumulatorParam[list[Outcome]]):
-    """Spark adds what a task has told when the task ends, and each task once."""
+    """The outcomes so far; Spark adds those of a task when it ends, and each task once."""
 
     def zero(self, value: list[Outcome]) -> list[Outcome]:
         return []
@@ -100,7 +100,8 @@ def _run_all(
     outcomes: list[Outcome],
     tell: Tell,
 ) -> None:
-    """A task each, begun in this order as processors become free; `outcomes` grow meanwhile."""
+    """Run a task for each run, in this order as processors become free; `outcomes` grow
+    meanwhile."""
     context = spark.sparkContext
     told = context.accumulator(outcomes, _Outcomes())
     runs, unfinished = folder.runs, folder.unfinished

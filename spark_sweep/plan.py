@@ -1,4 +1,4 @@
-"""Plan: the runs of a sweep, each with the scenario it is, in the order in which they are begun."""
+"""Plan: the runs of a sweep, each with its scenario, in the order in which they are begun."""
 
 import itertools
 import math
@@ -25,24 +25,24 @@ DIGEST_BYTES: Final = 16
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run; it goes to its Spark task as it is, so that files are read once, here."""
+    """One run; it is sent to its Spark task as it is, so that files are read once, here."""
 
     loaded: Loaded
     policy: PolicyName
 
     @cached_property
     def run_id(self) -> str:
-        """As `flowguard simulate --out` has it."""
+        """The id that `flowguard simulate --out` would give the run."""
         return run_id(self.loaded, self.policy)
 
     @property
     def command(self) -> str:
-        """Runs the same again, alone."""
+        """The command that repeats this run alone."""
         return command(self.loaded, self.policy)
 
     @property
     def digest(self) -> str:
-        """Of all that decides what happens in it, so that changed files are noticed."""
+        """A hash of everything that determines the run, so that changed files are noticed."""
         text = f"{__version__} {self.policy} {self.loaded.scenario.model_dump_json()}"
         return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
@@ -54,12 +54,12 @@ class Plan:
     runs: tuple[PlannedRun, ...]
     """The longest first, so that no processor is left with one at the end."""
     limits_count: int
-    """Sets of limits, the defaults among them."""
+    """Sets of limits, the defaults included."""
     scenarios_count: int
 
 
 def make_plan(grid: Grid, path: Path) -> Plan:
-    """`path` is the grid's file; raises ConfigError, which names it."""
+    """The plan of a grid; `path` is the grid's file; raises ConfigError, which names it."""
     try:
         return _make_plan(grid, path.parent)
     except ConfigError as error:
@@ -100,7 +100,7 @@ def _variants(choice: ScenarioChoice, folder: Path) -> Iterator[tuple[str, dict[
 
 
 def _check_size(grid: Grid, variants_count: int) -> None:
-    """Before a product of long lists is made."""
+    """Refuse a grid that is too large, before a product of long lists is made."""
     sets_count = 1
     if grid.sample is not None:
         sets_count += grid.sample.points
@@ -112,7 +112,7 @@ def _check_size(grid: Grid, variants_count: int) -> None:
 
 
 def _different(sets: Iterator[Point], defaults: Sequence[Scenario]) -> list[Point]:
-    """Without limits that are what all scenarios have anyway, and each set once."""
+    """The sets without limits that are the defaults of all scenarios, and each set once."""
     usual: dict[str, Any] = {}
     for name in type(defaults[0].flow).model_fields:
         values = {getattr(scenario.flow, name) for scenario in defaults}
@@ -126,7 +126,7 @@ def _different(sets: Iterator[Point], defaults: Sequence[Scenario]) -> list[Poin
 
 
 def _check_same(first: PlannedRun, run: PlannedRun) -> None:
-    """Two scenarios that are the same are one; two that only are called the same are not."""
+    """Check that two scenarios of one name are the same one."""
     if (first.loaded.source, first.loaded.changes) != (run.loaded.source, run.loaded.changes):
         raise ConfigError(
             f"{first.command} and {run.command} would both be the run {run.run_id}; "
@@ -140,7 +140,7 @@ def _order(run: PlannedRun) -> tuple[float, int, str]:
 
 
 def _work(scenario: Scenario) -> float:
-    """About how many things happen, to tell long runs from short ones."""
+    """A rough count of the events in a run, to tell long runs from short ones."""
     return sum(plan.clients + _messages(plan, scenario) for plan in scenario.populations.values())
 
 

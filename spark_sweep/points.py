@@ -1,4 +1,4 @@
-"""Points: the sets of limits that are tried; each is what differs from the defaults."""
+"""Points: the sets of limits that are tried; each holds the differences from the defaults."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ Point = Mapping[str, Value]
 
 
 def points(dimensions: Mapping[str, Dimension], sample: Sample | None) -> Iterator[Point]:
-    """The defaults first, then all combinations, or those that are drawn."""
+    """The defaults first, then all combinations, or the points that are drawn."""
     yield {}
     if not dimensions:
         return

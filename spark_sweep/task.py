@@ -1,7 +1,7 @@
 """Task: one run inside a Spark task, in a process of its own.
 
-Whatever happens to that process, the Python worker that Spark gave us lives on and says what it
-was: otherwise Spark would repeat the task, and give up the whole job with it. Each run begins with
+However that process ends, the Python worker that Spark gave us lives on and reports it:
+otherwise Spark would repeat the task, and give up the whole job with it. Each run begins with
 the memory of a worker that has run nothing.
 """
 
@@ -23,11 +23,11 @@ from simulations.world import World
 from spark_sweep.plan import PlannedRun
 
 END: Final = "end-00000.parquet"
-"""The last file of a run: who has it is complete."""
+"""The last file of a run: a run that has it is complete."""
 
 
 class Outcome(NamedTuple):
-    """What became of a run."""
+    """The outcome of a run."""
 
     run_id: str
     error: str | None
@@ -94,7 +94,7 @@ def record(
 
 
 def _lives(parent: int) -> Callable[[World], bool]:
-    """Whether who would take the result is still there."""
+    """A watch that says whether the process that would take the result still exists."""
     return lambda _: os.getppid() == parent
 
 
@@ -107,7 +107,7 @@ def _publish(made: Path, place: Path) -> None:
 
 
 def _die_first() -> None:
-    """If memory is short, this process is to go, and neither Spark nor what else is here."""
+    """Ask the kernel to kill this process first if memory is short, not Spark or others."""
     with suppress(OSError):  # not Linux
         Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -120,7 +120,7 @@ def _ended(code: int) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """In a line, and where."""
+    """The error in a line, with its place."""
     said = " ".join(str(error).split())
     where = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(where[-1].filename).name}:{where[-1].lineno})" if where else ""

@@ -1,4 +1,4 @@
-"""Who was let in, and what became of the others?"""
+"""How many clients were let in, and what became of the others?"""
 
 from typing import Final
 

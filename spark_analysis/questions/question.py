@@ -1,4 +1,4 @@
-"""Question: what is asked of runs, and what its answer's columns mean."""
+"""Question: a question about runs, and the meaning of its answer's columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 
 class Unit(StrEnum):
-    """Of a metric; how its values are written."""
+    """The unit of a metric; determines how its values are written."""
 
     COUNT = ""
     SECONDS = "s"
@@ -37,9 +37,9 @@ class Metric:
     unit: Unit
     better: Better
     never: str = ""
-    """What a missing value means; empty: nobody knows, so the run is not counted."""
+    """The meaning of a missing value; empty: it is unknown, so the run is not counted."""
     needs: str = ""
-    """Where a missing value has a meaning: the column without which it has none."""
+    """If a missing value has a meaning: the column without which it has none."""
 
     def __post_init__(self) -> None:
         assert bool(self.never) == bool(self.needs), self.column
@@ -47,18 +47,18 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What questions are asked of; not all of it is needed by one."""
+    """The inputs of all questions; none of them needs everything."""
 
     runs: DataFrame
     samples: DataFrame
     latencies: DataFrame
     clients: DataFrame
     nodes: DataFrame
-    """Of `grains.by_node`."""
+    """Rows of `grains.by_node`."""
     instants: DataFrame
-    """Of `grains.by_instant`."""
+    """Rows of `grains.by_instant`."""
     seconds: DataFrame
-    """Of `grains.by_second`."""
+    """Rows of `grains.by_second`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Question:
     name: str
     title: str
     how: str
-    """How it is measured, in a sentence or two."""
+    """The way it is measured, in a sentence or two."""
     metrics: tuple[Metric, ...]
-    """The first is what policies are compared by."""
+    """The metrics; policies are compared by the first."""
     answer: Callable[[Inputs], DataFrame]

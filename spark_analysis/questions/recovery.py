@@ -9,11 +9,11 @@ from spark_analysis.grains import ALL, is_whole
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 RECOVERED_RATIO: Final = 0.95
-"""Of the goodput before the trigger."""
+"""Share of the goodput before the trigger at which it counts as recovered."""
 SMOOTH_S: Final = 5
-"""Goodput is averaged over as many seconds, those that follow."""
+"""Seconds over which goodput is averaged, from the second in question on."""
 STAY_S: Final = 10
-"""Who is back for less than this until the end of the run has not stayed."""
+"""A recovery less than this before the end of the run does not count."""
 
 
 def recovery(seconds: DataFrame, runs: DataFrame) -> DataFrame:

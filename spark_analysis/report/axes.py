@@ -1,11 +1,11 @@
-"""Axes: what all charts have in common, so that they look like one another."""
+"""Axes: the common form of all charts."""
 
 from typing import Any, Final
 
 from spark_analysis.questions.question import Unit
 
 Figure = dict[str, Any]
-"""For plotly.js, as plain records."""
+"""A figure for plotly.js, as plain records."""
 
 INK: Final = "#1d2733"
 FAINT: Final = "#5b6875"
@@ -40,16 +40,16 @@ def bare(height_px: int) -> Figure:
 
 
 def title(words: str, unit: Unit) -> Figure:
-    """Of an axis."""
+    """The title of an axis."""
     text = words if unit in (Unit.COUNT, Unit.INDEX) else f"{words} [{unit}]"
     return {"text": text, "font": {"size": 12, "color": FAINT}, "standoff": 6}
 
 
 def safe(text: str) -> str:
-    """Plotly's own markup is of no concern to a name."""
+    """A name without plotly's markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def short(value: float) -> float:
-    """Six digits are more than a screen has."""
+    """The value with six digits: a screen shows no more."""
     return float(f"{value:.6g}")

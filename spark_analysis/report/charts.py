@@ -13,7 +13,7 @@ COLOURS: Final = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
     *("#56b4e9", "#e69f00", "#6a3d9a", "#7f7f7f"),
 )
-"""Okabe and Ito's, which most eyes tell apart."""
+"""The colours of Okabe and Ito, which most eyes tell apart."""
 SHOWN_MAX: Final = 12
 """Parameter sets of one chart; of more, the first nine and the last three are shown."""
 _DASHES: Final = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -30,7 +30,7 @@ class Style:
 
 
 class Styles:
-    """The same in all charts of a page."""
+    """The styles of a page, the same in all its charts."""
 
     def __init__(self, sets: Sequence[ParameterSet]) -> None:
         policies = sorted({one.policy for one in sets})
@@ -44,12 +44,12 @@ class Styles:
                 self._dashes[one] = _DASHES[index % len(_DASHES)]
 
     def of(self, one: ParameterSet) -> Style:
-        """How a set is drawn."""
+        """The style in which a set is drawn."""
         return Style(self._colours[one.policy], self._dashes[one])
 
 
 def shown(ranked: Sequence[Summary]) -> list[Summary]:
-    """Those that a chart has room for."""
+    """The summaries that a chart has room for."""
     if len(ranked) <= SHOWN_MAX:
         return list(ranked)
     return [*ranked[:9], *ranked[-3:]]
@@ -79,7 +79,8 @@ def dots(block: Block, names: Names, styles: Styles) -> Figure:
 
 
 def _rows_layout(rows_count: int) -> Figure:
-    """Of a chart with a row per parameter set, from 0 upwards, and the row's label above it."""
+    """The layout of a chart with a row per parameter set, from 0 upwards, and the row's label above
+    it."""
     layout = bare(_ROW_PX * rows_count + 62)
     layout["yaxis"] = {
         "range": [-0.45, rows_count - 0.15],

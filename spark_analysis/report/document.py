@@ -21,7 +21,7 @@ _ROOM: Final = Path(__file__).parent
 
 
 def document(title: str, body: Iterable[Content]) -> str:
-    """The file, with the scripts that draw its figures."""
+    """The text of the file, with the scripts that draw its figures."""
     head = join(
         [
             Html('<meta charset="utf-8">'),

@@ -1,4 +1,4 @@
-"""Findings: the result by question, scenario and parameter set, as the page walks through it."""
+"""Findings: the result by question, scenario and parameter set, in the order of the page."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from spark_analysis.report.words import Names, ParameterSet
 Row = dict[str, Any]
 
 _BAD: Final = ("never", "beyond all bounds")
-"""What a missing value means where it is worse than every value."""
+"""Meanings of a missing value that are worse than every value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Point:
 
 @dataclass(slots=True)
 class Block:
-    """A question in one scenario: what one chart, one table and one sentence are made of."""
+    """A question in one scenario: the content of one chart, one table and one sentence."""
 
     question: Question
     scenario: str
     summaries: dict[str, dict[tuple[ParameterSet, str], Summary]] = field(default_factory=dict)
-    """By metric, then by set and population."""
+    """Summaries by metric, then by set and population."""
     points: dict[ParameterSet, list[Point]] = field(default_factory=dict)
-    """Of the first metric, all populations together."""
+    """Points of the first metric, all populations together."""
 
     @property
     def first(self) -> Metric:
@@ -62,13 +62,14 @@ class Block:
         return self.question.metrics[0]
 
     def ranked(self) -> list[Summary]:
-        """The first metric of all sets, by load; of each the best one first, equal ones by name."""
+        """The first metric of all sets, by load; within a load the best first, equal ones by
+        name."""
         of_metric = self.summaries.get(self.first.column, {})
         of_all = [one for one in of_metric.values() if one.population == ALL]
         return sorted(of_all, key=lambda one: (one.set.load, *_rank(one, self.first), one.set))
 
     def rivals(self) -> list[list[Summary]]:
-        """The same in groups: those that had the same load, and so can be compared."""
+        """The first metric in groups of sets that had the same load, and so can be compared."""
         by_load = groupby(self.ranked(), key=lambda one: one.set.load)
         return [list(of_load) for _, of_load in by_load]
 
@@ -89,7 +90,7 @@ def _rank(one: Summary, metric: Metric) -> tuple[float, float]:
 
 
 class Findings:
-    """The analysis, by name."""
+    """The results of an analysis, by name."""
 
     def __init__(self, analysis: Analysis, questions: Sequence[Question]) -> None:
         self.analysis = analysis
@@ -100,12 +101,12 @@ class Findings:
         self._blocks = self._fill()
 
     def blocks(self, question: Question) -> list[Block]:
-        """Of the scenarios in which there is an answer, by name."""
+        """The blocks of the scenarios in which there is an answer, by name."""
         of_question = [self._blocks.get((question.name, scenario)) for scenario in self.scenarios]
         return [block for block in of_question if block is not None and block.ranked()]
 
     def runs_of(self, scenario: str) -> Iterator[Row]:
-        """Rows of table `run`."""
+        """The rows of table `run` of a scenario."""
         return (run.run for run in self.analysis.runs if run.run["scenario"] == scenario)
 
     def _fill(self) -> dict[tuple[str, str], Block]:

@@ -1,4 +1,4 @@
-"""Lists: sections of a page that are a table and nothing else."""
+"""Lists: sections of a page that consist of a table."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from spark_analysis.report.markup import Html, element, table
 from spark_analysis.report.words import NONE
 
 LISTED_MAX: Final = 200
-"""Rows of a list; the tables beside the page have all of them."""
+"""Rows of a list, at most; the tables beside the page have all of them."""
 
 
 def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:

@@ -1,4 +1,4 @@
-"""Markup: HTML from plain values; whatever comes from data is escaped here."""
+"""Markup: HTML from plain values; data is escaped here."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -17,7 +17,7 @@ Content = str | Html
 
 
 def html(content: Content) -> Html:
-    """As markup."""
+    """The content as markup."""
     return content if isinstance(content, Html) else Html(escape(content))
 
 
@@ -31,7 +31,7 @@ def element(name: str, *contents: Content, **attributes: str) -> Html:
 
 
 def join(contents: Iterable[Content]) -> Html:
-    """One after the other, each on its line."""
+    """The contents one after the other, each on its line."""
     return Html("\n".join(html(content) for content in contents))
 
 

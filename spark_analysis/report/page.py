@@ -19,7 +19,7 @@ from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
 
 BROKER: Final = "broker"
-"""Source of live runs."""
+"""The source of live runs."""
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
@@ -69,7 +69,7 @@ def _header(findings: Findings) -> Html:
 
 
 def _trouble(analysis: Analysis) -> Html:
-    """What whoever reads figures must know before."""
+    """A warning that readers of the figures need first."""
     notes: list[Content] = []
     if analysis.violations.num_rows:
         words = count(analysis.violations.num_rows, "run")

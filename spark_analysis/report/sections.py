@@ -25,7 +25,7 @@ _COURSES: Final = {
     "stability": ("window", "window, geometric mean of nodes and seeds"),
 }
 ROWS_OPEN: Final = 8
-"""A longer table is opened by whoever wants it, and for printing."""
+"""Rows up to which a table is open; a longer one opens on a click, and for printing."""
 REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
 
 
@@ -48,7 +48,7 @@ class Sections:
         return element("section", head, how, *articles, id=f"q-{question.name}")
 
     def in_short(self, questions: Sequence[Question]) -> Html:
-        """Every question with what came out, in a sentence per scenario."""
+        """Every question with its result, in a sentence per scenario."""
         entries = []
         for question in questions:
             link = element("a", question.title, href=f"#q-{question.name}")
@@ -103,7 +103,7 @@ class Sections:
         return element("section", title, element("p", how, class_="how"), *articles, id="q-region")
 
     def _regions(self) -> Iterator[tuple[str, list[Row]]]:
-        """Scenarios with several places: one alone is no map."""
+        """Scenarios with several places; a single one makes no map."""
         rows = self._findings.analysis.region.to_pylist()
         for scenario in sorted({row["scenario"] for row in rows}):
             places = [row for row in rows if row["scenario"] == scenario]
@@ -164,7 +164,7 @@ class Sections:
         yield self._figures.add(figure, f"{block.scenario}: {words}{shade}", legend(entries))
 
     def _trigger(self, scenario: str) -> tuple[float, float] | None:
-        """When it was, if all runs of the scenario have the same."""
+        """The time of the trigger, if all runs of the scenario have the same."""
         times = {
             (run["trigger_at_s"], run["trigger_until_s"])
             for run in self._findings.runs_of(scenario)
@@ -196,7 +196,7 @@ class Sections:
 
 
 def set_name(one: ParameterSet, findings: Findings) -> Html:
-    """Policy, and below it the parameters that differ."""
+    """The policy, and below it the parameters that differ."""
     detail = findings.names.detail(one)
     small = [element("small", detail)] if detail else []
     return element("span", element("b", one.policy), *small, class_="set")

@@ -1,4 +1,4 @@
-"""Sentences: what a chart shows, in words, made of its numbers."""
+"""Sentences: the content of a chart in words, made of its numbers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ from spark_analysis.report.findings import Block, Summary
 from spark_analysis.report.words import Names, count, margin, number, quantity
 
 ALONE_SHARE: Final = 0.05
-"""A single run says nothing of its noise: so much of its value is taken for it, up and down."""
+"""A single run says nothing of its noise: this share of its value is assumed, up and down."""
 SAME_SHARE: Final = 0.005
-"""However alike the runs of a set are, nobody cares for less."""
+"""A difference below this share is ignored, however alike the runs of a set are."""
 LOADS_SHOWN: Final = 4
-"""Of so many loads there is a sentence; the table has all of them."""
+"""Loads that get a sentence; the table has all of them."""
 
 
 def conclusion(block: Block, names: Names) -> str:
-    """Who is best and who is last, or that nobody can tell; with how many runs.
+    """The best and the worst set, or that they cannot be told apart; with the number of runs.
 
-    Only sets that had the same load are compared; others stand beside each other.
+    Only sets that had the same load are compared; others are listed.
     """
     groups = block.rivals()
     if len(groups) == 1:
@@ -36,7 +36,7 @@ def conclusion(block: Block, names: Names) -> str:
 
 
 def _not_compared(alone: Sequence[Summary], metric: Metric, names: Names) -> str:
-    """Sets that nobody shares the load of."""
+    """A sentence on sets whose load no other set had."""
     shown = [f"{_value(one, metric)} ({names.name(one.set)})" for one in alone[:LOADS_SHOWN]]
     more = len(alone) - len(shown)
     values = "; ".join(shown) + (f"; {more} more in the table" if more else "")
@@ -44,7 +44,7 @@ def _not_compared(alone: Sequence[Summary], metric: Metric, names: Names) -> str
 
 
 def _comparison(ranked: Sequence[Summary], metric: Metric, names: Names) -> str:
-    """Of those that can be compared, the best one first."""
+    """A sentence on sets that can be compared, the best one first."""
     best, last = ranked[0], ranked[-1]
     runs = _runs(ranked)
     if len(ranked) == 1:
@@ -64,7 +64,7 @@ def _comparison(ranked: Sequence[Summary], metric: Metric, names: Names) -> str:
 
 
 def _leaders(lead: Sequence[Summary], all_count: int, names: Names) -> str:
-    """Who is best, with those that cannot be told from the best."""
+    """The best set, with those that cannot be told from it."""
     best = names.name(lead[0].set)
     if len(lead) == 1:
         return f"{best} is best of {all_count}"
@@ -74,7 +74,7 @@ def _leaders(lead: Sequence[Summary], all_count: int, names: Names) -> str:
 
 
 def _trailers(behind: Sequence[Summary], names: Names) -> str:
-    """Who is last, with those that cannot be told from the last."""
+    """The worst set, with those that cannot be told from it."""
     last = names.name(behind[-1].set)
     if len(behind) == 1:
         return f"{last} is last"
@@ -120,7 +120,7 @@ def _is_clear(best: Summary, last: Summary) -> bool:
 
 
 def _interval(one: Summary) -> tuple[float, float]:
-    """Where the mean may be: as its runs say, or as wide as noise is said to be."""
+    """The range of the mean: from its runs, or by the assumed noise of a single one."""
     assert one.mean is not None
     is_alone = one.low is None or one.high is None
     half = abs(one.mean) * (ALONE_SHARE if is_alone else SAME_SHARE)
@@ -130,7 +130,7 @@ def _interval(one: Summary) -> tuple[float, float]:
 
 
 def _times(best: Summary, last: Summary, metric: Metric) -> str:
-    """` (2.3 times as much)`, where that says something."""
+    """` (2.3 times as much)`, if that ratio is informative."""
     if best.mean is None or last.mean is None or metric.unit in (Unit.INDEX, Unit.SHARE):
         return ""
     if metric.better is Better.NEITHER or min(best.mean, last.mean) <= 0:
@@ -142,7 +142,7 @@ def _times(best: Summary, last: Summary, metric: Metric) -> str:
 
 
 def region_conclusion(places: Sequence[dict[str, Any]]) -> str:
-    """From which load on each policy stays collapsed; `places` are rows of one scenario."""
+    """The load from which on each policy stays collapsed; `places` are rows of one scenario."""
     by_policy = defaultdict(list)
     for place in places:
         by_policy[place["policy"]].append(place)

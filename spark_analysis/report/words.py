@@ -1,4 +1,4 @@
-"""Words: numbers and names as they are read."""
+"""Words: numbers and names in readable form."""
 
 import math
 from collections import defaultdict
@@ -10,16 +10,16 @@ from spark_analysis.loads import LIMIT, LOAD
 from spark_analysis.questions.question import Unit
 
 LIVE: Final = "live"
-"""What the scenario of a broker's runs is called."""
+"""The name of the scenario of a broker's runs."""
 NONE: Final = "\N{EN DASH}"
-"""Where there is no value."""
+"""Shown if there is no value."""
 _SPACE: Final = "\N{NO-BREAK SPACE}"
 _SILENT: Final = {Unit.COUNT: "", Unit.RATIO: "", Unit.INDEX: ""}
 _STEPS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Three digits that mean something, no exponent: 0.0123, 4.57, 12,300 as 12.3k."""
+    """The value with three significant digits, no exponent: 0.0123, 4.57, 12,300 as 12.3k."""
     if not math.isfinite(value):
         return "infinite"
     size = abs(value)
@@ -34,7 +34,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def quantity(value: float, unit: Unit) -> str:
-    """With its unit: 12.3 s, 85 ms, 99.2 %, 4.5 MiB; number and unit stay on one line."""
+    """The value with its unit: 12.3 s, 85 ms, 99.2 %, 4.5 MiB; number and unit stay on one line."""
     scale, name = _scale(abs(value), unit)
     return f"{number(value / scale)}{_SPACE}{name}".rstrip()
 
@@ -56,7 +56,7 @@ def margin(mean: float, high: float, unit: Unit) -> str:
 
 
 def _scale(size: float, unit: Unit) -> tuple[float, str]:
-    """What a quantity of this size is divided by, and the unit that it then has."""
+    """The divisor for a quantity of this size, and its unit after the division."""
     if unit is Unit.SHARE:
         return 0.01, "%"
     if unit is Unit.SECONDS:
@@ -68,13 +68,13 @@ def _scale(size: float, unit: Unit) -> tuple[float, str]:
 
 
 def count(amount: int, one: str, many: str = "") -> str:
-    """`1 run`, `3 runs`."""
+    """The amount with its noun: `1 run`, `3 runs`."""
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ParameterSet:
-    """A scenario under a policy with parameters, and how it is called in the report."""
+    """A scenario under a policy with parameters, and its name in the report."""
 
     scenario: str
     policy: str
@@ -82,9 +82,9 @@ class ParameterSet:
 
     @property
     def load(self) -> str:
-        """The parameters that are no limits: what a policy had to do, and on which machine.
+        """The parameters that are no limits: the work of a policy, and the machine.
 
-        Of a live run that is what came; its settings are all its own.
+        A live run has only the load that came; its settings are all its own.
         """
         pairs = self.parameters.split(", ") if self.parameters else []
         if self.scenario == LIVE:
@@ -93,7 +93,7 @@ class ParameterSet:
 
 
 class Names:
-    """What a parameter set is called: the policy, and those parameters that differ."""
+    """The names of parameter sets: the policy, and the parameters that differ."""
 
     def __init__(self, sets: Iterable[ParameterSet]) -> None:
         by_scenario = defaultdict(list)
@@ -109,13 +109,13 @@ class Names:
         return self._details[one]
 
     def name(self, one: ParameterSet) -> str:
-        """For sentences."""
+        """The name of a set in sentences."""
         detail = self._details[one]
         return f"{one.policy} ({detail})" if detail else one.policy
 
 
 def distinct(parameters: Sequence[str]) -> list[str]:
-    """Of each `a.b=1, c=x` only what not all of them have; may be empty."""
+    """The part of each `a.b=1, c=x` that not all of them have; may be empty."""
     pairs = [text.split(", ") if text else [] for text in parameters]
     common = set(pairs[0]).intersection(*pairs) if pairs else set()
     return [", ".join(pair for pair in own if pair not in common) for own in pairs]

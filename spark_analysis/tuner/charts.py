@@ -1,4 +1,4 @@
-"""Charts: what is gained against what it costs, and what each limit does; on held-out seeds."""
+"""Charts: the gain against its cost, and the effect of each limit; on held-out seeds."""
 
 import math
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ _DIAMOND: Final = {"symbol": "diamond", "size": 12}
 _STAR: Final = {"symbol": "star", "size": 15}
 _HEIGHT_PX: Final = 320
 _NAMED_MAX: Final = 6
-"""A limit with more values than these has an axis of numbers, instead of a dot for each."""
+"""Values up to which a limit has a dot for each; with more it has an axis of numbers."""
 _LOG_RATIO: Final = 8.0
-"""From this quotient of largest and smallest value on the axis is logarithmic."""
+"""Quotient of largest and smallest value from which on the axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Dot:
 
     judged: Judged
     score: Interval
-    """Logarithms of ratios."""
+    """The mean of logarithms of ratios, with its interval."""
     worst: float
-    """Of what the objective is drawn against."""
+    """The worst value of what the objective is drawn against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """What is drawn alike."""
+    """Points that are drawn in the same style."""
 
     words: str
     colour: str
@@ -57,11 +57,11 @@ class _Layer:
     scores: Sequence[Interval]
     texts: Sequence[str]
     marker: dict[str, Any] | None = None
-    """None: a line."""
+    """The style of dots; None: a line."""
     has_intervals: bool = False
 
     def trace(self) -> Figure:
-        """For plotly."""
+        """The trace for plotly."""
         found: Figure = {
             "type": "scatter",
             "mode": "lines" if self.marker is None else "markers",
@@ -91,7 +91,8 @@ def dots(choice: Choice) -> list[Dot]:
 
 
 def front(choice: Choice) -> list[Dot]:
-    """Of those that keep all constraints: no other is as good in both and better in one."""
+    """The Pareto front of dots that keep all constraints: no other is as good in both and better in
+    one."""
     is_less = choice.objective.against.what.better is Better.LESS
     able = [dot for dot in dots(choice) if not _breaks(dot.judged)]
 
@@ -145,7 +146,7 @@ def trade_off(choice: Choice) -> Drawing:
 
 
 def bounds(choice: Choice) -> list[float]:
-    """Of the constraints of what the objective is drawn against."""
+    """The limits that constraints set to what the objective is drawn against."""
     against = choice.objective.against
     found = [one for one in choice.objective.constraints if one.metric == against.metric]
     same = [one for one in found if one.population == against.population]
@@ -172,7 +173,7 @@ def limits_tried(choice: Choice) -> list[str]:
 
 
 def effect(choice: Choice, key: str, default: str) -> Drawing:
-    """What a limit does: every candidate that changes it, alone or with others."""
+    """The effect of a limit: every candidate that changes it, alone or with others."""
     scored = [
         (one, one.held_out.score, value)
         for one in choice.judged

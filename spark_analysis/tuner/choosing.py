@@ -1,8 +1,8 @@
 """Choosing: the best limits on one part of the seeds, judged on the other.
 
-The best of many is partly the luckiest of many, so what it scored when it was chosen is never
-reported as a result: only the seeds that were held out say what it is worth, and they are asked
-about one candidate only. If that one does not hold, nothing is recommended.
+The best of many is partly the luckiest of many, so its score on the seeds it was chosen by is
+never reported as a result: only the seeds that were held out say what it is worth, and they are
+asked about one candidate only. If that one does not hold, nothing is recommended.
 """
 
 import math
@@ -35,7 +35,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What came out."""
+    """The result of choosing."""
 
     objective: Objective
     split: Split
@@ -44,19 +44,19 @@ class Choice:
     judged: tuple[Judged, ...]
     """The defaults first, then by number of changes."""
     best: Judged | None
-    """What was taken to the held-out seeds; the recommendation, if there is no refusal."""
+    """The candidate that was judged on the held-out seeds; recommended, if there is no refusal."""
     reason: Reason | None
     refusal: str
     """Why nothing is recommended, in a sentence; empty: `best` is."""
 
     @property
     def chosen(self) -> Judged | None:
-        """What is recommended."""
+        """The candidate that is recommended."""
         return None if self.refusal else self.best
 
     @property
     def defaults(self) -> Judged | None:
-        """What everything is compared with."""
+        """The defaults, with which every candidate is compared."""
         found = [one for one in self.judged if one.candidate == DEFAULTS]
         return found[0] if found else None
 
@@ -108,7 +108,7 @@ class _Choosing:
         )
 
     def _usable_seeds(self) -> list[int]:
-        """A run of the defaults that ended with a violation is nothing to compare with."""
+        """The seeds that can be compared with: no run of the defaults ended with a violation."""
         return [
             seed
             for seed in self._trials.seeds()
@@ -221,10 +221,10 @@ class _Choosing:
 
 
 def simplest(feasible: Sequence[Judged]) -> Judged:
-    """Of those within noise of the best one on training seeds the one with the fewest changes.
+    """The simplest candidate within noise of the best one on training seeds: the fewest changes.
 
     Within noise: the mean of the differences, seed by seed, is not more than its standard error.
-    Among as simple ones the best, then the first by name.
+    Among equally simple ones the best, then the first by name.
     """
 
     def score(one: Judged) -> float:

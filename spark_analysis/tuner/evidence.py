@@ -1,4 +1,4 @@
-"""Evidence: what each of the chosen limits does, and which other values are as good."""
+"""Evidence: the effect of each chosen limit, and other values that are as good."""
 
 import math
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from spark_analysis.tuner.trials import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One of the chosen limits, on held-out seeds; logarithms of ratios."""
+    """The effect of one chosen limit, on held-out seeds; logarithms of ratios."""
 
     key: str
     value: str
     interval: Interval
-    """How much better than without it; of all limits together where that was not tried."""
+    """The improvement over the choice without it; of all limits together where that was not
+    tried."""
     other: Candidate | None
-    """What it is compared with: the same without this limit; None: that was not tried."""
+    """The candidate it is compared with: the same without this limit; None: that was not tried."""
     as_good: tuple[str, ...]
     """Other values of it, all else the same, that are not surely worse, sorted."""
 
@@ -48,7 +49,7 @@ def effects(choice: Choice) -> list[Effect]:
 
 
 def _as_good(chosen: Judged, key: str, choice: Choice) -> tuple[str, ...]:
-    """Not counting the default, which is to leave the limit out."""
+    """Other values of the limit; not the default, which would leave it out."""
     without = chosen.candidate.without(key)
     found = []
     for one in choice.judged:
@@ -64,7 +65,7 @@ def _as_good(chosen: Judged, key: str, choice: Choice) -> tuple[str, ...]:
 
 
 def in_size(value: str) -> tuple[float, str]:
-    """Numbers by their size, then words."""
+    """A sort key: numbers by their size, then words."""
     try:
         return float(value), ""
     except ValueError:

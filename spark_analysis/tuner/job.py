@@ -1,4 +1,5 @@
-"""Job: runs and an objective in, limits out; everything that `flowguard tune` does but speak."""
+"""Job: runs and an objective in, limits out; all of `flowguard tune` except its output to
+people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +25,15 @@ from spark_analysis.tuner.trials import Trials, sort_out
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was written."""
+    """The files that were written."""
 
     tuning: Tuning
     limits: Path | None
-    """None: nothing is recommended."""
+    """The file of limits; None: nothing is recommended."""
     page: Path
 
     def lines(self) -> list[str]:
-        """For the terminal; what was found comes first."""
+        """Lines for the terminal; the conclusion comes first."""
         lines = [conclusion(self.tuning.choice)]
         if self.limits is not None:
             lines.append(f"limits: {self.limits}")
@@ -50,7 +51,7 @@ def run_tuning(
     partitions: int,
     progress: Progress,
 ) -> Result:
-    """Raises JobFailed, JavaMissing."""
+    """Tune by the runs in `paths`. Raises JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
     progress.update(task, description="starting Spark", total=None)
@@ -81,7 +82,7 @@ def run_tuning(
 def tune(
     objective: Objective, trials: Trials, measures: Measures, left_out: Sequence[LeftOut]
 ) -> Tuning:
-    """Choose, of what is known of runs."""
+    """Choose, by the measures of the runs."""
     in_order = tuple(sorted(left_out, key=lambda one: (one.path, one.reason)))
     return Tuning(choose(objective, trials, measures), trials, measures, in_order)
 

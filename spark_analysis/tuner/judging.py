@@ -16,20 +16,20 @@ class Figures:
     """A candidate beside the defaults, on a part of the seeds; logarithms of ratios."""
 
     score: Interval | None
-    """None: it failed where the defaults did not, or there is nothing to compare."""
+    """The score; None: it failed where the defaults did not, or there is nothing to compare."""
     by_scenario: dict[str, Interval]
     breaches: tuple[Breach, ...]
     worst: float | None
-    """Of what the objective is drawn against."""
+    """The worst value of what the objective is drawn against."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A candidate, and what became of it."""
+    """A candidate and its figures."""
 
     candidate: Candidate
     missing: int
-    """Runs that it has not got; with one of them missing it is not judged."""
+    """Runs that it lacks; with one of them missing it is not judged."""
     training: Figures | None
     held_out: Figures | None
     seeds: dict[int, float]
@@ -59,7 +59,8 @@ class Judge:
         self._split = split
 
     def judged(self, candidate: Candidate) -> Judged:
-        """Its figures on both parts, if it has all runs; the defaults are a candidate, too."""
+        """The candidate's figures on both parts, if it has all runs; the defaults are a candidate,
+        too."""
         seeds = (*self._split.training, *self._split.held_out)
         missing = self._trials.missing(candidate, seeds)
         if missing:
@@ -103,7 +104,7 @@ class Judge:
         return {seed: score for seed, score in scored.items() if score is not None}
 
     def problem(self, candidate: Candidate, figures: Figures) -> str:
-        """What speaks against it, from these figures; empty: nothing."""
+        """The objection that these figures raise against it; empty: none."""
         absent = [key for key, value in candidate.limits if value == ABSENT]
         if absent:
             return f"it takes out {', '.join(absent)}, which a file of limits cannot say"
@@ -120,7 +121,7 @@ class Judge:
 
 
 def difference(one: dict[int, float], other: dict[int, float]) -> Interval | None:
-    """How much better `one` is, seed by seed."""
+    """The advantage of `one`, seed by seed."""
     return _interval({seed: one[seed] - other[seed] for seed in one if seed in other})
 
 
@@ -130,12 +131,12 @@ def _interval(by_seed: dict[int, float]) -> Interval | None:
 
 
 def percent(log_ratio: float) -> str:
-    """`+2.3 %`, of the logarithm of a ratio."""
+    """The percentage of the logarithm of a ratio: `+2.3 %`."""
     return f"{100 * math.expm1(log_ratio):+.1f}\N{NO-BREAK SPACE}%"
 
 
 def ratio_words(log_ratio: float) -> str:
-    """`2.3 % better`, of the logarithm of a ratio."""
+    """The logarithm of a ratio in words: `2.3 % better`."""
     change = 100 * math.expm1(log_ratio)
     if abs(change) < 0.05:
         return "as good"

@@ -1,7 +1,7 @@
-"""limits.toml: the limits that `flowguard serve` takes over, and why each of them is what it is.
+"""limits.toml: the limits for `flowguard serve --limits`, with the reason for each.
 
-Table `flow` has the values; table `evidence` says what they were chosen for and by which runs, and
-has a table per limit. A comment over each value says the same for a person.
+Table `flow` has the values; table `evidence` says what they were chosen for and by which runs,
+and has a table per limit. A comment over each value says the same for a person.
 """
 
 import json
@@ -24,7 +24,8 @@ _DIGITS: Final = 5
 
 
 def write_limits(choice: Choice, trials: Trials, directory: Path) -> Path | None:
-    """Write `NAME`, or take an older one away: what nobody recommends must not be taken over."""
+    """Write `NAME`, or remove an older one: limits that are not recommended must not be taken
+    over."""
     path = directory / NAME
     if choice.chosen is None:
         path.unlink(missing_ok=True)
@@ -35,7 +36,7 @@ def write_limits(choice: Choice, trials: Trials, directory: Path) -> Path | None
 
 
 def limits_text(choice: Choice, trials: Trials) -> str:
-    """The file, of a choice that recommends something."""
+    """The text of the file, for a choice that recommends something."""
     chosen = choice.chosen
     assert chosen is not None
     found = effects(choice)
@@ -49,7 +50,7 @@ def limits_text(choice: Choice, trials: Trials) -> str:
 
 
 def conclusion(choice: Choice) -> str:
-    """What is recommended and what it is worth, or why nothing is: one or two sentences."""
+    """The recommendation and what it is worth, or why there is none: one or two sentences."""
     chosen = choice.chosen
     if chosen is None:
         return choice.refusal
@@ -65,7 +66,7 @@ def conclusion(choice: Choice) -> str:
 
 
 def effect_words(effect: Effect, choice: Choice, trials: Trials) -> str:
-    """Why this limit is what it is."""
+    """The reason for this limit."""
     default = trials.default_limits.get(effect.key)
     instead = f" instead of {default}" if default else ""
     low, high = percent(effect.interval.low), percent(effect.interval.high)
@@ -131,7 +132,7 @@ def _evidence_of(effect: Effect, choice: Choice, trials: Trials) -> Iterator[str
 
 
 def _improvement(mean: float, low: float, high: float) -> Iterator[str]:
-    """Of logarithms of ratios."""
+    """The improvement in words, from logarithms of ratios."""
     for name, value in (("", mean), ("_low", low), ("_high", high)):
         yield _pair(f"improvement{name}", round(math.expm1(value), _DIGITS))
 
@@ -141,7 +142,7 @@ def _pair(key: str, value: str | float | Sequence[str] | Sequence[int]) -> str:
 
 
 def _limit(key: str, value: str) -> str:
-    """A limit, which is known as text; a number where it looks like one."""
+    """A limit's value from its text; a number if it looks like one."""
     return _pair(key, value) if math.isinf(in_size(value)[0]) else f"{key} = {value}"
 
 

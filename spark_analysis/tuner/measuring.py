@@ -1,4 +1,4 @@
-"""Measuring: what an objective needs to know of every run; only those questions are asked."""
+"""Measuring: the metrics of every run that an objective needs; only those questions are asked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +14,25 @@ from spark_analysis.reading import read_table
 from spark_analysis.tuner.objective import ASKED, Measured, Objective
 
 Value = float | None
-"""None: what a missing value of the metric means, such as never."""
+"""A metric's value; None: the meaning of a missing one, such as never."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What is known of runs."""
+    """The measured metrics of runs."""
 
     values: dict[tuple[str, str, str], Value]
-    """By metric, population and run; a run in which the metric has no meaning is not there."""
+    """Values by metric, population and run; a run in which the metric has no meaning is not
+    there."""
     violated: frozenset[str]
     """Runs in which an invariant did not hold."""
 
     def has(self, what: Measured, run_id: str) -> bool:
-        """Whether the run has that metric, be it as a missing value."""
+        """Whether the run has that metric, even if its value is missing."""
         return (what.metric, what.population, run_id) in self.values
 
     def of(self, what: Measured, run_id: str) -> Value:
-        """Its value, where it `has` one."""
+        """The metric's value, if the run `has` it."""
         return self.values[what.metric, what.population, run_id]
 
 

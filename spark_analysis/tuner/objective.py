@@ -1,4 +1,4 @@
-"""Objective: what limits are chosen for, and what must hold whatever they are; a TOML file."""
+"""Objective: the goal for which limits are chosen, and constraints on them; a TOML file."""
 
 import tomllib
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from spark_analysis.questions import survival
 from spark_analysis.questions.question import Better, Metric, Question, Unit
 
 ASKED: Final[tuple[Question, ...]] = (*QUESTIONS, survival.QUESTION)
-"""What an objective may speak of: those of the report, and deaths."""
+"""The questions that an objective may use: those of the report, and deaths."""
 METRICS: Final[dict[str, Metric]] = {
     f"{question.name}.{metric.column}": metric for question in ASKED for metric in question.metrics
 }
-"""By name, `question.column`."""
+"""The metrics by name, `question.column`."""
 RESOLUTIONS: Final = {
     Unit.COUNT: 1.0,
     Unit.SECONDS: 0.001,
@@ -29,7 +29,8 @@ RESOLUTIONS: Final = {
     Unit.BYTES: 1024.0,
     Unit.INDEX: 0.001,
 }
-"""By unit: a smaller value counts as this one, so that a ratio to nothing means something."""
+"""The resolution by unit: a smaller value counts as this one, so that a ratio to nothing has a
+meaning."""
 _ROOM: Final = Path(__file__).parent / "objectives"
 
 
@@ -54,9 +55,9 @@ class Measured(_Plan):
     metric: str
     """`question.column` of docs/analysis.md, or `survival.deaths_count`."""
     population: str = ALL
-    """Whose; `all`: of everybody together."""
+    """The population; `all`: everybody together."""
     scenarios: tuple[str, ...] = ()
-    """Only there; empty: wherever runs have it."""
+    """Scenarios in which it counts; empty: wherever runs have it."""
 
     @field_validator("metric")
     @classmethod
@@ -67,17 +68,17 @@ class Measured(_Plan):
 
     @property
     def what(self) -> Metric:
-        """What it means."""
+        """The definition of the metric."""
         return METRICS[self.metric]
 
     @property
     def words(self) -> str:
-        """For sentences."""
+        """Its name in sentences."""
         of = "" if self.population == ALL else f" ({self.population})"
         return f"{self.what.words}{of}"
 
     def is_asked_in(self, scenario: str) -> bool:
-        """Whether it counts there, if runs have it."""
+        """Whether it counts in that scenario, if runs have it."""
         return not self.scenarios or scenario in self.scenarios
 
 
@@ -85,9 +86,9 @@ class Term(Measured):
     """One thing that should be as good as it can be."""
 
     weight: float = Field(1.0, gt=0)
-    """Beside the other terms that a scenario has."""
+    """Its weight beside the other terms that a scenario has."""
     resolution: float | None = Field(None, gt=0)
-    """A smaller value counts as this one; absent: as its unit has it."""
+    """The resolution: a smaller value counts as this one; absent: that of its unit."""
 
     @field_validator("metric")
     @classmethod
@@ -98,19 +99,19 @@ class Term(Measured):
 
     @property
     def least(self) -> float:
-        """Smaller values count as this one."""
+        """The resolution: smaller values count as this one."""
         return self.resolution or RESOLUTIONS[self.what.unit]
 
 
 class Constraint(Measured):
-    """What must hold in every single run; one of the bounds is given."""
+    """A constraint on every single run; one of the bounds is given."""
 
     at_least: float | None = None
     at_most: float | None = None
     at_least_of_defaults: float | None = Field(None, gt=0)
-    """Times what the defaults have with the same load and seed."""
+    """Lower bound, as a multiple of the defaults' value with the same load and seed."""
     at_most_of_defaults: float | None = Field(None, gt=0)
-    """The same."""
+    """Upper bound, as a multiple of the defaults' value with the same load and seed."""
 
     @model_validator(mode="after")
     def _has_one_bound(self) -> Self:
@@ -121,13 +122,13 @@ class Constraint(Measured):
 
     @property
     def bound(self) -> float | None:
-        """The same for all runs; None: it is one of the defaults'."""
+        """The bound that is the same for all runs; None: it is a multiple of the defaults'."""
         return self.at_most if self.at_least is None else self.at_least
 
     def holds(self, value: float, default: float | None) -> bool:
-        """Whether a run with this value keeps it, beside that of the defaults.
+        """Whether a run with this value keeps it, given that of the defaults.
 
-        What the defaults never reach bounds nothing.
+        A metric that the defaults never have bounds nothing.
         """
         if self.at_least is not None:
             return value >= self.at_least
@@ -142,10 +143,10 @@ class Constraint(Measured):
 
 
 class HeldOut(_Plan):
-    """What the choice does not see, and is judged by."""
+    """The runs that the choice does not see, and is judged by."""
 
     share: float = Field(0.5, gt=0, lt=1)
-    """Of the seeds."""
+    """Their share of the seeds."""
     scenarios: tuple[str, ...] = ()
     """Scenarios that the choice does not see at all."""
     seeds_min: int = Field(3, ge=2)
@@ -156,20 +157,20 @@ class Objective(_Plan):
     """The whole file."""
 
     title: str = Field(min_length=1)
-    """In a few words."""
+    """The objective in a few words."""
     objectives: tuple[Term, ...] = Field(min_length=1)
-    """What should be better than with the defaults, in ratios."""
+    """Terms that should be better than with the defaults, in ratios."""
     constraints: tuple[Constraint, ...] = ()
-    """What must hold in every run; that no invariant is violated need not be said."""
+    """Constraints on every run; that no invariant is violated need not be said."""
     weights: dict[str, float] = {}
-    """Of scenarios, by name; 1 where none is given."""
+    """Weights of scenarios, by name; 1 where none is given."""
     tolerance: float = Field(0.02, ge=0, lt=1)
-    """So much worse than the defaults a single scenario may be."""
+    """Share by which a single scenario may be worse than with the defaults."""
     least_improvement: float = Field(0.0, ge=0)
-    """What is not surely better by more than this is not worth a change."""
+    """An improvement that is not surely larger than this is not worth a change."""
     held_out: HeldOut = HeldOut()
     tradeoff: Measured | None = None
-    """What the objective is drawn against; absent: the first constraint."""
+    """The other axis of the chart; absent: the first constraint."""
 
     @field_validator("weights")
     @classmethod
@@ -181,30 +182,30 @@ class Objective(_Plan):
 
     @property
     def against(self) -> Measured:
-        """What the objective is drawn against."""
+        """The metric that the objective is drawn against."""
         if self.tradeoff is not None:
             return self.tradeoff
         return self.constraints[0] if self.constraints else Measured(metric="memory.headroom_ratio")
 
     @property
     def measured(self) -> tuple[Measured, ...]:
-        """Everything that has to be known of runs."""
+        """All metrics that must be measured."""
         return (*self.objectives, *self.constraints, self.against)
 
 
 KEYS: Final = sorted(
     {key for model in (Objective, Term, Constraint, HeldOut) for key in model.model_fields}
 )
-"""Of all tables of the file."""
+"""The keys of all tables of the file."""
 
 
 def names() -> list[str]:
-    """The objectives that are here already."""
+    """Names of the objectives that come with the package."""
     return sorted(path.stem for path in _ROOM.glob("*.toml"))
 
 
 def load_objective(name: str) -> Objective:
-    """A file, or one of `names()`. Raises ObjectiveFailed."""
+    """The objective of a file, or one of `names()`. Raises ObjectiveFailed."""
     path = _ROOM / f"{name}.toml" if name in names() else Path(name)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -222,7 +223,8 @@ def load_objective(name: str) -> Objective:
 
 
 def _complaint(error: ValidationError) -> str:
-    """In a line. Of a key that is missing an unknown one is told instead: it may be misspelt."""
+    """The error in a line. For a missing key an unknown one is reported instead: it may be
+    misspelt."""
     errors = error.errors()
     unknown = [one for one in errors if one["type"] == "extra_forbidden"]
     first = unknown[0] if unknown and errors[0]["type"] == "missing" else errors[0]

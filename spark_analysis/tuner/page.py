@@ -1,4 +1,4 @@
-"""Page: tuning.html, what is recommended and why, one file like the report."""
+"""Page: tuning.html, the recommendation and its reasons, one file like the report."""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials, plac
 
 NAME: Final = "tuning.html"
 _OPEN_MAX: Final = 10
-"""A longer list is opened by whoever wants it, and for printing."""
+"""Rows up to which a list is open; a longer one opens on a click, and for printing."""
 _HOW: Final = (
     "Every candidate is compared with the defaults run by run: same load, same seed. Its score is "
     "the weighted geometric mean of the ratios, because ratios have no unit and a mean of them "
@@ -36,7 +36,7 @@ _HOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """All that the page is made of."""
+    """The contents of the page."""
 
     choice: Choice
     trials: Trials
@@ -86,7 +86,7 @@ def _header(tuning: Tuning) -> Html:
 
 
 def _trouble(tuning: Tuning) -> Html:
-    """What whoever reads figures must know before."""
+    """A warning that readers of the figures need first."""
     choice, trials = tuning.choice, tuning.trials
     notes = []
     incomplete = [one for one in choice.judged if one.missing]
@@ -186,7 +186,7 @@ def _effects(tuning: Tuning, figures: Figures) -> Html:
 
 
 def _loads(tuning: Tuning) -> Html:
-    """Where the best found is better, in the metrics' own units."""
+    """The loads under which the best candidate is better, in the metrics' own units."""
     rows: list[Sequence[Content]] = []
     named = place_names(tuning.choice.places)
     if tuning.choice.best is not None:

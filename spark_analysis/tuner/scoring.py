@@ -18,7 +18,7 @@ from spark_analysis.tuner.objective import Constraint, Objective, Term
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials
 
 NEVER = ("never", "beyond all bounds")
-"""What a missing value means where it is worse than every value."""
+"""Meanings of a missing value that are worse than every value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Scores:
         self._measures = measures
 
     def pair(self, candidate: Candidate, place: Place, seed: int) -> float | None:
-        """The logarithm of how much better it is; None where no term is measured there.
+        """The mean log ratio of the candidate's run to the defaults'; None where no term is
+        measured there.
 
-        A value that the candidate never has makes it -infinity; one that the defaults never have is
-        no credit to it.
-        """
+        A value that the candidate never has makes it -infinity; one that the defaults never have
+        is no credit to it."""
         weighted, weights = [], []
         for term in self._objective.objectives:
             if (score := self.term(term, candidate, place, seed)) is not None:
@@ -55,7 +55,7 @@ class Scores:
         return math.fsum(weighted) / math.fsum(weights) if weights else None
 
     def term(self, term: Term, candidate: Candidate, place: Place, seed: int) -> float | None:
-        """The same of one term alone; None where it is not measured."""
+        """The log ratio of one term; None where it is not measured."""
         mine = self._trials.run_ids[candidate, place, seed]
         theirs = self._trials.run_ids[DEFAULTS, place, seed]
         if not term.is_asked_in(place.scenario) or not self._measures.has(term, theirs):
@@ -71,7 +71,7 @@ class Scores:
         return ratio if term.what.better is Better.MORE else -ratio
 
     def seed(self, candidate: Candidate, places: Sequence[Place], seed: int) -> float | None:
-        """The weighted mean of its places; scenarios weigh what the objective says."""
+        """The weighted mean of a seed's places; scenarios weigh what the objective says."""
         scored = [(place, self.pair(candidate, place, seed)) for place in places]
         known = [(place, score) for place, score in scored if score is not None]
         if not known:
@@ -81,14 +81,15 @@ class Scores:
         return math.fsum(weighted) / math.fsum(weights)
 
     def _weight(self, place: Place, places: Sequence[Place]) -> float:
-        """All places of a scenario together weigh as much as the scenario."""
+        """The weight of a place: all places of a scenario together weigh as much as the
+        scenario."""
         same = sum(other.scenario == place.scenario for other in places)
         return self._objective.weights.get(place.scenario, 1.0) / same
 
     def breaches(
         self, candidate: Candidate, places: Sequence[Place], seeds: Iterable[int]
     ) -> tuple[Breach, ...]:
-        """What did not hold in these runs; invariants come first."""
+        """The constraints broken in these runs; invariants come first."""
         pairs = [(place, seed) for seed in seeds for place in places]
         runs = [self._trials.run_ids[candidate, place, seed] for place, seed in pairs]
         violated = sum(run_id in self._measures.violated for run_id in runs)
@@ -131,7 +132,7 @@ class Scores:
     def worst(
         self, candidate: Candidate, places: Sequence[Place], seeds: Iterable[int]
     ) -> float | None:
-        """Of what the objective is drawn against, the worst value; None: never, or nowhere."""
+        """The worst value of what the objective is drawn against; None: never, or nowhere."""
         against = self._objective.against
         seeds = list(seeds)
         found = [
@@ -148,7 +149,7 @@ class Scores:
 
 
 def bound_words(constraint: Constraint) -> str:
-    """What is broken, in words: `memory left < 10 %`."""
+    """The broken bound in words: `memory left < 10 %`."""
     unit = constraint.what.unit
     for sign, bound in (("<", constraint.at_least), (">", constraint.at_most)):
         if bound is not None:

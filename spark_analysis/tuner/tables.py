@@ -53,7 +53,7 @@ _PAIRS: Final = pa.schema(
 
 
 def choice_tables(choice: Choice, trials: Trials, scores: Scores) -> dict[str, pa.Table]:
-    """All of them, by name; ratios to the defaults, more is better."""
+    """The tables by name; ratios to the defaults, more is better."""
     return {
         "candidates": _candidates(choice),
         "scenarios": _scenarios(choice),

@@ -11,7 +11,7 @@ from spark_analysis.loads import LIMIT
 from spark_analysis.report.words import distinct
 
 ABSENT: Final = ""
-"""A limit that is taken out of its section."""
+"""The value of a limit that is taken out of its section."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,7 +22,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The limits in words, for people."""
         if not self.limits:
             return "defaults"
         return ", ".join(f"{key} = {value or 'absent'}" for key, value in self.limits)
@@ -37,14 +37,14 @@ DEFAULTS: Final = Candidate()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A scenario, and what of its load differs from its file: `clients=300, load=0.9`."""
+    """A scenario, and the part of its load that differs from its file: `clients=300, load=0.9`."""
 
     scenario: str
     load: str = ""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The place in words, for people."""
         return f"{self.scenario} ({self.load})" if self.load else self.scenario
 
 
@@ -57,29 +57,29 @@ class Trials:
 
     run_ids: dict[Key, str]
     commands: dict[str, str]
-    """By run: what runs it again."""
+    """The command that repeats each run."""
     default_limits: dict[str, str]
-    """What the defaults are, by key; empty where they are not there, a key where all agree."""
+    """The defaults by key; empty where unknown, without keys on which runs differ."""
     repeated: tuple[str, ...] = ()
-    """Runs that say the same again, and are in nothing."""
+    """Runs that repeat another one, and are not used."""
     others: tuple[str, ...] = ()
     """Runs of other policies, without a seed, or stopped before their end."""
     versions: tuple[str, ...] = ()
-    """Of flowguard, that wrote them."""
+    """Versions of flowguard that wrote the runs."""
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The defaults first."""
+        """The candidates, the defaults first."""
         found = {candidate for candidate, _, _ in self.run_ids}
         return sorted(found, key=lambda one: (len(one.limits), one))
 
     @property
     def places(self) -> list[Place]:
-        """Those in which the defaults ran: elsewhere nothing can be compared."""
+        """The places in which the defaults ran: elsewhere nothing can be compared."""
         return sorted({place for candidate, place, _ in self.run_ids if candidate == DEFAULTS})
 
     def seeds(self) -> list[int]:
-        """Those with which the defaults ran everywhere."""
+        """The seeds with which the defaults ran everywhere."""
         places = self.places
         seeds = {seed for candidate, _, seed in self.run_ids if candidate == DEFAULTS}
         return sorted(
@@ -89,15 +89,15 @@ class Trials:
         )
 
     def missing(self, candidate: Candidate, seeds: Iterable[int]) -> int:
-        """How many of the defaults' runs it has not got."""
+        """The number of the defaults' runs that the candidate lacks."""
         keys = ((candidate, place, seed) for place in self.places for seed in seeds)
         return sum(key not in self.run_ids for key in keys)
 
 
 def sort_out(runs: Sequence[Run], policy: str) -> Trials:
-    """Runs of `policy` as trials, the same in whatever order they come.
+    """The runs of `policy` as trials, the same in any order of the runs.
 
-    A limit that is set to what it is anyway is no change. Of two runs that tried the same the one
+    A limit set to its default is no change. Of two runs that tried the same the one
     whose name comes first counts.
     """
     known: list[Run] = []
@@ -137,7 +137,8 @@ def plain(value: str) -> str:
 
 
 def _default_limits(runs: Sequence[Run]) -> dict[str, str]:
-    """Limits of runs in which none was changed; those that depend on the scenario are left out."""
+    """The limits of runs in which none was changed; those that depend on the scenario are left
+    out."""
     limits = [
         {key: plain(value) for key, value in run.run["limits"].items()}
         for run in runs
@@ -169,7 +170,7 @@ def _place(run: Run) -> Place:
 
 
 def place_names(places: Sequence[Place]) -> dict[Place, str]:
-    """For people: of the load only what not all places of the scenario have."""
+    """Names for people: of the load only the part that not all places of the scenario have."""
     names = {}
     for scenario in sorted({place.scenario for place in places}):
         same = [place for place in places if place.scenario == scenario]

@@ -108,7 +108,7 @@ class Payloads:
             self._drop(place)
 
     def forget(self, work: Work) -> None:
-        """Forget messages without a reference: the batch was written."""
+        """Take away the references that the batch has ended; it was written."""
         for place, count in work.forgotten.items():
             for _ in range(count):
                 self._drop(place)
