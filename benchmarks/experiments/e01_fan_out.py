@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs
-from .judging import at_least, at_most, held, misses, none_of
+from .judging import Column, at_least, at_most, held, misses, none_of, table
 from .probe import STEP_S, Observed
 
 SUBSCRIBERS = 10_000
@@ -87,26 +87,15 @@ def judge(runs: Runs) -> Report:
         "1 message/s. Publisher of 100 unacknowledged messages, MQTT 3.1.1 and 5.0. The design's "
         "search for the best fixed window is among 1, 10 and 100; QoS 0 is not modelled.",
         (*checks, held(runs)),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "MQTT", COLUMNS),),
     )
 
 
-HEADER = ("MQTT", "policy", "published /s", "background p99 ms", "lag p99 ms", "memory MiB", "lost")
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, published_per_s, policy).text(),
-            runs.figures(case, background_p99_ms, policy).text(),
-            runs.figures(case, lag_p99_ms, policy).text(),
-            runs.figures(case, figures.memory_mib, policy).text(digits=0),
-            runs.figures(case, figures.lost, policy).text(digits=0),
-        )
-        for case, policy in runs.observed
-    ]
-
-
+COLUMNS: Final = {
+    "published /s": Column(published_per_s),
+    "background p99 ms": Column(background_p99_ms),
+    "lag p99 ms": Column(lag_p99_ms),
+    "memory MiB": Column(figures.memory_mib, digits=0),
+    "lost": Column(figures.lost, digits=0),
+}
 EXPERIMENT = Experiment("E1", cases, judge)

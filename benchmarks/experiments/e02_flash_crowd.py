@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 from flowguard.config import PolicyName
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs
-from .judging import at_most, held, misses
+from .judging import Column, at_most, held, misses, table
 from .probe import Observed
 
 CLIENTS, NODES, CONNECTS_PER_S = 200_000, 3, 667.0
@@ -98,7 +98,7 @@ def judge(runs: Runs) -> Report:
         "wastes 2.2 % of 200,000: with less time for accepting "
         "the listen backlog is full more often, and more SYNs are lost.",
         (*checks, *caps(runs), held(runs)),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "case", COLUMNS),),
     )
 
 
@@ -148,26 +148,15 @@ def caps(runs: Runs) -> list[Check]:
     ]
 
 
-HEADER = ("case", "policy", "99 % after s", "of ideal", "attempts/client", "wasted %", "connected")
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, figures.connected_99_s, policy).text(),
-            runs.figures(case, of_ideal, policy).text(digits=2),
-            runs.figures(case, figures.attempts, policy).text(),
-            runs.figures(case, figures.wasted_share, policy).text(digits=2),
-            runs.figures(case, connected_share, policy).text(" %"),
-        )
-        for case, policy in runs.observed
-    ]
-
-
 def connected_share(run: Observed) -> float:
     return 100.0 * run.summary.connected_share
 
 
+COLUMNS: Final = {
+    "99 % after s": Column(figures.connected_99_s),
+    "of ideal": Column(of_ideal, digits=2),
+    "attempts/client": Column(figures.attempts),
+    "wasted %": Column(figures.wasted_share, digits=2),
+    "connected": Column(connected_share, " %"),
+}
 EXPERIMENT = Experiment("E2", cases, judge)

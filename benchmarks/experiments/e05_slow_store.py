@@ -2,11 +2,11 @@
 
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 
 from . import figures
 from .cases import Case, Experiment, Runs
-from .judging import at_least, at_most, held, misses, none_of
+from .judging import Column, at_least, at_most, held, misses, none_of, table
 from .probe import Observed
 
 WORST: Final = "level-map"
@@ -107,25 +107,14 @@ def judge(runs: Runs) -> Report:
         "three nodes have them, and nobody is off the path. The design guessed that level-map "
         "falls below 90 % off the path; it loses less.",
         (*checks, held(runs)),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "fault", COLUMNS),),
     )
 
 
-HEADER = ("fault", "policy", "window cut after s", "off-path throughput", "recovery s", "lost")
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, window_cut_s, policy).text(),
-            runs.figures(case, kept(case), policy).text(" %"),
-            runs.figures(case, recovery(case), policy).text(),
-            runs.figures(case, figures.lost, policy).text(digits=0),
-        )
-        for case, policy in runs.observed
-    ]
-
-
+COLUMNS: Final = {
+    "window cut after s": Column(window_cut_s),
+    "off-path throughput": Column(None, " %", of_case=kept),
+    "recovery s": Column(None, of_case=recovery),
+    "lost": Column(figures.lost, digits=0),
+}
 EXPERIMENT = Experiment("E5", cases, judge)

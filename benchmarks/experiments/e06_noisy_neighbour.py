@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 from flowguard.config import PolicyName
 
 from . import figures
 from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs
-from .judging import at_least, at_most, held, misses
+from .judging import Column, at_least, at_most, held, misses, table
 from .probe import Observed
 
 CONTROL: Final[PolicyName] = "unlimited"
@@ -100,7 +100,7 @@ def judge(runs: Runs) -> Report:
         "the next, which is in the same commit, besides 2 ms of network and the commit. The law "
         "acts where even the luckiest packet waits for 25 ms, or the loop is away for 50.",
         (*checks, held(runs)),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "noise", COLUMNS),),
     )
 
 
@@ -111,20 +111,9 @@ def of_unloaded(runs: Runs, case: str, policy: str, unloaded_ms: float) -> figur
     )
 
 
-HEADER = ("noise", "policy", "p99 of the quiet ones ms", "Jain", "most memory MiB")
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, quiet_p99_ms, policy).text(),
-            runs.figures(case, fairness, policy).text(digits=3),
-            runs.figures(case, figures.memory_mib, policy).text(digits=0),
-        )
-        for case, policy in runs.observed
-    ]
-
-
+COLUMNS: Final = {
+    "p99 of the quiet ones ms": Column(quiet_p99_ms),
+    "Jain": Column(fairness, digits=3),
+    "most memory MiB": Column(figures.memory_mib, digits=0),
+}
 EXPERIMENT = Experiment("E6", cases, judge)

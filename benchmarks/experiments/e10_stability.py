@@ -3,12 +3,12 @@
 from math import exp
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 from flowguard.config import FlowSettings, PolicyName
 
 from . import figures
 from .cases import OURS, Case, Experiment, Runs
-from .judging import at_least, at_most, held, misses
+from .judging import Column, at_least, at_most, held, misses, table
 from .probe import STEP_S, Observed
 
 NODES, PUBLISH_S, STEP = 3, 0.002, 4.0
@@ -134,13 +134,13 @@ def capacity_share(run: Observed) -> float | None:
     return None if got_per_s is None else 100.0 * got_per_s / could_per_s
 
 
-FIGURES: Final[dict[str, tuple[figures.Figure, str, int]]] = {
-    "pressure 0.5 to 2": (in_band, " %", 1),
-    "at most 2": (not_above, " %", 1),
-    "settled, slower": (after_slower, " s", 1),
-    "settled, faster": (after_faster, " s", 1),
-    "swing of the window": (swing, " %", 0),
-    "throughput, of capacity": (capacity_share, " %", 1),
+COLUMNS: Final = {
+    "pressure 0.5 to 2": Column(in_band, " %"),
+    "at most 2": Column(not_above, " %"),
+    "settled, slower": Column(after_slower, " s"),
+    "settled, faster": Column(after_faster, " s"),
+    "swing of the window": Column(swing, " %", 0),
+    "throughput, of capacity": Column(capacity_share, " %"),
 }
 
 
@@ -173,22 +173,8 @@ def judge(runs: Runs) -> Report:
         "a fast node (3 clients) has 100 packets in process, and pressure stays at 0.3; until the "
         "window is there, eight times larger, 10 % a tick, it counts as not settled.",
         (*checks, held(runs)),
-        (Grid(("case", "policy", *FIGURES), tuple(rows(runs))),),
+        (table(runs, "case", COLUMNS),),
     )
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            *(
-                runs.figures(case, figure, policy).text(unit, digits)
-                for figure, unit, digits in FIGURES.values()
-            ),
-        )
-        for case, policy in runs.observed
-    ]
 
 
 EXPERIMENT = Experiment("E10", cases, judge)

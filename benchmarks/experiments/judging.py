@@ -1,12 +1,41 @@
-"""A figure against its bound; and a control, which has to miss it."""
+"""Figures in a table, and against their bounds; and a control, which has to miss them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.checks import Check
+from benchmarks.checks import Check, Grid
 
 from .cases import Runs
-from .figures import Figures
+from .figures import Figure, Figures
 from .probe import Observed
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of every case and policy."""
+
+    figure: Figure | None
+    unit: str = ""
+    digits: int = 1
+    of_case: Callable[[str], Figure] | None = None
+    """Where it is another one for each case."""
+
+    def text(self, runs: Runs, case: str, policy: str) -> str:
+        figure = self.figure if self.of_case is None else self.of_case(case)
+        assert figure is not None
+        return runs.figures(case, figure, policy).text(self.unit, self.digits)
+
+
+def table(runs: Runs, case: str, columns: Mapping[str, Column]) -> Grid:
+    """A row for each case, of which `case` says what it is, and policy."""
+    header = (case, "policy", *columns)
+    return Grid(
+        header,
+        tuple(
+            (name, policy, *(column.text(runs, name, policy) for column in columns.values()))
+            for name, policy in runs.observed
+        ),
+    )
 
 
 def at_most(what: str, figures: Figures, bound: float, unit: str = "", digits: int = 1) -> Check:
