@@ -4,6 +4,7 @@ import gc
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from rich.live import Live
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
 from flowguard.broker.server import serve as serve_broker
+from flowguard.cli import top_screen
 from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, SlowStore, demo_settings, lateness_s, sample
 from flowguard.cli.demo_screen import History, line, screen
 from flowguard.cli.demo_summary import Outcome, show_summary
@@ -27,6 +29,7 @@ from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
+from flowguard.ops.status import status_of
 
 START_S = 60.0
 """How long the first storm may take until it publishes, on a busy machine; else a second or two."""
@@ -65,6 +68,7 @@ class Demo:
         self._folder = folder
         everybody = plan.clients + 2 * plan.publishers
         self.history = History(plan.publishers, everybody, settings.flow.window_max)
+        self._top = top_screen.History("")
         self.interrupted = False
         self._started_s = trio.current_time()
         self._prelude_over = trio.Event()
@@ -174,8 +178,15 @@ class Demo:
     async def _show_live(self) -> None:
         with Live(console=self._console, auto_refresh=False) as live:
             while True:
-                live.update(screen(self.history, self._console.width), refresh=True)
+                self._look()
+                live.update(screen(self.history, self._top, self._console.width), refresh=True)
                 await trio.sleep(FRAME_S)
+
+    def _look(self) -> None:
+        """What `flowguard top` would ask, once a second."""
+        now_s = time.time()
+        if self._top.now is None or now_s - self._top.now["now_s"] >= LINE_S:
+            self._top.add(status_of(self._broker.node, now_s))
 
     async def _show_lines(self) -> None:
         while True:

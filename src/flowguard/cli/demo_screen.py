@@ -1,37 +1,17 @@
 """The screen of the demo: one live screen that fits 80 x 24, or a line per second without
 terminal."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import log
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from flowguard.cli.demo_broker import CONNECT_BUFFER, CONNECTS_IN_PROCESS, Sample
-from flowguard.flow import Signal
+from flowguard.cli import top_screen
+from flowguard.cli.demo_broker import Sample
 
-LABELS = 21
-"""Columns of the labels and numbers, left of the strips."""
-WIDTH_MAX = 100
-TIMELINE_S = 30.0
-"""Time that a strip shows at first; a demo that takes longer is squeezed."""
-MARK_S = 5
-WINDOW_ROWS = 5
-WINDOW_TOP = 100
-PRESSURE_TOP = 4.0
 LATELY = 20
-"""Number of the latest samples that are sure to reach a second back."""
-BLOCKS = " ▁▂▃▄▅▆▇█"
-EIGHTHS = " ▏▎▍▌▋▊▉█"
-
-CAUSES = {
-    Signal.QUEUE: "work waits too long for the store (signal: queue)",
-    Signal.STORE: "the store takes too long to commit (signal: store)",
-    Signal.LOOP: "a turn of the event loop takes too long (signal: loop)",
-    Signal.MEMORY: "memory is nearly used up (signal: memory)",
-}
+"""Samples that are sure to reach a second back."""
 
 
 class Act(Enum):
@@ -148,181 +128,27 @@ def line(history: History) -> str:
         f"{now.at_s:5.1f} s  {history.act.value:<14}window {now.window:>3}"
         f"  pressure {now.pressure:4.1f}{cause}"
         f"  connects {now.in_process}+{now.buffered}  refused {now.refused}"
-        f"  connected {now.connected}  publish/s {_lately(history, _published):.0f}"
+        f"  connected {now.connected}  publish/s {_lately(history):.0f}"
         f"  paused {now.paused}"
     )
 
 
-def screen(history: History, width: int) -> RenderableType:
-    """The whole picture, `width` columns wide at most."""
-    width = min(width, WIDTH_MAX) - 1
-    strip = width - LABELS
-    now = history.last
+def screen(history: History, top: top_screen.History, width: int) -> RenderableType:
+    """The act, its caption and what `flowguard top` shows, `width` columns wide at most."""
+    width = min(width, top_screen.WIDTH_MAX) - 1
     heading = Text.assemble(
         (" flowguard demo ", "bold reverse"), (f"  {history.act.value}", "bold")
     )
     heading.append(" " * max(1, width - len(heading) - 7))
-    heading.append(f"{now.at_s:5.1f} s", "dim")
-    pressures = _columns(history, strip, lambda part: max(s.pressure for s in part[1:] or part))
-    published = _columns(history, strip, lambda part: _rate(part, _published))
-    refused = _columns(history, strip, lambda part: _rate(part, _refused))
-    return Group(
-        heading,
-        Text(caption(history), style="italic"),
-        Text(),
-        *_window(history, strip),
-        _strip("pressure", f"{now.pressure:.1f}", pressures, PRESSURE_TOP, _pressure_colour),
-        _strip("PUBLISH /s", f"{_lately(history, _published):,.0f}", published),
-        _strip("137 /s", f"{_lately(history, _refused):,.0f}", refused, colour=_yellow),
-        _axis(history, strip),
-        Text(),
-        _bar("CONNECTs in process", now.in_process, CONNECTS_IN_PROCESS, width, "cyan"),
-        _bar("CONNECTs waiting", now.buffered, CONNECT_BUFFER, width, "yellow"),
-        _bar("clients connected", now.connected, history.clients, width, "green"),
-        _bar("publishers paused", min(now.paused, history.publishers), history.publishers, width),
-        Text.assemble(
-            "told to come back  ", (f"{now.refused:>6,}", "bold"), (" times (CONNACK 137)", "dim")
-        ),
-        _load(now),
-    )
+    heading.append(f"{history.last.at_s:5.1f} s", "dim")
+    parts = [heading, Text(caption(history), style="italic"), Text()]
+    if top.now is not None:
+        parts += top_screen.body(top, top.now, width)
+    return Group(*parts)
 
 
-def _load(now: Sample) -> Text:
-    if now.cause is None or now.pressure < 1:
-        return Text.assemble("load               ", ("all signals below their objectives", "green"))
-    return Text.assemble("load               ", (CAUSES[now.cause], "magenta"))
-
-
-# --- strips: the past, left to right -----------------------------------------------------------
-
-
-def _step_s(history: History, width: int) -> float:
-    """The time that a column stands for."""
-    return max(TIMELINE_S, history.last.at_s) / width
-
-
-def _columns(
-    history: History, width: int, read: Callable[[Sequence[Sample]], float]
-) -> list[float]:
-    """`read` applied to the samples of each column; a column without any repeats the one before.
-
-    `read` gets one sample before the column's own as well, so that it can compute a rate.
-    """
-    step_s = _step_s(history, width)
-    columns: list[float] = []
-    start = 0
-    samples = history.samples
-    for column in range(min(width, int(history.last.at_s / step_s) + 1)):
-        end = start
-        while end < len(samples) and samples[end].at_s < (column + 1) * step_s:
-            end += 1
-        if end > start:
-            columns.append(read(samples[max(0, start - 1) : end]))
-        else:
-            columns.append(columns[-1] if columns else 0.0)
-        start = end
-    return columns
-
-
-def _window(history: History, width: int) -> list[Text]:
-    """The least window of each column, in the log domain, where the controller works."""
-    columns = _columns(history, width, lambda part: min(s.window for s in part[1:] or part))
-    now = history.last.window
-    marks = ("100", "", "10", "", "1")
-    words = (
-        ("window", "bold"),
-        (f"{now}", f"bold {_window_colour(now)}"),
-        ("packets at once", "dim"),
-        ("per client", "dim"),
-        ("", ""),
-    )
-    rows = []
-    for row, (word, mark) in enumerate(zip(words, marks, strict=True)):
-        text = Text.assemble(word, no_wrap=True)
-        text.append(f"{mark:>{LABELS - 1 - len(text)}} ", "dim")
-        below = (WINDOW_ROWS - 1 - row) * 8
-        for value in columns:
-            height = 1 + (WINDOW_ROWS * 8 - 1) * log(value) / log(WINDOW_TOP)
-            text.append(BLOCKS[max(0, min(8, round(height) - below))], _window_colour(value))
-        rows.append(text)
-    return rows
-
-
-def _window_colour(window: float) -> str:
-    if window > 50:
-        return "green"
-    return "yellow" if window > 5 else "red"
-
-
-def _pressure_colour(pressure: float) -> str:
-    return "magenta" if pressure > 1 else "green"
-
-
-def _cyan(_: float) -> str:
-    return "cyan"
-
-
-def _yellow(_: float) -> str:
-    return "yellow"
-
-
-def _strip(
-    label: str,
-    value: str,
-    columns: Sequence[float],
-    top: float | None = None,
-    colour: Callable[[float], str] = _cyan,
-) -> Text:
-    """One row of blocks; `top` is the value of a full block, by default the largest value."""
-    text = Text.assemble(f"{label:<{LABELS - 9}}", (f"{value:>8} ", "bold"), no_wrap=True)
-    top = top or max(1.0, *columns)
-    for column in columns:
-        level = max(1, min(8, round(column / top * 8))) if column > 0 else 0
-        text.append(BLOCKS[level], colour(column))
-    return text
-
-
-def _axis(history: History, width: int) -> Text:
-    """Seconds, under the strips."""
-    step_s = _step_s(history, width)
-    marks = ""
-    for second in range(0, int(step_s * width) + 1, MARK_S):
-        mark = f"{second} s" if second == 0 else f"{second}"
-        at = int(second / step_s)
-        if len(marks) <= at <= width - len(mark):
-            marks = f"{marks:<{at}}{mark}"
-    return Text(" " * LABELS + marks, style="dim", no_wrap=True)
-
-
-def _lately(history: History, read: Callable[[Sample], int]) -> float:
-    """How fast a count has grown in the last second."""
+def _lately(history: History) -> float:
+    """PUBLISH packets per second in the last second."""
     recent = [s for s in history.samples[-LATELY:] if s.at_s >= history.last.at_s - 1]
-    return _rate(recent, read)
-
-
-def _rate(part: Sequence[Sample], read: Callable[[Sample], int]) -> float:
-    passed_s = part[-1].at_s - part[0].at_s
-    return (read(part[-1]) - read(part[0])) / passed_s if passed_s > 0 else 0.0
-
-
-def _published(sample: Sample) -> int:
-    return sample.published
-
-
-def _refused(sample: Sample) -> int:
-    return sample.refused
-
-
-# --- bars: now ---------------------------------------------------------------------------------
-
-
-def _bar(label: str, value: int, whole: int, width: int, style: str = "red") -> Text:
-    text = Text.assemble(
-        f"{label:<19}", (f"{value:>6,}", "bold"), (f" of {whole:<6,}", "dim"), no_wrap=True
-    )
-    cells = max(10, width - len(text))
-    full, rest = divmod(min(cells * 8, round(cells * 8 * value / max(1, whole))), 8)
-    filled = "█" * full + (EIGHTHS[rest] if rest else "")
-    text.append(filled, style)
-    text.append("░" * (cells - len(filled)), "bright_black")
-    return text
+    passed_s = recent[-1].at_s - recent[0].at_s
+    return (recent[-1].published - recent[0].published) / passed_s if passed_s > 0 else 0.0

@@ -64,9 +64,12 @@ def frame(history: History, width: int) -> RenderableType:
     status = history.now
     assert status is not None
     width = min(width, WIDTH_MAX) - 1
-    return Group(
-        _heading(history, status, width),
-        Text(),
+    return Group(_heading(history, status, width), Text(), *body(history, status, width))
+
+
+def body(history: History, status: Status, width: int) -> list[Text]:
+    """Everything below the heading."""
+    return [
         *_pressure(status, width),
         _window(history, status, width),
         _line("why", Text(status["why"] or "nothing decided yet", style="italic")),
@@ -76,7 +79,7 @@ def frame(history: History, width: int) -> RenderableType:
         Text(),
         *_traffic(history, status),
         *_reasons(history, status),
-    )
+    ]
 
 
 def _heading(history: History, status: Status, width: int) -> Text:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from flowguard.cli import top_screen
 from flowguard.cli.demo_broker import (
     CONNECT_BUFFER,
     CONNECTS_IN_PROCESS,
@@ -21,6 +22,8 @@ from flowguard.cli.demo_screen import Act, History, caption, line, screen
 from flowguard.cli.demo_summary import Outcome, show_summary
 from flowguard.config import FlowSettings
 from flowguard.flow import Signal
+from flowguard.ops.status import status_of
+from tests.support.stage import Stage
 
 DEMO = [sys.executable, "-m", "flowguard", "demo", "--publishers", "3", "--calm", "0.3"]
 LIMIT_S = 240
@@ -80,10 +83,24 @@ def history(seconds: float = 20.0) -> History:
     return result
 
 
+def pressed() -> top_screen.History:
+    """A broker as `flowguard top` sees it in the crowd: every line that it can have is there."""
+    stage, top = Stage(), top_screen.History("")
+    before, now = (status_of(stage.node, stage.now_s + s) for s in (0.0, 1.0))
+    now["pressure"] = {**now["pressure"], "value": 16.0, "cause": "queue"}
+    now["pressure"]["signals"]["queue"] = 16.0
+    now["gate"]["buffered"]["used"] = CONNECT_BUFFER
+    now["gate"]["refused"] = {"gate_full": 2_000, "gate_deadline": 3}
+    now["dropped"] = {"queue_messages": 1}
+    top.add(before)
+    top.add(now)
+    return top
+
+
 def text_on_screen(shown: History, width: int = 80) -> str:
     console = Console(width=width, height=24, force_terminal=True, color_system=None)
     with console.capture() as capture:
-        console.print(screen(shown, console.width))
+        console.print(screen(shown, pressed(), console.width))
     return capture.get()
 
 
@@ -167,9 +184,9 @@ def test_a_caption_has_two_lines_and_says_only_what_is_so(
         assert (" wait" in text) == (buffered > 0)
 
 
-def test_the_screen_says_why() -> None:
+def test_the_screen_is_that_of_top() -> None:
     text = text_on_screen(history(7.0), 100)
-    for words in ("work waits", "16.0", "200 of 200", "2,000 times"):
+    for words in ("2 flash crowd", "16.00 of 1 ◀ cause", "200 of", "2,000", "gate_full"):
         assert words in text
 
 
