@@ -9,13 +9,13 @@
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
               `listener`, connects in `entrance`, serves in `packets`, sends what waited in
               `replays`, works by turns in a `loop`
-- `machine`   where it lives: its `disk`, its sessions; `network` and `faults` around it
-- `run`       a scenario to its end, and what became of it; `view` shows it
+- `machine`   the host of a process: its `disk`, its sessions; `network` and `faults` around it
+- `run`       a scenario to its end, and its figures; `view` shows them
 - `loading`   scenarios from files and `library`, with `traces` (`curves`) and changed keys;
               `complaints` says what is wrong, `reference` explains every key
 - `command`   `flowguard simulate`; `archive` keeps its runs
 - `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
               `counters`, populations, attempts, `latencies`
-- `invariants` what must hold at every instant; the first that does not ends the run
+- `invariants` what must hold at every instant; the first violation ends the run
 - `calibration`  what work costs a real broker, and whether all this then predicts it
 """

@@ -14,18 +14,18 @@ from simulations.recorder import Recorder, RunDescription
 from simulations.world import World
 
 DIGEST_BYTES: Final = 6
-"""A sweep has tens of thousands of runs, and no two may be called the same."""
+"""Length of a run's digest: a sweep has tens of thousands of runs, and names must be unique."""
 
 
 @final
 class Archive:
-    """A directory of runs; docs/parquet-schema.md says what is in one."""
+    """A directory of runs, as docs/parquet-schema.md describes them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def check(self, plan: Loaded, policy: PolicyName) -> None:
-        """Raises ConfigError where the run is there already, or nothing can be written."""
+        """Raise ConfigError where the run is there already, or nothing can be written."""
         directory = self._folder / run_id(plan, policy)
         if any(directory.glob("*.parquet")):
             raise ConfigError(
@@ -37,14 +37,14 @@ class Archive:
             raise ConfigError(f"--out: cannot make {directory}: {error.strerror}") from error
 
     def record(self, plan: Loaded, policy: PolicyName, world: World) -> Recorder:
-        """From the first event on; its `finish` completes the run."""
+        """A recorder from the first event on; its `finish` completes the run."""
         name = run_id(plan, policy)
         recording = Recording(self._folder / name, name)
         return Recorder(world, recording, _description(plan, policy))
 
 
 def run_id(plan: Loaded, policy: PolicyName) -> str:
-    """The same for the same run: scenario, policy, seed, and a digest of what was changed."""
+    """The name of a run, made of scenario, policy, seed, and a digest of the changes."""
     changes = {key: value for key, value in plan.changes.items() if key != "seed"}
     parts = [plan.name, policy, str(plan.scenario.seed)]
     if changes:
@@ -68,7 +68,7 @@ def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
 
 
 def command(plan: Loaded, policy: PolicyName) -> str:
-    """Runs the same again."""
+    """The command that repeats the run."""
     words = ["flowguard", "simulate", plan.source, "--policy", policy]
     words += ["--seed", str(plan.scenario.seed)]
     for key, value in sorted(plan.changes.items()):
@@ -78,7 +78,8 @@ def command(plan: Loaded, policy: PolicyName) -> str:
 
 
 def written(value: Any) -> str:
-    """As `change` reads it: TOML; a bare word where that is read as one; nothing for None."""
+    """The value in the form that `change` reads: TOML, or a bare word for text; nothing for
+    None."""
     if value is None:
         return ""
     if isinstance(value, str) and change(f"key={value}")[1] == value:

@@ -1,12 +1,13 @@
 """Clients: populations that connect, are refused, time out, come back, and publish once in.
 
-A client is a row in a few arrays and, while it has one, a `Connection`. What chance decides for a
-client is drawn by its number and the number of its attempt (`simulations.draws`), so that every
+A client is a row in a few arrays and, while it has one, a `Connection`. A client's random draws
+are addressed by its number and the number of its attempt (`simulations.draws`), so that every
 policy meets the same crowd.
 
-How the network is modelled: a connection attempt takes three one-way latencies until the node has
-its CONNECT (SYN, SYN-ACK, ACK with data). Where the listen backlog is full the SYN is lost, and the
-client's kernel sends it again after 1, 3 and 7 s. Where no process listens the answer is a reset.
+How the network is modelled: a connection attempt takes three one-way latencies until the node
+has its CONNECT (SYN, SYN-ACK, ACK with data). Where the listen backlog is full the SYN is lost,
+and the client's kernel sends it again after 1, 3 and 7 s. Where no process listens the answer is
+a reset.
 """
 
 from array import array
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 HANDSHAKE_LATENCIES: Final = 3.0
 KNOCK_AGAIN_S: Final = (1.0, 2.0, 4.0)
-"""From one SYN to the next, seconds; a client's time-out comes before the fourth."""
+"""Times from one SYN to the next, seconds; a client's time-out comes before the fourth."""
 NEVER_S: Final = -1.0
 
 
@@ -53,20 +54,20 @@ class Population:
         self.topic: Topic | None = None
         self.publishers: Publishers | None = None
         self.homes = bytearray(plan.clients)
-        """Which node has the client's session, plus 1; 0: none."""
+        """The node that has the client's session, plus 1; 0: none."""
         self.connections: list[Connection | None] = [None] * plan.clients
         """The attempt under way, or the connection."""
         self.attempts = array("L", bytes(8 * plan.clients))
-        """How many each has made."""
+        """The number of attempts of each client."""
         self.attempts_count = 0
-        """Of all."""
+        """Attempts of all clients."""
         self.arrived_count = 0
-        """Clients that have made one."""
+        """Clients that have made an attempt."""
         self.first_connected_s = array("d", [NEVER_S]) * plan.clients
         self.connects = Latencies()
-        """From the start of the attempt that succeeded to its CONNACK; first connections."""
+        """Times from the start of the attempt that succeeded to its CONNACK; first connections."""
         self.connected_count = 0
-        """As the clients see it."""
+        """Clients connected, as they see it."""
         self.first_connected_count = 0
         self.given_up_count = 0
         self.left_count = 0
@@ -74,7 +75,7 @@ class Population:
         self.queued = array("L", [plan.queued]) * plan.clients
         """Messages that wait for each client."""
         self.replayed_count = 0
-        """Of those, acknowledged."""
+        """Messages that waited, sent and acknowledged."""
         self.replayed_last_s = NEVER_S
         self.wasted_count = 0
         """CONNECTs served for clients that were gone or had given up waiting."""
@@ -98,7 +99,7 @@ class Population:
 
     @property
     def clients(self) -> int:
-        """How many."""
+        """The number of clients."""
         return self.plan.clients
 
     @property
@@ -108,16 +109,16 @@ class Population:
 
     @property
     def keep_alive_s(self) -> float:
-        """See the plan."""
+        """The keep-alive of the plan."""
         return self.plan.keep_alive_s
 
     @property
     def _at(self) -> Sequence[int]:
-        """The nodes that it knows."""
+        """The nodes that the population knows."""
         return self.plan.at or range(self.world.scenario.nodes)
 
     def start(self) -> None:
-        """Everybody comes, each at its time."""
+        """Let all clients come, each at its time."""
         plan, draw = self.plan, self._starts.uniform
         if plan.arrivals is None:
             times_s = [plan.start_s + plan.start_over_s * draw(c) for c in range(self.clients)]
@@ -129,13 +130,13 @@ class Population:
             self._arrivals.add(times_s[client] + self._handshake_s, client)
 
     def client_id(self, client: int) -> str:
-        """What it calls itself."""
+        """The client id of a client."""
         return f"{self.name}-{client}"
 
     # --- connecting --------------------------------------------------------------------------
 
     def _attempt(self, client: int) -> None:
-        """Its CONNECT arrives where it wants to go, or its SYN does not."""
+        """An attempt: its CONNECT arrives at a node, or its SYN does not."""
         now_s = self.world.engine.now_s
         number = self.attempts[client]
         self.attempts[client] = number + 1
@@ -186,13 +187,13 @@ class Population:
             connection.knocks += 1
 
     def _time_out(self, connection: Connection) -> None:
-        """No answer in time: the client closes, and tries again later."""
+        """End an attempt without an answer in time: the client closes, and tries again later."""
         now_s = self.world.engine.now_s
         self._close(connection)
         self._fail_connection(connection, now_s, Outcome.TIMED_OUT, None)
 
     def _close(self, connection: Connection) -> None:
-        """The client's end; the node hears of it, if it ever took the connection."""
+        """Close the client's end; the node is told, if it ever took the connection."""
         connection.is_alive = False
         if KNOCKING < connection.state < ENDED:
             self._hang_ups.add(self.world.engine.now_s + self._latency_s, connection)
@@ -200,7 +201,7 @@ class Population:
     # --- what nodes answer; `sent_s` may be ahead of the engine's clock ----------------------
 
     def accepted(self, connection: Connection, sent_s: float) -> None:
-        """CONNACK 0."""
+        """Receive CONNACK 0."""
         at_s = sent_s + self._latency_s
         if not connection.is_alive or at_s > connection.deadline_s:
             self.wasted_count += 1
@@ -227,14 +228,14 @@ class Population:
             self.world.engine.at(at_s, self._begin_silence, connection)
 
     def refused(self, connection: Connection, sent_s: float, hint_s: float) -> None:
-        """CONNACK 137; `hint_s` 0: without `retry-after-ms`."""
+        """Receive CONNACK 137; `hint_s` 0: without `retry-after-ms`."""
         at_s = sent_s + self._latency_s
         if connection.is_alive and at_s <= connection.deadline_s:
             connection.is_alive = False
             self._fail_connection(connection, at_s, Outcome.REFUSED, hint_s or None)
 
     def closed(self, connection: Connection, sent_s: float) -> None:
-        """The connection is gone without a word."""
+        """The connection was closed without a packet."""
         at_s = sent_s + self._latency_s
         if not connection.is_alive:
             return
@@ -246,7 +247,7 @@ class Population:
             self._fail_connection(connection, at_s, Outcome.CLOSED, None)
 
     def _lose(self, connection: Connection, at_s: float) -> None:
-        """A connected client is none any more, and comes back as after a first failure."""
+        """A connection is lost; its client comes back as after a first failure."""
         client = connection.client
         self.connected_count -= 1
         self.connections[client] = None
@@ -298,7 +299,7 @@ class Population:
             on_attempt(Attempt(self.name, client, number, node, started_s, at_s, outcome))
 
     def _leave(self, connection: Connection) -> None:
-        """It has what it wanted, and does not come back."""
+        """Disconnect for good, having stayed as long as it wanted."""
         if connection.is_alive:
             self.connected_count -= 1
             self.left_count += 1
@@ -306,7 +307,7 @@ class Population:
             self._close(connection)
 
     def replayed(self, client: int, count: int, now_s: float) -> None:
-        """So many messages that had waited for it are acknowledged."""
+        """So many messages that had waited for the client are acknowledged."""
         self.queued[client] -= count
         self.replayed_count += count
         self.replayed_last_s = now_s
@@ -314,25 +315,25 @@ class Population:
     # --- being connected ---------------------------------------------------------------------
 
     def send(self, connection: Connection, at_s: float, packet: Packet) -> None:
-        """A packet leaves at `at_s`."""
+        """Send a packet, which leaves at `at_s`."""
         self.world.engine.at(
             max(at_s + self._latency_s, self.world.engine.now_s), _arrive, (connection, packet)
         )
 
     def acknowledged(self, connection: Connection, due_s: float, sent_s: float) -> None:
-        """PUBACK."""
+        """Receive a PUBACK."""
         if connection.is_alive and self.publishers is not None:
             self.publishers.acknowledged(connection, due_s, sent_s + self._latency_s)
 
     def subscribed(self, connection: Connection) -> None:
-        """SUBACK, from the node's moment of it."""
+        """Receive a SUBACK; called at the node's instant."""
         if not self._subscribed[connection.client]:
             self._subscribed[connection.client] = 1
             self.subscribed_counts[connection.broker.node] += 1
             self.subscribed_version += 1
 
     def left(self, connection: Connection) -> None:
-        """The node knows that it is gone."""
+        """The node has noticed that the client is gone."""
         if self._subscribed[connection.client] and (
             self.homes[connection.client] == connection.broker.node + 1
         ):
@@ -341,7 +342,7 @@ class Population:
             self.subscribed_version += 1
 
     def place_of(self, client: int) -> int | None:
-        """At which node a subscriber is; None: at none."""
+        """The node at which a subscriber is connected; None: at none."""
         connection = self.connections[client]
         if connection is None or not self._subscribed[client]:
             return None
@@ -351,7 +352,7 @@ class Population:
         self._silences.add(self.world.engine.now_s + self.keep_alive_s, connection)
 
     def _on_silence(self, connection: Connection) -> None:
-        """PINGREQ; whether or not something else was sent meanwhile, as most clients do."""
+        """Send PINGREQ, even if something else was sent meanwhile, as most clients do."""
         now_s = self.world.engine.now_s
         self._pings.add(now_s + self._latency_s, connection)
         self._silences.add(now_s + self.keep_alive_s, connection)

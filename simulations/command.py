@@ -102,7 +102,7 @@ def simulate(
 
 
 def _changes(given: dict[str, Any], costs: Path | None, sets: Sequence[str]) -> dict[str, Any]:
-    """By dotted key; what is said in more detail counts."""
+    """Changes by dotted key; the more specific option wins."""
     found = {} if costs is None else flat_costs(costs)
     found |= {key: value for key, value in given.items() if value is not None}
     return found | dict(change(text) for text in sets)
@@ -111,7 +111,7 @@ def _changes(given: dict[str, Any], costs: Path | None, sets: Sequence[str]) -> 
 def _archive(
     out: Path | None, plans: Sequence[Loaded], policies: Sequence[PolicyName]
 ) -> "Archive | None":
-    """Where runs are recorded; raises ConfigError before the first, not after an hour."""
+    """The archive of the runs; raises ConfigError before the first run, not after an hour."""
     if out is None:
         return None
     # Here, because it needs Parquet, which a summary does not.
@@ -181,7 +181,7 @@ def _run_all(
     *,
     quiet: bool,
 ) -> tuple[list[list[Summary]], bool]:
-    """Runs by policy, those that were begun, and whether they were interrupted."""
+    """The runs that were begun, by policy, and whether they were interrupted."""
     interrupt = _Interrupt()
     groups: list[list[Summary]] = []
     with interrupt.listening(), _progress(quiet=quiet) as progress:

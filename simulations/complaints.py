@@ -31,7 +31,7 @@ _KINDS: Final = {
     "dict": "{input!r} is no table",
     "tuple": "{input!r} is no list",
 }
-"""By the first word of pydantic's error type."""
+"""Messages by the first word of pydantic's error type."""
 
 
 def complaint(
@@ -41,7 +41,7 @@ def complaint(
 ) -> tuple[str, str]:
     """The key of the first error, dotted, and what is wrong with it.
 
-    `unknown` is said of an unknown key that is like no other.
+    `unknown` is the message for an unknown key that is like no other.
     """
     first, others_count = _first(error)
     path = first["loc"]
@@ -60,7 +60,8 @@ def complaint(
 
 
 def _first(error: ValidationError) -> tuple[ErrorDetails, int]:
-    """The error to tell of, and how many others; what is missing may be beside it, misspelt."""
+    """The error to report, and the number of others; for a missing key an unknown one, which may be
+    misspelt."""
     errors = error.errors()
     first = errors[0]
     beside = [
@@ -72,18 +73,18 @@ def _first(error: ValidationError) -> tuple[ErrorDetails, int]:
 
 
 def dotted(path: Path) -> str:
-    """`faults.0.at_s`"""
+    """The path in dotted form: `faults.0.at_s`."""
     return ".".join(str(part) for part in path)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean ...?`, or nothing where nothing is like it."""
+    """`; did you mean ...?`, or nothing where no known name is similar."""
     near = get_close_matches(name, known, 2, 0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """The record in an annotation: itself, of a table of them, of a list, or of none at all."""
+    """The record in an annotation: itself, of a table of them, of a list, or None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in (dict, tuple, list, Union, UnionType):

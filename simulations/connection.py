@@ -1,8 +1,8 @@
-"""Connection: one attempt of one client, and what becomes of it; both ends in one object.
+"""Connection: one attempt of one client, and its end; both ends in one object.
 
 The server's end has a state, as `flowguard.session.connection` has; the client's end is there or
-gone. Between the two lies the network: what one does the other learns a latency later, so each end
-looks only at its own.
+gone. Between the two lies the network: each end learns of an action of the other a latency
+later, so it looks only at its own state.
 """
 
 from collections import deque
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from simulations.clients import Population
 
 KNOCKING: Final = 0
-"""The kernel has not taken it: it knocks again."""
+"""The kernel has not taken its SYN, which is sent again."""
 BACKLOG: Final = 1
-"""In the kernel's listen backlog."""
+"""It is in the kernel's listen backlog."""
 OPENED: Final = 2
-"""Accepted; its CONNECT is there to be read."""
+"""It is accepted; its CONNECT is there to be read."""
 CONNECTING: Final = 3
 """Its CONNECT is at the gate."""
 WAITING: Final = 4
-"""It waits there for its outcome."""
+"""Its CONNECT waits at the gate."""
 SERVED: Final = 5
-"""It was admitted, and is not answered yet."""
+"""Its CONNECT was admitted, and is not answered yet."""
 CONNECTED: Final = 6
 ENDED: Final = 7
 
@@ -39,12 +39,12 @@ class Outcome(IntEnum):
 
     CONNECTED = 0
     REFUSED = 1
-    """137."""
+    """CONNACK 137."""
     CLOSED = 2
-    """Without a word."""
+    """Closed without a packet."""
     TIMED_OUT = 3
     UNREACHABLE = 4
-    """Nobody listens there."""
+    """No process listens there."""
 
 
 class Attempt(NamedTuple):
@@ -54,41 +54,41 @@ class Attempt(NamedTuple):
     client: int
     """Its number in the population."""
     number: int
-    """How many this client has made before."""
+    """The number of attempts that this client has made before."""
     node: int
     started_s: float
-    """The first SYN, virtual time."""
+    """The instant of the first SYN, virtual time."""
     ended_s: float
-    """When the client knew, virtual time."""
+    """The instant at which the client knew the result, virtual time."""
     outcome: Outcome
 
 
 @final
 class Inbound:
-    """What a connected client has sent and the node has not finished."""
+    """Packets that a connected client has sent and the node has not finished."""
 
     __slots__ = ("waiting", "window")
 
     def __init__(self, node: NodeWindow) -> None:
         self.window = AdmissionWindow(node)
         self.waiting: deque[Packet] = deque()
-        """Arrived and not begun."""
+        """Packets arrived and not begun."""
 
 
 @final
 class Replay:
-    """Of what was queued for its client, the page that is in memory."""
+    """The page in memory of the messages queued for a client."""
 
     __slots__ = ("asked", "inflight", "unread", "unsent")
 
     def __init__(self) -> None:
         self.unsent = 0
         self.inflight = 0
-        """Sent, and no acknowledgement of them is read."""
+        """Messages sent, of which no acknowledgement has been read."""
         self.unread = 0
         """Acknowledgements that wait in the socket."""
         self.asked = False
-        """For a turn."""
+        """Whether it asked for a turn."""
 
 
 @final
@@ -131,42 +131,42 @@ class Connection:
         self.client = client
         """Its number in the population."""
         self.attempt = attempt
-        """How many this client has made before."""
+        """The number of attempts that this client has made before."""
         self.started_s = started_s
         self.deadline_s = deadline_s
         # The client's end.
         self.is_alive = True
-        """False: it has closed, timed out, or heard that the server has."""
+        """False: the client has closed, timed out, or heard that the server has."""
         self.outcome: Outcome | None = None
         self.knocks = 0
         # The server's end.
         self.state = KNOCKING
         self.is_ready = False
-        """In the loop's list of sockets with something to read."""
+        """Whether it is in the loop's list of sockets with something to read."""
         self.queued = False
-        """To be run again: it has packets, and there may be room."""
+        """Whether it is to be run again: it has packets, and there may be room."""
         self.ended_by_peer = False
-        """The client's end of stream has arrived."""
+        """Whether the client's end of stream has arrived."""
         self.inbound: Inbound | None = None
         self.pings = 0
         self.replay: Replay | None = None
         self.last_received_s = started_s
         self.waited_s = 0.0
-        """In the listen backlog."""
+        """Time in the listen backlog."""
         self.watched_slot = 0
 
     @property
     def tenant(self) -> str:
-        """Whose share it takes while clients take turns: its population's."""
+        """The tenant whose share it takes while clients take turns: its population."""
         return self.population.name
 
     @property
     def ended(self) -> bool:
-        """Whether the server is through with it."""
+        """Whether the server has ended it."""
         return self.state == ENDED
 
     def schedule(self) -> None:
-        """Be run again in the next turn."""
+        """Run it again in the next turn."""
         if not self.queued and self.state == CONNECTED:
             self.queued = True
             self.broker.runnable.append(self)

@@ -1,11 +1,12 @@
-"""Counters: what a node has done since the run began, over all lives of its process."""
+"""Counters of a node's work since the run began, over all lives of its process."""
 
 from typing import final
 
 
 @final
 class Counters:
-    """One machine's; they only grow. What they mean: docs/parquet-schema.md, table `samples`."""
+    """The counters of one machine; they only grow; docs/parquet-schema.md explains them, table
+    `samples`."""
 
     __slots__ = (
         "accepted_count",
@@ -23,13 +24,14 @@ class Counters:
         self.accepted_count = 0
         self.refused_count = 0
         self.discarded_count = 0
-        """Superseded, or gone before they had an answer."""
+        """CONNECTs superseded, or gone before they had an answer."""
         self.closed_count = 0
         self.published_count = 0
         self.delivered_count = 0
         self.lost_count = 0
-        """Counted where they were acknowledged. What the node of a subscriber does not get is not
-        sent again here, although a cluster would do so where it is stored."""
+        """Lost messages, counted at the node that acknowledged them. A message that does not reach
+        the node of a subscriber is not sent again here, although a cluster would do so where it is
+        stored."""
         self.busy_s = 0.0
-        """Of processes that are dead; that of the living is in its loop."""
+        """Busy time of processes that are dead; that of the living is in its loop."""
         self.refusing_s = 0.0

@@ -1,4 +1,5 @@
-"""Curve: how many come by when, between the points of a trace as evenly as can be."""
+"""Curve: how many have come by each instant, as evenly as possible between the points of a
+trace."""
 
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
@@ -19,7 +20,7 @@ class Curve:
         self._times_s = [t_s / plan.squeeze for t_s in (*times_s, times_s[-1] + step_s)]
         self._sums = list(accumulate((plan.scale * n for _, n in plan.points), initial=0.0))
         self.total = self._sums[-1]
-        """All that ever come."""
+        """The total of all that ever come."""
 
     def by(self, t_s: float) -> float:
         """How many have come by then."""
@@ -33,7 +34,7 @@ class Curve:
         return sums[i] + share * (sums[i + 1] - sums[i])
 
     def when(self, number: float) -> float | None:
-        """When so many have come; None: they never do."""
+        """The instant at which so many have come; None: never."""
         times_s, sums = self._times_s, self._sums
         if number > self.total:
             return None

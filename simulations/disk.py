@@ -1,8 +1,8 @@
 """Disk: how long a group commit takes.
 
-One commit is under way at a time; whatever waits meanwhile rides the next one (that is the
-journal's doing). A commit costs a fixed time and one per operation. A fault makes the disk slower,
-or stops it: what is under way then ends when it goes on.
+One commit is under way at a time; work that arrives meanwhile is in the next one (that is the
+journal's doing). A commit costs a fixed time and one per operation. A fault makes the disk
+slower, or stops it: a commit under way then ends when the disk goes on.
 """
 
 from typing import final
@@ -12,14 +12,14 @@ from simulations.scenario import StorePlan
 
 @final
 class Disk:
-    """One node's; survives its process."""
+    """The disk of one node; survives its process."""
 
     __slots__ = ("_plan", "factor", "stopped")
 
     def __init__(self, plan: StorePlan) -> None:
         self._plan = plan
         self.factor = 1.0
-        """So many times slower than planned."""
+        """The factor by which it is slower than planned."""
         self.stopped = False
 
     def commit_s(self, ops_count: int) -> float:

@@ -1,13 +1,13 @@
-"""Engine: virtual time. What is to happen is a heap of (time, sequence, action, argument).
+"""Engine: virtual time. Future events are a heap of (time, sequence, action, argument).
 
 Events run in the order of their time, and at the same instant in the order in which they were
 scheduled; nothing else decides, no hash and no address. So the same calls give the same run. An
 action may schedule further events, now or later, never in the past.
 
-A bare event costs about a microsecond. What only has to be cheap to cancel is a `Timer`; what all
-waits equally long needs no heap at all and is a `Lane`. The heap itself holds the near future only:
-what is due later lies unordered in sections of time, so that a crowd of retries does not make every
-push and pop dearer.
+A bare event costs about a microsecond. An event that has to be cheap to cancel is a `Timer`;
+events that all wait equally long need no heap at all and are a `Lane`. The heap itself holds the
+near future only: later events lie unordered in sections of time, so that a crowd of retries does
+not make every push and pop dearer.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ _MARK: Final = Struct("<dQ")
 _WATCHES: Final = -(1 << 62)
 """Sequence numbers of watches begin here, those of events at 1."""
 SECTION_S: Final = 0.25
-"""How much of the future becomes the near one at a time; a power of two divides exactly."""
+"""Length of the part of the future that becomes near at a time; a power of two divides exactly."""
 
 
 @final
@@ -45,11 +45,11 @@ class Timer(Generic[A]):
         return self._action is not None
 
     def cancel(self) -> None:
-        """It does not happen; safe when it has. Its place in the heap goes when its time comes."""
+        """Cancel it; safe when it has happened. Its place in the heap goes when its time comes."""
         self._action = self._argument = None
 
     def fire(self, _: None) -> None:
-        """The engine's call."""
+        """Run the action; called by the engine."""
         action, argument = self._action, self._argument
         if action is not None:
             self.cancel()
@@ -58,7 +58,7 @@ class Timer(Generic[A]):
 
 @final
 class Engine:
-    """The clock, and what is to happen; `now_s` starts at 0."""
+    """The clock, and the events to come; `now_s` starts at 0."""
 
     __slots__ = (
         "_digest",
@@ -74,28 +74,28 @@ class Engine:
     )
 
     def __init__(self, *, traced: bool = False) -> None:
-        """`traced`: keep a hash of all that happens, at half the speed."""
+        """`traced`: keep a hash of all events, at half the speed."""
         self.now_s = 0.0
         self.events_count = 0
         """Events that have happened."""
         self._heap: list[Event] = []
-        """What is due before `_near_s`."""
+        """Events due before `_near_s`."""
         self._near_s = 0.0
         self._later: dict[int, list[Event]] = {}
-        """All else, by its section."""
+        """Later events, by their section."""
         self._sequence = 0
         self._watch_sequence = _WATCHES
         self._looks_count = 0
-        """Of watches, in this run; they are no events."""
+        """Calls of watches, in this run; they are no events."""
         self._until_s = 0.0
         self._digest = blake2b(digest_size=16) if traced else None
 
     def __len__(self) -> int:
-        """Events that are still to happen, cancelled ones included."""
+        """The number of events that are still to happen, cancelled ones included."""
         return len(self._heap) + sum(map(len, self._later.values()))
 
     def at(self, when_s: float, action: Action[A], argument: A) -> None:
-        """`action(argument)` at `when_s`, which is not in the past."""
+        """Schedule `action(argument)` at `when_s`, which is not in the past."""
         assert when_s >= self.now_s
         self._sequence += 1
         self._add((when_s, self._sequence, action, argument))
@@ -108,7 +108,7 @@ class Engine:
             self._later.setdefault(int(when_s / SECTION_S), []).append(event)
 
     def _approach(self) -> bool:
-        """The next section is near now, nothing else being due before; False: there is none."""
+        """Make the next section the near one, when nothing is due before; False: there is none."""
         if not self._later:
             return False
         number = min(self._later)
@@ -118,10 +118,10 @@ class Engine:
         return True
 
     def watch(self, when_s: float, action: Action[A], argument: A) -> None:
-        """The same for who only looks on: before all else of that instant, and no event.
+        """Schedule a call that only observes: before all events of that instant, and no event
+        itself.
 
-        It is not counted, leaves no trace, and must change nothing that others see.
-        """
+        It is not counted, leaves no trace, and must change nothing that others see."""
         assert when_s >= self.now_s
         self._watch_sequence += 1
         self._add((when_s, self._watch_sequence, self._look, (action, argument)))
@@ -132,16 +132,16 @@ class Engine:
         action(argument)
 
     def timer(self, when_s: float, action: Action[A], argument: A) -> Timer[A]:
-        """The same, with a handle to cancel it."""
+        """Schedule an event with a handle to cancel it."""
         timer = Timer(action, argument)
         self.at(when_s, timer.fire, None)
         return timer
 
     def run(self, until_s: float, events_max: float = inf) -> bool:
-        """Let happen what is due up to and at `until_s`; False: `events_max` of them, or `stop`.
+        """Run the events up to and at `until_s`; False: ended by `events_max` of them, or by
+        `stop`.
 
-        The clock then shows `until_s`, or the time of the last event.
-        """
+        The clock then shows `until_s`, or the time of the last event."""
         heap = self._heap
         if self._digest is not None:
             return self._run_traced(until_s, events_max)
@@ -177,7 +177,7 @@ class Engine:
         return done
 
     def stop(self) -> None:
-        """The run ends with the event that happens now; what is scheduled stays."""
+        """End the run with the event that happens now; scheduled events stay."""
         self._until_s = -inf
 
     @property
@@ -210,7 +210,7 @@ class Lane(Generic[A]):
         return len(self._items)
 
     def add(self, when_s: float, argument: A) -> None:
-        """`action(argument)` at `when_s`, which is not before any other of this lane."""
+        """Schedule `action(argument)` at `when_s`, which is not before any other of this lane."""
         items = self._items
         if not items:
             self._engine.at(when_s, self._due, None)

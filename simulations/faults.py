@@ -1,4 +1,4 @@
-"""Faults: what breaks at which instant, and when it is whole again."""
+"""Faults: failures at given instants, and their ends."""
 
 from typing import TYPE_CHECKING, final
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 @final
 class Faults:
-    """Those of a scenario."""
+    """The faults of a scenario."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
 
     def schedule(self) -> None:
-        """All of them, each at its time."""
+        """Schedule all of them, each at its time."""
         engine = self._world.engine
         for fault in self._world.scenario.faults:
             engine.at(fault.at_s, self._begin, fault)

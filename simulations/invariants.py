@@ -30,10 +30,10 @@ ONE_OUTCOME: Final = "11 one outcome"
 REFUSAL_BUDGET: Final = "16 refusal budget"
 
 CALM_BELOW: Final = 0.8
-"""Pressure at which nobody is refused or paused."""
+"""Pressure below which nobody is refused or paused."""
 CENSUS_S: Final = 1.0
 CENSUS_CLIENTS_PER_S: Final = 50_000
-"""So many are looked at in a virtual second, on average: twice the crowd, half as often."""
+"""Clients checked in a virtual second, on average: twice the crowd, half as often."""
 WITHIN_WINDOW_MAX: Final[frozenset[PolicyName]] = WITH_BUDGETS | {
     "level-map",
     "emqx-flag",
@@ -41,7 +41,7 @@ WITHIN_WINDOW_MAX: Final[frozenset[PolicyName]] = WITH_BUDGETS | {
     "vegas",
     "gradient2",
 }
-"""The others have a window of their own, or none."""
+"""Policies with windows of at most `flow.window_max`; others have windows of their own, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Violation:
     """An invariant that did not hold."""
 
     node: int | None
-    """None: the whole world."""
+    """The node; None: the whole world."""
     t_s: float
     """Virtual time."""
     invariant: str
     """Its number and name in docs/overload.md."""
     detail: str
-    """What was seen."""
+    """The values that were seen."""
     policy: PolicyName
     seed: int
-    """Shows it again."""
+    """The seed that shows it again."""
 
     def __str__(self) -> str:
         where = "" if self.node is None else f" at node {self.node}"
@@ -70,7 +70,7 @@ class Violation:
 
 @final
 class Invariants:
-    """Watches a world that has not begun, from now on."""
+    """The checks of a world that has not begun."""
 
     def __init__(self, world: "World") -> None:
         assert not world.engine.now_s
@@ -97,7 +97,7 @@ class Invariants:
     # --- after every step of a loop ----------------------------------------------------------
 
     def after_step(self, broker: "Broker") -> None:
-        """A turn, or the tasks between two of them."""
+        """Check after a turn, or after the tasks between two turns."""
         self._check_windows(broker)
         self._check_gate(broker)
         if self._is_flowguard:
@@ -147,7 +147,7 @@ class Invariants:
     # --- what a broker is about to do --------------------------------------------------------
 
     def may_decide(self, broker: "Broker", connection: Connection) -> bool:
-        """Its CONNECT has an outcome now: the first one, and its socket is open."""
+        """Check that a CONNECT may have its outcome now: the first one, and its socket is open."""
         if CONNECTING <= connection.state <= WAITING:
             return True
         what = "its socket was closed" if connection.state == ENDED else "it had one"
@@ -156,12 +156,12 @@ class Invariants:
         return False
 
     def on_refusal(self, broker: "Broker", connection: Connection) -> None:
-        """It is answered with 137 now; where it waited before, the buffer was not empty."""
+        """Check that a CONNECT which has not waited is refused only under load."""
         if connection.state == CONNECTING and self._buffer_max:
             self._must_be_loaded(broker, "a CONNECT is refused")
 
     def on_rest(self, broker: "Broker") -> None:
-        """Nobody is accepted until the next tick."""
+        """Check that sockets are left to the next tick only under load."""
         self._must_be_loaded(broker, "sockets are not accepted")
 
     def _must_be_loaded(self, broker: "Broker", what: str) -> None:
@@ -171,7 +171,7 @@ class Invariants:
             self._violate(broker, IDLE, detail)
 
     def on_keep_alive(self, broker: "Broker", connection: Connection) -> None:
-        """Its client was silent for too long, and is disconnected now."""
+        """Check that a client disconnected by keep-alive was silent for too long."""
         if not self._is_flowguard:
             return  # Whose loop drowns reads too late.
         inbound = connection.inbound
@@ -194,7 +194,7 @@ class Invariants:
         self._watch(when_s + self._census_s)
 
     def at_end(self) -> None:
-        """The run is over."""
+        """Check at the end of the run."""
         self._take_census()
         for population in self._world.populations:
             self._check_attempts(population)
@@ -256,8 +256,8 @@ class Invariants:
 class _Refusing:
     """One node's work of accepting and refusing since its buffer was empty last: a leaky bucket.
 
-    It overflows where flowguard's own budget would, plus what may be under way when that is spent:
-    the sockets of one accept, and the refusals of those accepted before.
+    It overflows where flowguard's own budget would, plus the work that may be under way when
+    that is spent: the sockets of one accept, and the refusals of those accepted before.
     """
 
     __slots__ = ("_at_s", "_bucket_s", "_debt_s", "_emptied_count", "_life", "_share", "_spent_s")
@@ -272,7 +272,7 @@ class _Refusing:
         self._bucket_s = 0.0
 
     def after_step(self, broker: "Broker") -> str | None:
-        """What is wrong, if anything."""
+        """The violation, if there is one."""
         clock_s, spent_s = broker.loop.clock_s, broker.counters.refusing_s
         work_s, self._spent_s = spent_s - self._spent_s, spent_s
         elapsed_s, self._at_s = clock_s - self._at_s, clock_s

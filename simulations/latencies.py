@@ -1,4 +1,4 @@
-"""Latencies: how long something took, in buckets that are 10 % wide."""
+"""Latencies: a histogram of durations, in buckets that are 10 % wide."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ BOUNDS_S: Final[tuple[float, ...]] = (
     *(BOUND_MIN_S * BOUND_RATIO**n for n in range(171)),
     inf,
 )
-"""Upper bounds, up to 1,000 seconds and one for the rest."""
+"""Upper bounds of buckets, up to 1,000 seconds and one for the rest."""
 
 
 @final
@@ -23,15 +23,15 @@ class Latencies:
 
     def __init__(self) -> None:
         self.counts = [0] * len(BOUNDS_S)
-        """By bucket; they only grow."""
+        """Counts by bucket; they only grow."""
 
     def observe(self, latency_s: float, count: int = 1) -> None:
-        """So many took that long."""
+        """Count so many observations of that latency."""
         self.counts[bisect_left(BOUNDS_S, latency_s)] += count
 
     @property
     def count(self) -> int:
-        """Of all."""
+        """The number of all observations."""
         return sum(self.counts)
 
     def percentile_s(self, share: float) -> float | None:
@@ -43,7 +43,7 @@ class Latencies:
 
 
 def sum_of(parts: Iterable[Latencies]) -> Latencies:
-    """What all of them have observed, together."""
+    """The observations of all of them together."""
     total = Latencies()
     for part in parts:
         total.counts = [a + b for a, b in zip(total.counts, part.counts, strict=True)]

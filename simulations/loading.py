@@ -1,8 +1,8 @@
-"""Loading: scenarios from files, with what the command line changes in them.
+"""Loading: scenarios from files, with the changes of the command line.
 
 A scenario is a TOML file with the keys of `Scenario`, or a Python file with a function
-`scenario(**parameters) -> Scenario`, for what has to be computed. Those of `library` have names.
-Whatever is wrong is a ConfigError of one line that names file and key.
+`scenario(**parameters) -> Scenario`, for values that have to be computed. Those of `library`
+have names. Every error is a ConfigError of one line that names file and key.
 """
 
 import inspect
@@ -31,23 +31,24 @@ Changes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A scenario, and where it comes from."""
+    """A scenario, and its source."""
 
     name: str
     scenario: Scenario
     changes: dict[str, Any]
-    """What differs from the file, by dotted key or parameter."""
+    """Differences from the file, by dotted key or parameter."""
     source: str
-    """What loads it again."""
+    """The name or file that loads it again."""
 
 
 def names() -> list[str]:
-    """Of the library."""
+    """The names of the library."""
     return sorted(p.stem for p in LIBRARY.iterdir() if p.suffix in SUFFIXES)
 
 
 def change(text: str) -> tuple[str, Any]:
-    """`key.path=value`; the value as in TOML, or a bare word; nothing: the key is taken out."""
+    """The key and value of `key.path=value`: TOML, or a bare word; without a value the key is
+    removed."""
     key, equals, value = text.partition("=")
     key, value = key.strip(), value.strip()
     if not key or not equals:
@@ -87,7 +88,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
 
 
 def parameters(name: str) -> dict[str, Any]:
-    """Parameters of a Python scenario and their defaults; of others none."""
+    """Parameters of a Python scenario and their defaults; others have none."""
     path = _find(name)
     if path.suffix != ".py":
         return {}
@@ -128,7 +129,7 @@ def _text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> Table:
-    """What is in a file; raises ConfigError naming the file and what is wrong."""
+    """The content of a file; raises ConfigError naming the file and what is wrong."""
     try:
         return tomllib.loads(_text(path))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -165,7 +166,7 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
 
 
 def _read_traces(path: Path, table: Table) -> None:
-    """Put in their points; what is no table is complained of later."""
+    """Put the points of traces in; a value that is no table is reported later."""
     populations = table.get("populations")
     for population in populations.values() if isinstance(populations, dict) else ():
         publish = population.get("publish") if isinstance(population, dict) else None
@@ -199,7 +200,7 @@ def _refused(path: Path, error: ValidationError) -> str:
 
 
 def _broken(path: Path, error: Exception) -> str:
-    """What its own code did, and where."""
+    """The error of the file's own code, and its place."""
     lines = [
         frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
     ]
@@ -211,7 +212,7 @@ def _broken(path: Path, error: Exception) -> str:
 
 
 def seen_from(folder: Path, key: str, value: Any) -> Any:
-    """A value in which files are as seen from `folder`, not from the scenario's file."""
+    """The value with paths relative to `folder`, not to the scenario's file."""
     if isinstance(value, dict):
         return {name: seen_from(folder, f"{key}.{name}", inner) for name, inner in value.items()}
     is_path = key.endswith(".file") and isinstance(value, str)
@@ -271,7 +272,7 @@ def _require_population(populations: Table, name: str) -> None:
 
 
 def _share_out(populations: Table, clients: Any) -> None:
-    """So many clients in all, in the proportions of the file."""
+    """Divide so many clients among the populations, in the proportions of the file."""
     if not isinstance(clients, int) or clients < 1:
         raise ConfigError(f"clients: {clients} is less than 1")
     default = 1_000

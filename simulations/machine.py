@@ -1,4 +1,5 @@
-"""Machine: where a broker process lives, dies and comes back; its disk and its sessions stay."""
+"""Machine: the host on which a broker process lives, dies and comes back; its disk and sessions
+stay."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, final
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def name_of(index: int) -> str:
-    """As the cluster knows it."""
+    """The name of a node in the cluster."""
     return f"node-{index}"
 
 
 @final
 class Machine:
-    """One per node of the cluster; `broker` is None while nobody runs there."""
+    """One node of the cluster; `broker` is None while no process runs there."""
 
     def __init__(self, world: "World", index: int) -> None:
         self.world = world
@@ -32,7 +33,7 @@ class Machine:
         self.cost = Cost(world.settings)
         self.counters = Counters()
         self.slowness = 1.0
-        """So many times longer than planned takes all work of the loop."""
+        """The factor by which the loop's work takes longer than planned."""
         self.broker: Broker | None = None
         self.deaths_count = 0
         """Processes that died of memory."""
@@ -42,14 +43,14 @@ class Machine:
     # --- life --------------------------------------------------------------------------------
 
     def start(self, _: None = None) -> None:
-        """A new process; does nothing where one runs."""
+        """Start a process; does nothing where one runs."""
         if self.broker is None:
             self._lives += 1
             self.broker = Broker(self, self._lives)
             self.world.on_life()
 
     def kill(self, restart_s: float | None = None) -> None:
-        """The process ends as soon as it has done what it is doing; it cannot be interrupted."""
+        """End the process as soon as the work at hand is done; that cannot be interrupted."""
         broker = self.broker
         if broker is not None and not broker.loop.ended:
             world = self.world
@@ -58,7 +59,7 @@ class Machine:
                 world.engine.at(broker.loop.clock_s + restart_s, self.start, None)
 
     def run_out_of_memory(self) -> None:
-        """The kernel kills it."""
+        """Kill the process for want of memory, as the kernel does."""
         self.deaths_count += 1
         self.kill(self.world.scenario.node.restart_s)
 
@@ -101,7 +102,7 @@ class Machine:
         world.engine.at(now_s + max(times_s), done, batch)
 
     def replication_age_s(self, now_s: float) -> float:
-        """How long a commit has waited for a replica that does not answer."""
+        """Time that a commit has waited for a replica that does not answer."""
         since_s = self._held_since_s
         if since_s is None or self.disk.stopped:
             return 0.0
@@ -110,7 +111,7 @@ class Machine:
     # --- sessions ----------------------------------------------------------------------------
 
     def resumption(self, population: "Population", client: int) -> Resumption:
-        """What a CONNECT asks of this node."""
+        """The session that a CONNECT finds at this node."""
         home = population.homes[client]
         if not home:
             return Resumption.NEW
@@ -119,5 +120,5 @@ class Machine:
         return Resumption.HERE if distance < scenario.network.replicas else Resumption.ELSEWHERE
 
     def keep(self, population: "Population", client: int) -> None:
-        """This node has the session from now on."""
+        """Keep the session at this node from now on."""
         population.homes[client] = self.index + 1

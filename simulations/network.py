@@ -1,7 +1,7 @@
-"""Network: who reaches whom. Between nodes a link may be cut; clients reach every node that lives.
+"""Network: which nodes reach each other. A link between nodes may be cut; clients reach every
+living node.
 
-Nothing is lost on a link that is up, and nothing overtakes: latencies are constant.
-"""
+Nothing is lost on a link that is up, and nothing overtakes: latencies are constant."""
 
 from typing import final
 
@@ -14,19 +14,19 @@ class Network:
 
     def __init__(self) -> None:
         self._cuts: dict[frozenset[int], int] = {}
-        """How many faults cut a link."""
+        """The number of faults that cut a link."""
 
     def is_up(self, one: int, other: int) -> bool:
-        """Whether the two hear each other."""
+        """Whether two nodes reach each other."""
         return frozenset((one, other)) not in self._cuts
 
     def cut(self, one: int, other: int) -> None:
-        """From now on they do not."""
+        """Add a cut of the link."""
         link = frozenset((one, other))
         self._cuts[link] = self._cuts.get(link, 0) + 1
 
     def heal(self, one: int, other: int) -> None:
-        """One cut less."""
+        """Remove one cut of the link."""
         link = frozenset((one, other))
         self._cuts[link] -= 1
         if not self._cuts[link]:

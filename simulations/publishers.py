@@ -1,9 +1,9 @@
-"""Publishers: what the connected clients of a population send, QoS 1.
+"""Publishers: the messages that connected clients of a population send, QoS 1.
 
 Open loop: messages are due at the instants of a Poisson process while the client is connected,
 whatever the broker does; those that may not be sent yet (`outstanding`, Receive Maximum) wait at
 the client, and their wait counts. Closed loop: the next one is due when an acknowledgement makes
-room. What is not acknowledged when the connection ends is sent again on the next one.
+room. Messages not acknowledged when the connection ends are sent again on the next one.
 """
 
 from array import array
@@ -43,14 +43,14 @@ class Publishers:
         """Messages that were due, while their clients were connected."""
         self.acknowledged_count = 0
         self.in_time_count = 0
-        """Acknowledged within their deadline."""
+        """Messages acknowledged within their deadline."""
         self.acknowledgements = Latencies()
-        """From the instant a PUBLISH was due to its PUBACK."""
+        """Times from the instant a PUBLISH was due to its PUBACK."""
         self.acknowledged_counts = array("L", bytes(8 * population.clients))
-        """By client, as the next two."""
+        """Acknowledged messages by client; so are the next two."""
         self.in_time_counts = array("L", bytes(8 * population.clients))
         self.cost_units = array("L", bytes(8 * population.clients))
-        """Of what the nodes have done for it."""
+        """Cost of the nodes' work by client."""
         self._population = population
         self._engine = world.engine
         self._latency_s = world.scenario.network.latency_s
@@ -63,7 +63,7 @@ class Publishers:
         self._publishers: list[_Publisher | None] = [None] * population.clients
 
     def start(self, connection: Connection, at_s: float) -> None:
-        """Connected at `at_s`: what was not acknowledged is sent again, then go on."""
+        """Start at `at_s`, when it is connected: send unacknowledged messages again, then go on."""
         client = connection.client
         publisher = self._publishers[client]
         if publisher is None:
@@ -88,7 +88,8 @@ class Publishers:
             self._engine.at(when_s, self._on_due, connection)
 
     def _next_s(self, after_s: float, gap: float) -> float | None:
-        """`gap` is exponential with mean 1; None: the trace is over."""
+        """When the next message is due; `gap` is exponential with mean 1; None: the trace is
+        over."""
         curve = self._curve
         if curve is not None:
             return curve.when(curve.by(after_s) + gap * self._population.clients)
@@ -109,7 +110,7 @@ class Publishers:
         self._schedule(connection, due_s)
 
     def _pump(self, connection: Connection, publisher: _Publisher, at_s: float) -> None:
-        """Send what may be sent at `at_s`."""
+        """Send the messages that may be sent at `at_s`."""
         if not self._is_open:
             for _ in range(publisher.limit - len(publisher.due_s)):
                 publisher.due_s.append(at_s)
@@ -120,7 +121,7 @@ class Publishers:
             self._population.send(connection, at_s, due_s)
 
     def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
-        """PUBACK arrives at `at_s`."""
+        """Receive a PUBACK at `at_s`."""
         client = connection.client
         publisher = self._publishers[client]
         assert publisher is not None

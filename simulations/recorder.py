@@ -1,8 +1,9 @@
 """Recorder: a world's run as the tables of docs/parquet-schema.md.
 
-It looks on ten times a virtual second, between events, and changes nothing: a recorded run is the
-same, event for event, as one that is not. Rows of a table come in the order of their time; so what
-a busy process does ahead of the engine's clock waits here until that time has come.
+It looks on ten times a virtual second, between events, and changes nothing: a recorded run is
+the same, event for event, as one that is not. Rows of a table come in the order of their time;
+so rows of events that a busy process does ahead of the engine's clock wait here until that time
+has come.
 """
 
 from bisect import bisect_right
@@ -44,13 +45,13 @@ OUTCOME_FIELD: Final = Attempt._fields.index("outcome")
 
 @dataclass(frozen=True, slots=True)
 class RunDescription:
-    """What table `run` says and the world does not know."""
+    """The part of table `run` that the world does not know."""
 
     scenario: str
     command: str
-    """Runs the same again."""
+    """The command that repeats the run."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What differs from the scenario's file, by dotted key."""
+    """Differences from the scenario's file, by dotted key."""
     trigger_at_s: float | None = None
     trigger_until_s: float | None = None
     load_ratio: float | None = None
@@ -58,7 +59,7 @@ class RunDescription:
 
 @final
 class Recorder:
-    """Records a world that has not begun; `finish` when its run is over."""
+    """The recorder of a world that has not begun; call `finish` when its run is over."""
 
     def __init__(self, world: "World", recording: Recording, description: RunDescription) -> None:
         assert not world.engine.now_s
@@ -67,10 +68,11 @@ class Recorder:
         self._samples = [Samples(machine) for machine in world.machines]
         self._crowds = [_Crowd(p) for p in sorted(world.populations, key=lambda p: p.name)]
         self._attempts: list[Any] = []
-        """Ended, but not necessarily by now: their fields one after the other, because a container
-        for each would have the garbage collector walk through the whole world more often."""
+        """Attempts that have ended, but not necessarily by now: their fields one after the other,
+        because a container for each would have the garbage collector walk through the whole world
+        more often."""
         self._decisions: list[Row] = []
-        """Made, but not necessarily by now."""
+        """Decisions made, but not necessarily by now."""
         self._sampled_s = 0.0
         recording.add(RUN, _run_row(world, description))
         self._listen()
@@ -110,7 +112,7 @@ class Recorder:
             self._tell_attempts(now_s)
 
     def _tell_attempts(self, until_s: float) -> None:
-        """Those that have ended by then."""
+        """Write the attempts that have ended by then."""
         attempts = self._attempts
         columns = [attempts[field::ATTEMPT_FIELDS] for field in range(ATTEMPT_FIELDS)]
         ended_s = columns[ENDED_FIELD]
@@ -124,7 +126,7 @@ class Recorder:
         attempts[:] = left
 
     def _tell_decisions(self, until_s: float) -> None:
-        """Those made by then."""
+        """Write the decisions made by then."""
         decisions = self._decisions
         if decisions:
             decisions.sort(key=_decided)
@@ -137,7 +139,7 @@ class Recorder:
             self._recording.extend(LATENCIES, crowd.latencies(t_s))
 
     def finish(self, ended_by: str) -> None:
-        """Write what is left and close all files; `ended_by` as table `end` has it."""
+        """Write the remaining rows and close all files; `ended_by` as table `end` has it."""
         world, recording = self._world, self._recording
         now_s = world.engine.now_s
         if now_s > self._sampled_s:
@@ -158,13 +160,13 @@ class Recorder:
 
 @final
 class _Crowd:
-    """One population: what was told of it, and what is new."""
+    """One population: the counts already written, to find what is new."""
 
     def __init__(self, population: Population) -> None:
         self._population = population
         self._counts: tuple[int, ...] = (0,) * 7
         self._latencies: list[tuple[str, Latencies, list[int]]] = []
-        """By kind, in the order of rows: all observations, and those told of."""
+        """Latencies by kind, in the order of rows: all observations, and those already written."""
         publishers, topic = population.publishers, population.topic
         if publishers is not None:
             self._follow("acknowledgement", publishers.acknowledgements)
@@ -176,7 +178,7 @@ class _Crowd:
         self._latencies.append((kind, latencies, latencies.counts.copy()))
 
     def row(self, t_s: float) -> Row:
-        """Of table `goodput`."""
+        """A row of table `goodput`."""
         population = self._population
         publishers, topic = population.publishers, population.topic
         counts = (
@@ -200,7 +202,7 @@ class _Crowd:
         )
 
     def latencies(self, t_s: float) -> Iterator[Row]:
-        """What was observed since the last call, in the second that ends at `t_s`."""
+        """Rows of latencies observed since the last call, in the second that ends at `t_s`."""
         name = self._population.name
         for kind, latencies, told in self._latencies:
             counts = latencies.counts
@@ -211,7 +213,7 @@ class _Crowd:
                 told[:] = counts
 
     def clients(self) -> Columns:
-        """Of table `clients`: every one."""
+        """The columns of table `clients`, a row for each client."""
         population = self._population
         publishers = population.publishers
         none = [0] * population.clients
@@ -256,7 +258,7 @@ def _run_row(world: "World", description: RunDescription) -> Row:
 
 
 def _common(values: set[float]) -> float | None:
-    """What all have; None: they differ, or there are none."""
+    """The value that all have; None: they differ, or there are none."""
     return values.pop() if len(values) == 1 else None
 
 

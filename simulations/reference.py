@@ -44,7 +44,8 @@ def _table(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _header(path: str, field: FieldInfo) -> str:
-    """Commented out like the rest: an empty table is not the same as none."""
+    """The header of a table, commented out like the rest: an empty table is not the same as
+    none."""
     match get_origin(field.annotation):
         case kind if kind is dict:
             return f"# [{path}.{NAME}]"

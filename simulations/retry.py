@@ -10,7 +10,7 @@ DOUBLINGS_MAX = 30
 
 @final
 class Retry:
-    """What the clients of a population do."""
+    """The retry behaviour of a population's clients."""
 
     __slots__ = ("_first_s", "_jitters", "_kind", "_max_s", "_obedience", "_obedient", "_tries")
 
@@ -26,7 +26,7 @@ class Retry:
     def delay_s(
         self, client: int, failures: int, attempt: int, hint_s: float | None
     ) -> float | None:
-        """How long it waits after its `failures`-th failure in a row; None: it gives up."""
+        """Time that a client waits after its `failures`-th failure in a row; None: it gives up."""
         if self._kind == "none" or (self._tries is not None and failures >= self._tries):
             return None
         if hint_s is not None and self._obedience.uniform(client) < self._obedient:

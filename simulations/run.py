@@ -1,7 +1,7 @@
-"""Run: a scenario under one policy, step by step, and what became of it.
+"""Run: a scenario under one policy, step by step, and its figures.
 
-Between two steps the world is looked at and whoever watches hears of it; nothing of that changes
-the run. Here a recorder plugs in: `attach` is given the world before its first event.
+Between two steps the world is sampled and `watch` is called; nothing of that changes
+the run. A recorder plugs in here: `attach` is given the world before its first event.
 """
 
 import gc
@@ -22,7 +22,7 @@ from simulations.world import World
 SAMPLE_S: Final = 0.5
 """Virtual time between two samples."""
 BACK: Final = 0.99
-"""Share of the clients of before a disturbance that must be back for it to be over."""
+"""Share of the clients connected before a disturbance that must be back for it to be over."""
 
 EndedBy = Literal["duration", "connected", "violation", "stopped"]
 
@@ -44,7 +44,7 @@ class Sample:
     t_s: float
     connected_count: int
     done_count: int
-    """What clients wanted and got so far: PUBACKs in time; where nobody publishes, CONNACKs."""
+    """Wishes fulfilled so far: PUBACKs in time; where nobody publishes, CONNACKs."""
     nodes: tuple[NodeSample, ...]
 
 
@@ -65,9 +65,9 @@ class Summary:
     connected_99_s: float | None = None
     connected_100_s: float | None = None
     back_s: float | None = None
-    """From the beginning of the disturbance until as many as before are connected."""
+    """Time from the beginning of the disturbance until as many as before are connected."""
     goodput_after_share: float | None = None
-    """What clients get per second in the last third after the disturbance, by that before it."""
+    """Goodput in the last third after the disturbance, by that before it."""
     attempts_per_client: float = 0.0
     declined_count: int = 0
     """Attempts that failed."""
@@ -77,34 +77,34 @@ class Summary:
     due_count: int = 0
     acknowledged_count: int = 0
     in_time_share: float | None = None
-    """Of the messages that were due, those acknowledged within their deadline."""
+    """Share of the messages due that were acknowledged within their deadline."""
     in_time_counts: dict[str, int] = field(default_factory=dict)
     """Messages acknowledged within their deadline, by population."""
     in_time_shares: dict[str, float] = field(default_factory=dict)
-    """Of the messages that were due, by population."""
+    """Share of the messages due that were acknowledged within their deadline, by population."""
     replayed_count: int = 0
     """Messages that had waited for their clients, sent and acknowledged."""
     replayed_last_s: float | None = None
-    """When the last of them was."""
+    """When the last of these messages was acknowledged."""
     acknowledged_p99_s: float | None = None
     delivered_p99_s: float | None = None
     memory_peak_bytes: int = 0
-    """Of the node that held most."""
+    """Memory peak of the node that held most."""
     deaths_count: int = 0
     """Nodes that died of memory."""
     events_count: int = 0
     run_s: float = 0.0
-    """Real time."""
+    """Real time of the run."""
     samples: list[Sample] = field(default_factory=list)
 
     @property
     def events_per_s(self) -> float:
-        """Of real time."""
+        """Events per second of real time."""
         return self.events_count / self.run_s if self.run_s else 0.0
 
 
 Watch = Callable[[World], bool]
-"""Hears of every step; False: the run ends with what is known so far."""
+"""Called after every step; False: the run ends with the figures so far."""
 
 
 def run(
@@ -114,7 +114,7 @@ def run(
     watch: Watch | None = None,
     attach: Callable[[World], None] | None = None,
 ) -> Summary:
-    """To its end, or until `watch` has enough of it."""
+    """Run to the end, or until `watch` returns False."""
     started_s = perf_counter()
     with _uncollected():
         summary = _run(scenario, policy, watch, attach)
@@ -124,9 +124,9 @@ def run(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would look through the whole crowd again and again.
+    """Suspend the garbage collector, which would look through the whole crowd again and again.
 
-    What a run throws away are no cycles; the world itself is one, and is collected at the end.
+    The garbage of a run has no cycles; the world itself is one, and is collected at the end.
     """
     if not gc.isenabled():
         yield
@@ -229,7 +229,7 @@ def _reached(times_s: list[float], clients: int, share: float) -> float | None:
 
 
 def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
-    """Until as many are connected as before, for good; 0 where nobody was lost."""
+    """Time until as many are connected as before, for good; 0 where nobody was lost."""
     before = [s.connected_count for s in samples if trigger_s is not None and s.t_s < trigger_s]
     if trigger_s is None or not before:
         return None
@@ -243,7 +243,8 @@ def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
 def _goodput_after(
     samples: list[Sample], begin_s: float | None, end_s: float | None
 ) -> float | None:
-    """The first third before the disturbance is left out: the crowd was still coming."""
+    """Goodput after by goodput before; the first third before is left out: the crowd was still
+    coming."""
     if begin_s is None or end_s is None or end_s >= samples[-1].t_s:
         return None
     before = _rate(samples, begin_s / 3.0, begin_s)

@@ -1,7 +1,7 @@
 """Scenario: what is simulated, as a frozen record: clients, nodes, what work costs, what breaks.
 
-Every field has a unit and a default; unknown keys and impossible values are refused by their
-names. What is simulated under several policies is the same scenario each time.
+Every field has a default, and a unit where it has one; unknown keys and impossible values are
+refused by their names. Several policies simulate the same scenario.
 """
 
 from itertools import pairwise
@@ -60,7 +60,7 @@ class NodePlan(_Part):
     noise: float = Field(0.0, ge=0, le=1)
     """How much a piece of work varies: it takes U(1 - noise, 1 + noise) times its cost, 0 to 1."""
     listen_backlog: int = Field(4_096, ge=1)
-    """Sockets the kernel keeps until they are accepted; beyond it a SYN is lost, sockets."""
+    """Sockets the kernel keeps until they are accepted; beyond it a SYN is lost."""
     accepts_first: bool = False
     """Whether all sockets are accepted before anything else is done, as by acceptor threads, or
     by turns with all other work, as flowguard's reactor does."""
@@ -68,51 +68,52 @@ class NodePlan(_Part):
     """Whether clients and backlogs have turns of bounded length, as in flowguard's reactor, or each
     is served until nothing of it is left."""
     memory_max_bytes: int = Field(1_024 * MIB, ge=MIB)
-    """Beyond it the process dies, bytes."""
+    """Memory beyond which the process dies, bytes."""
     restart_s: Positive | None = None
-    """After so long a process that ran out of memory is back; absent: never, seconds."""
+    """Time after which a process that ran out of memory is back; absent: never, seconds."""
     process_bytes: int = Field(64 * MIB, ge=0)
-    """What it holds without clients, bytes."""
+    """Memory of the process without clients, bytes."""
     connection_bytes: int = Field(2 * KIB, ge=0)
-    """What a connection takes, bytes."""
+    """Memory of a connection, bytes."""
     connecting_bytes: int = Field(0, ge=0)
-    """What it takes besides until it is connected: buffers, TLS, authentication; bytes."""
+    """Further memory until it is connected: buffers, TLS, authentication; bytes."""
     packet_bytes: int = Field(KIB, ge=0)
-    """What a packet takes besides its payload while it waits or is in process, bytes."""
+    """Memory of a packet besides its payload while it waits or is in process, bytes."""
 
 
 class StorePlan(_Part):
     """The store of a node: one commit at a time, what waits rides the next one."""
 
     commit_s: NotNegative = 0.001
-    """A commit, however small, seconds."""
+    """The fixed cost of a commit, seconds."""
     op_s: NotNegative = 0.000_02
-    """What each operation adds, seconds."""
+    """The cost of each operation in a commit, seconds."""
     page_s: NotNegative = 0.001
     """Reading a page of a backlog, beside the commits, seconds."""
     immediate: bool = False
-    """Whether nothing ever waits for it, as for a store in memory: commits are made by the loop
-    itself, at the end of a slice."""
+    """Whether nothing ever waits for it, as for a store in memory: the loop itself commits, at the
+    end of a slice."""
 
 
 class NetworkPlan(_Part):
-    """How far everybody is from everybody."""
+    """Distances between nodes and clients, as times."""
 
     latency_s: NotNegative = 0.001
-    """Between client and node, one way, seconds."""
+    """Latency between client and node, one way, seconds."""
     peer_latency_s: NotNegative = 0.000_5
-    """Between nodes, one way, seconds."""
+    """Latency between nodes, one way, seconds."""
     replicas: int = Field(1, ge=1)
-    """Nodes that must have stored something before it is acknowledged, with this one."""
+    """Nodes that must have stored something before it is acknowledged, this one included."""
     gossip_late_s: NotNegative = 0.0
-    """What one node tells another is late by U(0, this), besides the latency, seconds."""
+    """Lateness of what one node tells another: U(0, this), besides the latency, seconds."""
 
 
 class RetryPlan(_Part):
     """What a client does when an attempt has failed."""
 
     kind: Literal["none", "fixed", "backoff"] = "backoff"
-    """Gives up; waits `first_s`; or waits twice as long each time, with jitter."""
+    """`none`: gives up; `fixed`: waits `first_s`; `backoff`: waits twice as long each time, with
+    jitter."""
     first_s: Positive = 1.0
     """The first wait, seconds."""
     max_s: Positive = 60.0
@@ -120,18 +121,18 @@ class RetryPlan(_Part):
     obedient: float = Field(0.0, ge=0, le=1)
     """Share of clients that come back when `retry-after-ms` says, where it says so, 0 to 1."""
     tries: int | None = Field(None, ge=1, le=255)
-    """After so many attempts in a row that failed a client gives up; absent: never."""
+    """Failed attempts in a row after which a client gives up; absent: it never does."""
 
 
 class TracePlan(_Part):
-    """What came when; see `simulations.traces` for files."""
+    """A recorded course of arrivals or messages; see `simulations.traces` for files."""
 
     file: str = ""
-    """CSV, Parquet, or the directory of a recorded run; as seen from the scenario's file."""
+    """CSV, Parquet, or the directory of a recorded run; relative to the scenario's file."""
     squeeze: Positive = 1.0
-    """So many times faster than it was."""
+    """Factor by which it is faster than it was."""
     scale: Positive = 1.0
-    """So many times as many."""
+    """Factor by which the counts are larger."""
     points: tuple[tuple[NotNegative, NotNegative], ...] = Field((), min_length=1)
     """`[t_s, count]` each: so many from then to the next one; read from `file` if it is given."""
 
@@ -146,18 +147,18 @@ class TracePlan(_Part):
 
 
 class PublishPlan(_Part):
-    """What a connected client publishes."""
+    """The messages that a connected client publishes."""
 
     rate_per_s: Positive | None = None
     """Open loop: a Poisson process; absent: closed loop, as fast as acknowledgements come."""
     trace: TracePlan | None = None
-    """Open loop: what all of the population publish together, instead of `rate_per_s`."""
+    """Open loop: the messages of the whole population together, instead of `rate_per_s`."""
     outstanding: int = Field(10, ge=1, le=65_535)
     """Messages without acknowledgement at a time; the server's Receive Maximum may be less."""
     payload_bytes: int = Field(64, ge=0)
-    """Bytes."""
+    """Payload of a message, bytes."""
     deadline_s: Positive = 3.0
-    """An acknowledgement is worth something until so long after the message was due, seconds."""
+    """Time after a message was due until which its acknowledgement counts, seconds."""
     to: str | None = None
     """Population whose subscribers get the messages; absent: nobody subscribes."""
     spread: Literal["all", "one"] = "all"
@@ -170,22 +171,22 @@ class PopulationPlan(_Part):
     """Clients that behave alike."""
 
     clients: int = Field(1_000, ge=1)
-    """How many."""
+    """Number of clients."""
     start_s: NotNegative = 0.0
     """When the first of them comes, seconds."""
     start_over_s: NotNegative = 1.0
-    """They come evenly spread over so long, seconds."""
+    """Time over which they come, evenly spread, seconds."""
     arrivals: TracePlan | None = None
-    """They come as in this trace, instead of evenly; without `clients` as many as there."""
+    """Trace by which they come, instead of evenly; it gives `clients`, if absent."""
     stay_s: NotNegative | None = None
-    """So long after it was connected a client leaves, for good; absent: it stays, seconds."""
+    """Time after its connection at which a client leaves, for good; absent: it stays, seconds."""
     node: Literal["round-robin", "random", "balanced", "next"] = "balanced"
-    """Where an attempt goes: to all nodes by turns; to any; to any that lives, as a load balancer
-    sends it; or to where the client was, and on to the next after a failure."""
+    """Node to which an attempt goes: all nodes by turns; any; any that lives, as a load balancer
+    chooses; or the client's last one, and on to the next after a failure."""
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Only to these nodes, from 0; empty: to all."""
+    """The only nodes they go to, from 0; empty: all."""
     timeout_s: Positive = 10.0
-    """For the answer to a CONNECT, seconds."""
+    """Time that a client waits for the answer to its CONNECT, seconds."""
     durable: bool = True
     """Whether sessions outlive their connections, so that they are stored."""
     keep_alive_s: NotNegative = 0.0
@@ -195,9 +196,9 @@ class PopulationPlan(_Part):
     subscribes: bool = False
     """Whether each client subscribes once it is connected."""
     queued: int = Field(0, ge=0)
-    """What waits for each client when it comes, messages."""
+    """Messages that wait for each client when it comes."""
     queued_bytes: int = Field(64, ge=0)
-    """Payload of each of them, bytes."""
+    """Payload of each of these messages, bytes."""
 
 
 class Fault(_Part):
@@ -210,11 +211,11 @@ class Fault(_Part):
     until_s: Positive | None = None
     """When it is over; absent: never, seconds."""
     node: int = Field(0, ge=0)
-    """Which node, from 0."""
+    """The node, from 0."""
     peer: int | None = Field(None, ge=0)
-    """Of a cut link: the other end; absent: all others."""
+    """The other end of a cut link; absent: all others."""
     factor: Positive = 1.0
-    """So many times slower: slow_cpu, slow_store."""
+    """Factor by which it is slower: slow_cpu, slow_store."""
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -226,14 +227,14 @@ class Fault(_Part):
 
 
 class Scenario(_Part):
-    """All that is simulated."""
+    """A scenario: all that is simulated."""
 
     title: str = ""
-    """What it is, in a line."""
+    """The scenario in a line."""
     description: str = ""
     """What it shows, and what to look at."""
     seed: int = Field(1, ge=0)
-    """Of all chance."""
+    """The seed of all random draws."""
     nodes: int = Field(1, ge=1, le=256)
     """Broker nodes."""
     duration_s: Positive = 60.0
@@ -255,7 +256,7 @@ class Scenario(_Part):
 
     @property
     def clients(self) -> int:
-        """Of all populations."""
+        """Clients of all populations."""
         return sum(population.clients for population in self.populations.values())
 
     @property

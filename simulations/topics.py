@@ -1,4 +1,4 @@
-"""Topics: who gets what a population publishes."""
+"""Topics: the receivers of a population's messages."""
 
 from typing import TYPE_CHECKING, Final, final
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from simulations.connection import Connection
 
 Targets = tuple[tuple[int, int], ...]
-"""(node, deliveries) each."""
+"""(node, deliveries) for each node."""
 NOBODY: Final[Targets] = ()
 ALL: Final = -1
-"""Every subscriber."""
+"""Stands for every subscriber."""
 
 
 @final
@@ -35,27 +35,27 @@ class Message:
         self.topic = topic
         self.due_s = due_s
         self.node = node
-        """Which has it from its publisher, and acknowledges it."""
+        """The node that has it from its publisher, and acknowledges it."""
         self.targets = targets
         self.ops = ops
         self.receiver = receiver
-        """Whose it is among the audience, or `ALL`."""
+        """The one receiver among the audience, or `ALL`."""
 
     @property
     def positions(self) -> dict[str, int]:
-        """What `Journal.sent` is told of: its receivers."""
+        """The receivers, as an argument of `Journal.sent`."""
         topic = self.topic
         return topic.positions if self.receiver == ALL else {str(self.receiver): 1}
 
     @property
     def deliveries(self) -> int:
-        """On all nodes."""
+        """Deliveries on all nodes."""
         return sum(count for _, count in self.targets)
 
 
 @final
 class Topic:
-    """Where the messages of one population go."""
+    """The destinations of one population's messages."""
 
     def __init__(
         self,
@@ -68,13 +68,14 @@ class Topic:
         self.payload_bytes = payload_bytes
         self.delivered_count = 0
         self.deliveries = Latencies()
-        """From the instant a PUBLISH was due to its arrival at a subscriber."""
+        """Times from the instant a PUBLISH was due to its arrival at a subscriber."""
         self.is_stored = audience is not None and audience.is_durable
         """Whether subscribers get it from queues that outlive their connections."""
         self.positions = (
             {} if audience is None else dict.fromkeys(map(str, range(audience.clients)), 1)
         )
-        """Of the whole audience, as `Journal.sent` has them; only how many they are matters."""
+        """A position for each of the audience, as `Journal.sent` has them; only their number
+        matters."""
         self._audience = audience
         self._to_all = to_all
         self._latency_s = latency_s
@@ -85,7 +86,8 @@ class Topic:
         self._ops = self._one
 
     def route(self, connection: "Connection", due_s: float, node: int) -> Message:
-        """Where a message of this client goes; it is stored for every durable subscriber."""
+        """The message of a client, with its receivers; it is stored for every durable
+        subscriber."""
         audience = self._audience
         if audience is None:
             return Message(self, due_s, node, NOBODY, self._one, ALL)
@@ -100,7 +102,7 @@ class Topic:
 
     @property
     def deliveries_max(self) -> int:
-        """Of one message."""
+        """The largest number of deliveries of one message."""
         if self._audience is None:
             return 0
         return self._audience.clients if self._to_all else 1

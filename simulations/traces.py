@@ -1,9 +1,9 @@
-"""Traces: what came when, from a table of one's own or from a recorded run.
+"""Traces: arrivals or messages over time, from a table of one's own or from a recorded run.
 
 A CSV or Parquet file with the columns `t_s` and `clients` or `messages`: so many came from that
-instant to the next one. Or a run that was recorded, by a simulation or by a broker: its directory,
-or its file of `goodput` or `samples`. Its attempts become clients that come, so take a run without
-refusals: who was refused and came again is two clients there.
+instant to the next one. Or a run that was recorded, by a simulation or by a broker: its
+directory, or its file of `goodput` or `samples`. Its attempts become clients that come, so take
+a run without refusals: a client that was refused and came again is two clients there.
 """
 
 import csv
@@ -25,7 +25,7 @@ _RECORDED: Final[Mapping[What, tuple[str, ...]]] = {
 
 
 def read_trace(path: Path, what: What) -> Points:
-    """`(t_s, count)` in the order of time; raises ConfigError."""
+    """The trace as `(t_s, count)` in the order of time; raises ConfigError."""
     try:
         if path.is_dir():
             rows = [row for part in _parts(path) for row in _parquet(part)]
@@ -71,7 +71,7 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
 
 
 def _recorded(path: Path, what: What, rows: list[dict[str, Any]]) -> Points:
-    """Of all nodes or populations together; there a count is up to its instant, here from it."""
+    """All nodes or populations together; a recorded count is up to its instant, here from it."""
     known = [name for name in _RECORDED[what] if rows[0].get(name) is not None]
     if not known:
         raise ConfigError(f"{path}: has no column {what}")

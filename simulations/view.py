@@ -1,4 +1,4 @@
-"""View: what runs of one scenario came to, side by side, on a screen of 80 columns."""
+"""View: the results of runs of one scenario, side by side, on a screen of 80 columns."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -28,13 +28,14 @@ DOWN: Final = "x"
 
 Number = float | None
 Row = tuple[str, Callable[[Summary], Number], Callable[[float], str]]
-"""Label, value, how it is written."""
+"""Label, value, and the function that writes the value."""
 Level = Callable[[Sample], Number]
-"""0 to 1; None: there is nothing to measure, a node is down."""
+"""A function from 0 to 1; None: there is nothing to measure, a node is down."""
 
 
 def screen(scenario: Scenario, groups: Sequence[Sequence[Summary]]) -> RenderableType:
-    """A group are the runs of one policy: the table shows their mean, charts the first."""
+    """The screen; a group holds the runs of one policy: the table shows their mean, charts the
+    first."""
     parts: list[RenderableType] = []
     for start in range(0, len(groups), COLUMNS_MAX):
         parts.append(_table(scenario, groups[start : start + COLUMNS_MAX]))
@@ -108,7 +109,7 @@ def _in_time_count_of(name: str) -> Callable[[Summary], Number]:
 
 
 def _mean(values: list[Number], text: Callable[[float], str]) -> str:
-    """What did not happen in one of them has no mean."""
+    """The mean as text; without a value in one of the runs there is none."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return ABSENT if not known else f"{len(known)} of {len(values)}"
@@ -116,24 +117,24 @@ def _mean(values: list[Number], text: Callable[[float], str]) -> str:
 
 
 def percent(share: float) -> str:
-    """100 % only where nobody is missing."""
+    """The percentage; 100 % only where nobody is missing."""
     return f"{int(1000 * share) / 10:.1f} %"
 
 
 def seconds(time_s: float) -> str:
-    """In the unit that suits it."""
+    """The time in the unit that suits it."""
     if time_s < 0.1:
         return f"{1000 * time_s:.1f} ms"
     return f"{time_s:.2f} s" if time_s < 10 else f"{time_s:,.1f} s"
 
 
 def count(number: float) -> str:
-    """1,234,567"""
+    """The number with separators: 1,234,567."""
     return f"{number:,.0f}"
 
 
 def size(size_bytes: float) -> str:
-    """MiB."""
+    """The size in MiB."""
     return f"{size_bytes / 2**20:,.0f} MiB"
 
 
@@ -167,7 +168,7 @@ def _charts(scenario: Scenario, runs: Sequence[Summary]) -> Iterator[Text]:
 
 
 def _goodput(runs: Sequence[Summary], last_s: float) -> Iterator[Text]:
-    """What clients got per second, out of what they wanted."""
+    """A strip of the goodput: what clients got per second, out of what they wanted."""
     rates = [_rates(run) for run in runs]
     most = max(1.0, *(rate for by_time in rates for rate in by_time.values()))
     yield _ruler("goodput", last_s, f"top {most:,.0f}/s")
@@ -222,7 +223,7 @@ def _instant(t_s: float) -> str:
 
 
 def _strip(label: str, run: Summary, last_s: float, level: Level) -> Text:
-    """A column shows the mean of its samples; after the end of the run there is nothing."""
+    """A strip; a column shows the mean of its samples, and nothing after the end of the run."""
     columns: list[list[Number]] = [[] for _ in range(STRIP)]
     for sample in run.samples:
         columns[min(STRIP - 1, int(STRIP * sample.t_s / last_s))].append(level(sample))

@@ -36,7 +36,7 @@ class World:
         on_attempt: Callable[[Attempt], None] | None = None,
         traced: bool = False,
     ) -> None:
-        """`on_attempt` hears of every attempt when its client knows how it ended."""
+        """`on_attempt` is called for every attempt when its client knows how it ended."""
         self.scenario = scenario
         self.settings: FlowSettings = scenario.flow.model_copy(update={"policy": policy})
         self.session = SessionSettings()
@@ -44,14 +44,14 @@ class World:
         self.engine = Engine(traced=traced)
         self.network = Network()
         self.living: list[int] = []
-        """Nodes where a process runs."""
+        """Nodes with a running process."""
         self.ended_s: float | None = None
-        """When it was over, if it is."""
+        """When the run was over, if it is."""
         self._lateness = random_for(scenario.seed, "gossip")
         self.invariants: Invariants | None = None
-        """Who looks whether they hold."""
+        """The checks of invariants, if there are any."""
         self.violation: Violation | None = None
-        """The first that did not."""
+        """The first invariant that did not hold."""
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
@@ -89,18 +89,19 @@ class World:
 
     @property
     def acknowledgements(self) -> Latencies:
-        """See `Publishers.acknowledgements`."""
+        """The latencies of all `Publishers.acknowledgements`."""
         return sum_of(p.publishers.acknowledgements for p in self.populations if p.publishers)
 
     @property
     def deliveries(self) -> Latencies:
-        """See `Topic.deliveries`."""
+        """The latencies of all `Topic.deliveries`."""
         return sum_of(p.topic.deliveries for p in self.populations if p.topic)
 
     # --- time --------------------------------------------------------------------------------
 
     def run(self, until_s: float = inf) -> None:
-        """Until it is over, or to `until_s` at most, to go on from there; steps change nothing."""
+        """Run until it is over, or to `until_s` at most, to go on from there; steps change
+        nothing."""
         duration_s = self.scenario.duration_s
         if self.ended_s is None and self.engine.run(min(until_s, duration_s)):
             self.ended_s = duration_s if until_s >= duration_s else None
@@ -108,7 +109,7 @@ class World:
             self.invariants.at_end()
 
     def violate(self, node: int | None, invariant: str, detail: str) -> None:
-        """An invariant does not hold: the run ends with this event."""
+        """End the run with this event, because an invariant does not hold."""
         if self.violation is None:
             now_s, policy, seed = self.engine.now_s, self.settings.policy, self.scenario.seed
             self.violation = Violation(node, now_s, invariant, detail, policy, seed)
@@ -117,7 +118,7 @@ class World:
 
     @property
     def ended_by(self) -> Literal["duration", "connected", "violation", "stopped"]:
-        """What ended it, as table `end` has it (docs/parquet-schema.md)."""
+        """The end of the run, as table `end` has it (docs/parquet-schema.md)."""
         if self.violation is not None:
             return "violation"
         if self.ended_s is None:
@@ -125,7 +126,7 @@ class World:
         return "duration" if self.ended_s >= self.scenario.duration_s else "connected"
 
     def on_decided(self) -> None:
-        """One more client has been in, or has given up without."""
+        """Count a client that has been connected, or has given up without."""
         self._waiting_count -= 1
         if self._waiting_count <= 0 and self.scenario.ends_when_connected:
             self.ended_s = self.engine.now_s
@@ -142,7 +143,7 @@ class World:
         return self.machines[other].broker is not None and self.network.is_up(one, other)
 
     def replicas_of(self, index: int) -> list[Machine]:
-        """Where what this node stores is stored as well; who is lost for long is left out."""
+        """The machines that store what this node stores; one that is lost for long is left out."""
         nodes = self.scenario.nodes
         replicas = []
         for distance in range(1, self.scenario.network.replicas):
@@ -158,8 +159,8 @@ class World:
         return replicas
 
     def path_of(self, index: int) -> frozenset[str]:
-        """Nodes that what is published at this one touches: itself, its replicas, and wherever
-        subscribers of it may be."""
+        """The nodes that a message published here touches: this one, its replicas, and all that may
+        have subscribers of it."""
         scenario = self.scenario
         everywhere = tuple(range(scenario.nodes))
         nodes = {
@@ -172,7 +173,7 @@ class World:
         return frozenset(name_of(node) for node in nodes)
 
     def gossip(self, origin: int, record: PressureRecord, sent_s: float) -> None:
-        """What a node tells all others."""
+        """Send a node's record to all others."""
         network = self.scenario.network
         arrives_s = sent_s + network.peer_latency_s
         for machine in self.machines:
@@ -185,7 +186,7 @@ class World:
     def forward(
         self, origin: int, node: int, message: Message, deliveries: int, sent_s: float
     ) -> None:
-        """A message for the subscribers of another node; lost where that cannot be reached."""
+        """Send a message to the subscribers of another node; lost where that cannot be reached."""
         broker = self.machines[node].broker
         if broker is not None and self.network.is_up(origin, node):
             arrives_s = sent_s + self.scenario.network.peer_latency_s
@@ -194,5 +195,5 @@ class World:
             self.lose(message, deliveries)
 
     def lose(self, message: Message, deliveries: int) -> None:
-        """So many subscribers do not get a message that was acknowledged."""
+        """Count an acknowledged message that so many subscribers do not get."""
         self.machines[message.node].counters.lost_count += deliveries

@@ -40,7 +40,7 @@ class Asker:
         wires.watch(sock, self)
 
     def ask(self, count: int) -> None:
-        """So many times, one after the other."""
+        """Ask so many times, one after the other."""
         self._left = count
         self._ask()
 
@@ -49,16 +49,16 @@ class Asker:
         self._sock.send(self._request)
 
     def median_s(self) -> float:
-        """From a request to its answer."""
+        """Median time from a request to its answer."""
         return median(self._times_s)
 
     @property
     def is_idle(self) -> bool:
-        """Whether all is answered."""
+        """Whether all requests are answered."""
         return not self._left
 
     def ready(self, now_s: float) -> None:
-        """Its answer, or a part of it."""
+        """Read the answer, or a part of it."""
         data = self._sock.recv(READ_BYTES)
         if not data:
             raise CalibrationError("the broker hung up instead of answering")
@@ -78,7 +78,7 @@ def pings(wires: Wires, socks: list[socket]) -> list[Asker]:
 
 
 def subscribe_all(wires: Wires, socks: list[socket], topics: list[str], at_most_s: float) -> None:
-    """Each socket to its topic, at QoS 1."""
+    """Subscribe each socket to its topic, at QoS 1."""
     askers = [
         Asker(wires, sock, _subscribe_frame(topic), SUBACK_BYTES)
         for sock, topic in zip(socks, topics, strict=True)

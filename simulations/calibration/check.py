@@ -32,30 +32,30 @@ from simulations.scenario import PopulationPlan, PublishPlan, RetryPlan, Scenari
 from simulations.world import World
 
 TOLERANCE: Final = 0.2
-"""Deviation that is still an agreement, of the real value."""
+"""Deviation that still counts as agreement, as a share of the real value."""
 FLOOD_START_S: Final = 1.0
-"""Virtual time; by then the subscribers are there."""
+"""Virtual time of a flood's start; by then the subscribers are there."""
 WARM_S: Final = 1.0
-"""Of a flood, before it counts."""
+"""Time of a flood before it is measured."""
 STORM_MAX_S: Final = 120.0
 ARRIVALS_PER_S: Final = 10_000
-"""As fast as one process can knock, with some reserve."""
+"""Arrivals as fast as one process can make them, with some reserve."""
 OVERLOAD: Final = 2.0
-"""Of what the broker can do."""
+"""Offered load of a flood, as a multiple of the broker's capacity."""
 PUBLISHERS: Final = 100
 OUTSTANDING: Final = 20
 GOODPUT: Final = "acknowledged, 1/s"
 CONNECTED: Final = "99 % connected, s"
 JUDGED: Final = (GOODPUT, CONNECTED)
-"""What has to agree."""
+"""The figures that have to agree."""
 ENDLESS: Final = 1 << 60
 FIRST: Final = PopulationPlan(clients=50, start_over_s=0.25, retry=RetryPlan(kind="none"))
-"""They come before anybody counts: a process is slow at first."""
+"""Clients that come before measuring: a process is slow at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number, here and there."""
+    """One number, real and simulated."""
 
     name: str
     real: float
@@ -64,12 +64,12 @@ class Figure:
 
     @property
     def deviation(self) -> float:
-        """Of the simulated one from the real one, as a share of the latter."""
+        """The deviation of the simulated value from the real one, as a share of the latter."""
         return self.simulated / self.real - 1.0 if self.real else 0.0
 
     @property
     def agrees(self) -> bool:
-        """Whether it is near enough, or does not matter."""
+        """Whether the deviation is small enough, or the figure does not matter."""
         return not self.is_judged or abs(self.deviation) <= TOLERANCE
 
 
@@ -80,12 +80,13 @@ class Comparison:
     name: str
     figures: list[Figure]
     waited_share: float
-    """Of the real run's time, in which the broker was ready and had no core."""
+    """Share of the real run's time in which the broker was ready and had no core."""
     load_share: float
-    """CPU of the real run's clients by its time: near 1 the load was the bottleneck, no broker."""
+    """CPU time of the real run's clients by its duration: near 1 the load was the bottleneck, not
+    the broker."""
 
     def figure(self, name: str) -> Figure:
-        """By its name."""
+        """The figure of that name."""
         return next(figure for figure in self.figures if figure.name == name)
 
 
@@ -98,7 +99,7 @@ class Ran(NamedTuple):
     values: Values
     used: Usage
     load_s: float
-    """CPU of its clients."""
+    """CPU time of its clients."""
 
     @property
     def waited_share(self) -> float:
@@ -108,20 +109,20 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is compared, and with what."""
+    """The settings of a check."""
 
     store: StoreKind
     costs: Costs
     clients: int = 2_000
-    """Of a storm."""
+    """Clients of a storm."""
     seed: int = 1
     runs: int = 3
-    """On the real broker."""
+    """Runs on the real broker."""
     flood_s: float = 3.0
-    """How long a flood counts, after `WARM_S`."""
+    """Measured duration of a flood, after `WARM_S`."""
 
     def run(self, on_step: Callable[[str], None]) -> list[Comparison]:
-        """Everything, one after the other; `on_step` hears what comes next.
+        """Compare all scenarios, one after the other; `on_step` is told of each.
 
         Raises CalibrationError where the real side breaks.
         """
@@ -163,11 +164,11 @@ def _compare(name: str, real: Ran, simulated: Values) -> Comparison:
 
 
 def storms(store: StoreKind, clients: int, seed: int) -> dict[str, Scenario]:
-    """A crowd at an open door, and one at a door so narrow that most are refused at first.
+    """A crowd with the gate wide open, and one with a gate so narrow that most are refused at
+    first.
 
-    The narrow door serves one at a time, so that it waits for the store. A store in memory makes
-    nobody wait: its door would be as wide as the other.
-    """
+    The narrow gate serves one at a time, so that it waits for the store. A store in memory makes
+    nobody wait: its gate would be as wide as the other."""
     plan = PopulationPlan(
         clients=clients,
         start_over_s=clients / ARRIVALS_PER_S,
@@ -185,7 +186,8 @@ def storms(store: StoreKind, clients: int, seed: int) -> dict[str, Scenario]:
 
 
 def flood(rate_per_s: float | None, seed: int, flood_s: float) -> Scenario:
-    """Everybody publishes to a subscriber of its own; of all, so many per second, or all it can."""
+    """All clients publish, each to a subscriber of its own; at this total rate, or as fast as they
+    can."""
     publish = PublishPlan(
         rate_per_s=None if rate_per_s is None else rate_per_s / PUBLISHERS,
         outstanding=OUTSTANDING,

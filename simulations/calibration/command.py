@@ -24,11 +24,12 @@ from simulations.calibration.probes import STEPS, Sizes, measure
 from simulations.calibration.process import CalibrationError, StoreKind
 
 BUSY_SHARE: Final = 0.1
-"""Of its time a broker waited for a core: from here on the machine is too busy for a verdict."""
+"""Share of its time that the broker waited for a core, from which the machine is too busy for a
+verdict."""
 LOAD_SHARE: Final = 0.9
-"""Of a core that the load took: from here on it is the load that was measured."""
+"""Share of a core that the load took, from which the load was measured and not the broker."""
 POSITIVE: Final = ("node.connect_s", "node.publish_s")
-"""Nobody does it for nothing."""
+"""Costs that must be above zero."""
 SCHEDSTAT: Final = Path("/proc/self/schedstat")
 
 
@@ -81,7 +82,7 @@ def calibrate(
 
 
 def _prepared(store: str, clients: int, out: Path | None) -> StoreKind:
-    """All that may be wrong before anything starts."""
+    """The kind of store; refuses everything that can be wrong before anything starts."""
     if not SCHEDSTAT.exists():
         raise _failed("this needs Linux with /proc/self/schedstat: CPU time by thread", 2)
     if out is not None and not out.parent.is_dir():
@@ -119,7 +120,7 @@ def _progress() -> Progress:
 
 
 def _on_step(progress: Progress, what: str, total: int) -> Callable[[str], None]:
-    """Called when a step begins: the one before is done."""
+    """A callback for the beginning of a step, at which the one before is done."""
     task = progress.add_task(what, total=total)
     begun = iter(range(total))
 
@@ -130,7 +131,7 @@ def _on_step(progress: Progress, what: str, total: int) -> Callable[[str], None]
 
 
 def costs_of(measured: dict[str, Estimate], store: StoreKind) -> Costs:
-    """As tables of a costs file; raises CalibrationError where one is no cost."""
+    """The tables of a costs file; raises CalibrationError where a measurement is no cost."""
     costs: Costs = {}
     for key, each in measured.items():
         table, _, name = key.partition(".")
@@ -159,7 +160,7 @@ def _cpu_model() -> str:
 
 
 def costs_table(measured: dict[str, Estimate]) -> Table:
-    """For people: microseconds and bytes."""
+    """The costs for people: microseconds and bytes."""
     table = Table(
         *("cost", "here", "from", "to", ""), title="What work costs here", title_justify="left"
     )
@@ -175,7 +176,7 @@ def costs_table(measured: dict[str, Estimate]) -> Table:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Real, simulated, and what lies between; what is judged is green or red."""
+    """Real value, simulated value and deviation; those that are judged are green or red."""
     waited, load = comparison.waited_share, comparison.load_share
     busy = f"the broker waited {waited:.0%} of the time for a core; its load took {load:.0%} of one"
     if waited > BUSY_SHARE or load > LOAD_SHARE:

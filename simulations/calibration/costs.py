@@ -1,7 +1,7 @@
 """Costs: what work costs one machine, as a small TOML file that overlays any scenario.
 
-Three tables, as in a scenario, with some of their keys: what is not there stays as the scenario has
-it.
+Three tables, as in a scenario, with some of their keys: other keys stay as the scenario has
+them.
 
     [node]
     connect_s = 4.1e-05
@@ -31,7 +31,7 @@ PLANS: Final[Mapping[str, type[BaseModel]]] = {
     "network": NetworkPlan,
 }
 DIGITS: Final = 4
-"""More of them would be noise."""
+"""Significant digits; more of them would be noise."""
 
 
 def costs_toml(costs: Costs, comments: Sequence[str] = ()) -> str:
@@ -64,7 +64,7 @@ def load_costs(path: Path) -> Costs:
 
 
 def flat_costs(path: Path) -> dict[str, Any]:
-    """The same by dotted key, as changes of a scenario; raises ConfigError."""
+    """The values of a costs file by dotted key, as changes of a scenario; raises ConfigError."""
     tables = load_costs(path)
     return {
         f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()
@@ -72,7 +72,7 @@ def flat_costs(path: Path) -> dict[str, Any]:
 
 
 def with_costs(scenario: Scenario, costs: Costs) -> Scenario:
-    """The same scenario on a machine where work costs this; all else stays."""
+    """The scenario on a machine with these costs; all else stays."""
     plain = scenario.model_dump()
     for table, values in costs.items():
         plain[table] |= values

@@ -37,7 +37,7 @@ class _Call:
         self.number = number
         self.sock = sock
         self.is_said = False
-        """Its CONNECT is sent."""
+        """Whether its CONNECT is sent."""
 
     def ready(self, now_s: float) -> None:
         self.crowd.ready(self, now_s)
@@ -51,13 +51,13 @@ class Crowd:
         self.name = name
         self.plan = plan
         self.first_connected_s = array("d", [NEVER_S]) * plan.clients
-        """Since the start."""
+        """Time from the start to each client's first CONNACK."""
         self.first_connected_count = 0
         self.given_up_count = 0
         self.outcomes = [0] * len(Outcome)
         """Attempts by how they ended."""
         self.socks: list[socket | None] = [None] * plan.clients
-        """Of those who are connected."""
+        """Sockets of the clients that are connected."""
         self._wires = wires
         self._start_s = 0.0
         self._attempts = array("L", bytes(8 * plan.clients))
@@ -73,7 +73,7 @@ class Crowd:
         )
 
     def start(self, now_s: float) -> None:
-        """Everybody comes, each at its time after `now_s`."""
+        """Let all clients come, each at its time after `now_s`."""
         self._start_s = now_s
         plan, draw = self.plan, self._starts.uniform
         for client in range(plan.clients):
@@ -82,11 +82,11 @@ class Crowd:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everybody is in, or has given up."""
+        """Whether every client is connected, or has given up."""
         return self.first_connected_count + self.given_up_count >= self.plan.clients
 
     def connected(self) -> list[socket]:
-        """The sockets of all; raises CalibrationError where somebody is missing."""
+        """The sockets of all clients; raises CalibrationError where one is missing."""
         socks = [sock for sock in self.socks if sock is not None]
         if len(socks) < self.plan.clients:
             missing = self.plan.clients - len(socks)
@@ -94,7 +94,7 @@ class Crowd:
         return socks
 
     def close(self) -> None:
-        """Everybody hangs up."""
+        """Close all connections."""
         for client, sock in enumerate(self.socks):
             if sock is not None:
                 self._wires.close(sock)
@@ -128,7 +128,7 @@ class Crowd:
         self._wires.watch(call.sock, call)
 
     def ready(self, call: _Call, now_s: float) -> None:
-        """Its socket has something."""
+        """Handle what its socket has."""
         if not call.is_said:
             self._say(call, now_s)
             return
@@ -183,7 +183,7 @@ class _Silent:
 
 
 def _hint_s(data: bytes) -> float | None:
-    """What a refusal says of coming back."""
+    """The time after which a refusal asks to come back; None: it does not say."""
     decoder = PacketDecoder(PACKET_BYTES_MAX, MQTT_5, "client")
     decoder.feed(data)
     packet = decoder.next()

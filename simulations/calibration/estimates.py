@@ -1,4 +1,4 @@
-"""Estimates: from what the probes have measured to what work costs (the table in `probes`)."""
+"""Estimates: costs computed from the measurements of the probes (the table in `probes`)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,14 +9,15 @@ from simulations.calibration.process import StoreKind
 Figures = dict[str, float]
 """Costs by key, `table.key`."""
 Series = dict[str, list[Point]]
-"""What was measured of something, by its sizes; where it has no size, that is 1."""
+"""Measurements by size; a measurement without a size has size 1."""
 
 LATENCIES: Final = ("lone_ping", "lone_messages")
-"""These are times, and the disk's among them; all else is CPU, and memory."""
+"""Probes that measure durations, which include the disk's; all others measure CPU time, or
+memory."""
 
 
 def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
-    """What everything costs, from at least one run."""
+    """All costs, from at least one run."""
     together = {
         key: (median if key in LATENCIES else least)([run[key] for run in runs]) for key in runs[0]
     }
@@ -28,7 +29,7 @@ def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
 
 
 def _costs(raw: Series, store: StoreKind) -> Figures:
-    """Slopes and their differences; what is lost in the noise is 0."""
+    """Costs as slopes and their differences; a cost below the noise is 0."""
     slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
     accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
     stored, relayed = fit(raw["stored"]), fit(raw["relayed"])
@@ -69,6 +70,6 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
 
 
 def _one(points: list[Point]) -> float:
-    """Of the smallest size, per unit."""
+    """The measurement of the smallest size, per unit."""
     size, took = points[0]
     return took / size

@@ -1,9 +1,10 @@
 """Lines: a cost is the slope of a line through measurements of several sizes.
 
-What is done once however large the measurement is (a tick, the first of everything) moves the line,
-not its slope. Whoever else uses the machine makes a measurement larger and never smaller (caches
-are cold, the clock is slow), so of several measurements of one size the least counts, and the line
-goes through those. Where what varies is the thing itself, such as a disk, it is their median.
+Work that is done once however large the measurement is (a tick, the first of everything) moves
+the line, not its slope. Other users of the machine make a measurement larger and never smaller
+(caches are cold, the clock is slow), so of several measurements of one size the least counts,
+and the line goes through those. If the measured thing itself varies, such as a disk, it is their
+median.
 """
 
 from collections.abc import Sequence
@@ -11,18 +12,18 @@ from statistics import fmean
 from typing import NamedTuple
 
 Point = tuple[float, float]
-"""(size, what it took)."""
+"""A size, and its measurement."""
 
 
 class Line(NamedTuple):
-    """`intercept + slope * size`."""
+    """The line `intercept + slope * size`."""
 
     slope: float
     intercept: float
 
 
 def fit(points: Sequence[Point]) -> Line:
-    """Least squares; at least two sizes must differ."""
+    """The line by least squares; at least two sizes must differ."""
     mean_x = fmean(x for x, _ in points)
     mean_y = fmean(y for _, y in points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
@@ -36,14 +37,14 @@ Runs = Sequence[Sequence[Point]]
 
 
 def least(runs: Runs) -> list[Point]:
-    """Of each size the cheapest measurement, by what it took per unit of its size."""
+    """The cheapest measurement of each size, per unit of the size."""
     return [
         min(points, key=lambda point: point[1] / point[0]) for points in zip(*runs, strict=True)
     ]
 
 
 def median(runs: Runs) -> list[Point]:
-    """Of each size the measurement in the middle; of two, the lower one."""
+    """The median measurement of each size; of two, the lower one."""
     return [
         sorted(points, key=lambda point: point[1])[(len(points) - 1) // 2]
         for points in zip(*runs, strict=True)
@@ -51,7 +52,7 @@ def median(runs: Runs) -> list[Point]:
 
 
 class Estimate(NamedTuple):
-    """A cost, and what it would have been by each run alone."""
+    """A cost, and the values that each run alone would have given."""
 
     value: float
     low: float

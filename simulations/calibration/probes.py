@@ -55,9 +55,9 @@ CALM: Final[dict[str, object]] = {
     "loop_objective_s": 1e9,
     "store_objective_s": 1e9,
 }
-"""Objectives that no machine misses: what is measured is work, not protection."""
+"""Objectives that no machine misses, so that work is measured, not protection."""
 ROOMY: Final[dict[str, object]] = {"queue_messages_max": 10_000_000, "queue_bytes_max": 1 << 34}
-"""For a session that is not there and takes all that is published meanwhile."""
+"""Limits for a session that is not connected and takes all that is published meanwhile."""
 SETTINGS: Final[dict[str, dict[str, object]]] = {
     "flow": {**CALM, "memory_max_bytes": 1 << 35},
     "session": ROOMY,
@@ -67,33 +67,34 @@ REFUSING: Final[dict[str, dict[str, object]]] = {
     "flow": {**CALM, "connects_in_process_max": 1, "connect_buffer_max": 0}
 }
 PUBLISHERS: Final = 200
-"""So many that the loop never waits for the store."""
+"""Publishers, so many that the loop never waits for the store."""
 BURSTS: Final = (1, 2, 5, 15)
 """All of them together are less than `flow.unfinished_max`, from which on clients take turns."""
 LONE_BURSTS: Final = (1, 10, 20, 30)
-"""No more than one commit takes: of a longer one the first part is in commit while it is read."""
+"""Sizes that fit into one commit: the first part of a longer burst is in commit while it is
+read."""
 PAYLOAD_BYTES: Final = 64
 DECODED: Final = 2_000
 STEP_S: Final = 60.0
-"""For anything that is over in a second on a machine of its own."""
+"""Time limit of a step that takes a second on an idle machine."""
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)
 NO_RETRY: Final = RetryPlan(kind="none")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of all measurements."""
 
     clients: int = 2_000
 
     @property
     def messages(self) -> int:
-        """To all subscribers together."""
+        """Messages to all subscribers together."""
         return 30 * self.clients
 
     @property
     def lone(self) -> int:
-        """One after the other."""
+        """Lone messages, one after the other."""
         return max(20, self.clients // 5)
 
 
@@ -107,13 +108,13 @@ class _Bench:
         self._crowds = 0
 
     def crowd(self, clients: int) -> Crowd:
-        """So many new clients, connected."""
+        """New clients, all of them connected."""
         crowd = self.knocking(clients)
         crowd.connected()
         return crowd
 
     def knocking(self, clients: int) -> Crowd:
-        """So many new clients that try once."""
+        """New clients that try once."""
         self._crowds += 1
         plan = PopulationPlan(clients=clients, start_over_s=0.01, timeout_s=STEP_S, retry=NO_RETRY)
         crowd = Crowd(self.wires, f"crowd-{self._crowds}", plan, self._crowds)
@@ -123,7 +124,7 @@ class _Bench:
 
     @contextmanager
     def using(self) -> Iterator[Callable[[], Usage]]:
-        """What the broker uses until all it is asked in the block is done."""
+        """A function that gives the broker's usage in the block, once it has nothing left to do."""
         before = self.broker.settled()
         usage: list[Usage] = []
         yield lambda: usage[0]
@@ -131,7 +132,7 @@ class _Bench:
 
 
 def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> Series:
-    """Everything once; `on_step` hears what comes next. Raises CalibrationError."""
+    """Measure everything once; `on_step` is told of each step. Raises CalibrationError."""
     raw: Series = {"decoded": [(DECODED, _decoding_s())]}
     with broker_process(store, SETTINGS) as broker:
         bench = _Bench(broker)
@@ -157,7 +158,8 @@ STEPS: Final = 5
 
 
 def _decoding_s() -> float:
-    """CPU of decoding `DECODED` CONNECTs, in this process: the same code on the same machine."""
+    """CPU time of decoding `DECODED` CONNECTs, in this process: the same code on the same
+    machine."""
     frame = encode(Connect("crowd-1-1000"), MQTT_5)
     before_s = time.process_time()
     for _ in range(DECODED):
@@ -240,9 +242,9 @@ def _messages(bench: _Bench, sizes: Sizes) -> Series:
 
 
 def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
-    """CPU per message by bursts per message; every client sends a burst as soon as it can.
+    """CPU time per message by bursts per message; every client sends a burst as soon as it can.
 
-    So the line's intercept is what a message costs, its slope what a burst does.
+    So the line's intercept is the cost of a message, its slope that of a burst.
     """
     wires = bench.wires
     crowd = bench.crowd(PUBLISHERS)
@@ -265,7 +267,7 @@ def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
 
 
 def _lone(bench: _Bench, sizes: Sizes) -> Series:
-    """One client on an idle broker; how long things take, median of all times, and their CPU."""
+    """One client on an idle broker: median durations, and their CPU time."""
     wires = bench.wires
     crowd = bench.crowd(1)
     (sock,) = crowd.connected()
@@ -295,7 +297,7 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
 
 
 def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:
-    """Some of each crowd are served; the others cost what is left."""
+    """CPU time by number of refusals; the cost of the clients that were served is subtracted."""
     points: list[Point] = []
     for share in SHARES:
         count = max(4, round(share * sizes.clients))

@@ -1,9 +1,9 @@
-"""BrokerProcess: a real `flowguard serve` on 127.0.0.1, and what the kernel says of it.
+"""BrokerProcess: a real `flowguard serve` on 127.0.0.1, with the CPU time and memory the kernel
+reports.
 
 Costs are CPU seconds, not seconds: a machine that is busy otherwise makes everything later, but
-hardly dearer. The reactor runs in the main thread, so that thread's CPU time is the loop's; commits
-run in other threads of the process.
-"""
+hardly dearer. The reactor runs in the main thread, so that thread's CPU time is the loop's;
+commits run in other threads of the process."""
 
 import json
 import os
@@ -24,25 +24,25 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 STOP_S: Final = 20.0
 SETTLE_POLL_S: Final = 0.03
 SETTLE_POLLS: Final = 2
-"""In a row: one alone may have seen a broker that waits for a core."""
+"""Idle polls in a row: a single one may have seen a broker that waits for a core."""
 SETTLE_SHARE: Final = 0.15
-"""Of one core: below it a broker has nothing left to do but its ticks."""
+"""Share of one core below which a broker has nothing left to do but its ticks."""
 SETTLE_MAX_S: Final = 20.0
 
 
 class CalibrationError(FlowguardError):
-    """The real broker did not do what the measurement needs; the text says what."""
+    """The real broker failed in a measurement; the text says how."""
 
 
 class Usage(NamedTuple):
-    """Since the start of the process, seconds; a difference is what something has taken."""
+    """Usage since the start of the process, seconds; a difference is what something has taken."""
 
     loop_s: float
-    """CPU of the reactor's thread."""
+    """CPU time of the reactor's thread."""
     process_s: float
-    """CPU of all threads."""
+    """CPU time of all threads."""
     waited_s: float
-    """How long the reactor's thread was ready to run while others had the cores."""
+    """Time in which the reactor's thread was ready to run while others had the cores."""
     at_s: float
     """Monotonic time."""
 
@@ -62,7 +62,7 @@ class BrokerProcess:
         self.address = address
 
     def usage(self) -> Usage:
-        """What it has used so far; raises CalibrationError where it has ended."""
+        """Its usage so far; raises CalibrationError where it has ended."""
         try:
             cpu_ns, waited_ns, _ = (self._proc / "schedstat").read_text().split()
             process_s = time.clock_gettime(self._cpu_clock)
@@ -71,7 +71,7 @@ class BrokerProcess:
         return Usage(int(cpu_ns) / 1e9, process_s, int(waited_ns) / 1e9, time.monotonic())
 
     def resident_bytes(self) -> int:
-        """Its resident set."""
+        """Its resident set, bytes."""
         return int((self._proc / "statm").read_text().split()[1]) * PAGE_BYTES
 
     def settled(self) -> Usage:
@@ -91,7 +91,7 @@ class BrokerProcess:
         raise CalibrationError(f"the broker still works {SETTLE_MAX_S:g} s after its last client")
 
     def stop(self) -> None:
-        """End it, with everything it holds: nobody needs what it has stored."""
+        """End it and delete its data."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(STOP_S)
         if self._process.stdout is not None:

@@ -1,8 +1,8 @@
 """A broker with a store that is slow by the clock: `python -m simulations.calibration.slow CONFIG`.
 
-It takes as long for a commit on a busy machine as on a quiet one, and is the bottleneck of both. So
-what a check says of it is about the model (gate, journal, windows, retries), hardly about who else
-is at work here.
+It takes as long for a commit on a busy machine as on a quiet one, and is the bottleneck of both.
+So the result of a check is about the model (gate, journal, windows, retries), hardly about other
+processes here.
 """
 
 import sys
@@ -27,7 +27,7 @@ OP_S: Final = 0.000_1
 
 @final
 class SlowStore(MemoryStore):
-    """In memory, with the pace of a busy disk."""
+    """A store in memory, with the pace of a busy disk."""
 
     immediate = False
 

@@ -20,14 +20,14 @@ from simulations.latencies import Latencies
 PUBACK_BYTE: Final = 0x40
 PUBLISH_BYTE: Final = 0x32
 ACK_BYTES: Final = 4
-"""A PUBACK with reason code 0."""
+"""Size of a PUBACK with reason code 0."""
 ONE_BYTE_LENGTH_MAX: Final = 127
 DUE_TOGETHER_MAX: Final = 512
-"""Messages that become due in one turn, so that nobody's acknowledgements wait for all of them."""
+"""Messages that become due in one turn, so that acknowledgements do not wait for all of them."""
 
 
 def topic_of(number: int, root: str = "t") -> str:
-    """All equally long, so that all frames are."""
+    """A topic; all are equally long, so that all frames are."""
     return f"{root}/{number:06d}"
 
 
@@ -37,14 +37,14 @@ def _frame(topic: str, payload_bytes: int, packet_id: int) -> bytes:
 
 @final
 class Tally:
-    """What all publishers of a load have seen."""
+    """Counts and latencies of all publishers of a load."""
 
     __slots__ = ("acknowledged_count", "latencies")
 
     def __init__(self) -> None:
         self.acknowledged_count = 0
         self.latencies = Latencies()
-        """From the instant a message was due to its PUBACK."""
+        """Times from the instant a message was due to its PUBACK."""
 
 
 @final
@@ -90,37 +90,37 @@ class Publisher:
         self._is_in_bursts = False
         self._rounds_s: list[float] = []
         self._left = 0
-        """Closed loop: how many more will become due."""
+        """Closed loop: messages that are still to become due."""
         self._sent: deque[tuple[float, int]] = deque()
-        """When how many in a row were due that are on their way."""
+        """Instant at which messages in a row were due that are on their way, and their number."""
         self._waiting: deque[float] = deque()
-        """When those were due that may not be sent yet."""
+        """Instants at which messages were due that may not be sent yet."""
         wires.watch(sock, self)
 
     def flood(self, count: int, now_s: float) -> None:
-        """Closed loop: so many messages, each due when there is room for it."""
+        """Closed loop: publish so many messages, each due when there is room for it."""
         self._is_closed_loop = True
         self._left += count
         self._refill(now_s)
 
     def burst(self, rounds: int, now_s: float) -> None:
-        """So many full windows, each sent at once when the one before is acknowledged."""
+        """Publish so many full windows, each sent at once when the one before is acknowledged."""
         self._is_in_bursts = True
         self.flood(rounds * self._window, now_s)
 
     def median_s(self) -> float:
-        """From sending a burst to its last acknowledgement."""
+        """Median time from sending a burst to its last acknowledgement."""
         return median(self._rounds_s)
 
     def due(self, due_s: float) -> None:
-        """Open loop: one more message."""
+        """Open loop: one more message is due."""
         self._waiting.append(due_s)
         if self._outstanding < self._window:
             self._send_waiting()
 
     @property
     def is_idle(self) -> bool:
-        """Whether all it had to send is acknowledged."""
+        """Whether all its messages are acknowledged."""
         return not (self._outstanding or self._left or self._waiting)
 
     def _refill(self, now_s: float) -> None:
@@ -150,7 +150,7 @@ class Publisher:
         self._outstanding += count
 
     def ready(self, now_s: float) -> None:
-        """Acknowledgements."""
+        """Take acknowledgements."""
         data = self._sock.recv(READ_BYTES)
         if not data or (not self._rest_bytes and data[0] != PUBACK_BYTE):
             raise CalibrationError(f"a publisher heard {data[:32]!r} instead of PUBACK")
@@ -191,7 +191,7 @@ class Subscriber:
         wires.watch(sock, self)
 
     def ready(self, now_s: float) -> None:
-        """PUBLISH packets."""
+        """Take PUBLISH packets."""
         data = self._rest + self._sock.recv(READ_BYTES)
         if not data or data[0] != PUBLISH_BYTE:
             raise CalibrationError(f"a subscriber heard {data[:32]!r} instead of PUBLISH")
@@ -223,7 +223,7 @@ class PoissonLoad:
         rate_per_s: float,
         duration_s: float,
     ) -> None:
-        """`rate_per_s` of each; begins as soon as everything is drawn."""
+        """`rate_per_s` of each publisher; begins as soon as everything is drawn."""
         gaps = Draws(seed, f"{name}: publish")
         streams = [
             _instants(gaps, client, rate_per_s, duration_s) for client in range(len(publishers))
@@ -249,7 +249,7 @@ class PoissonLoad:
 def _instants(
     gaps: Draws, client: int, rate_per_s: float, duration_s: float
 ) -> list[tuple[float, int]]:
-    """(when, client) from 0 on."""
+    """(instant, client) of each message, from 0 on."""
     instants: list[tuple[float, int]] = []
     at_s = gaps.exponential(client, 0) / rate_per_s
     while at_s < duration_s:

@@ -1,6 +1,6 @@
 """Wires: the load's sockets and timers, in one thread and without a framework.
 
-The broker is what is measured, so whoever speaks to it must be much faster: bytes are prepared,
+The broker is what is measured, so the load must be much faster: bytes are prepared,
 answers are counted rather than decoded, and a turn is one `epoll`.
 """
 
@@ -17,16 +17,16 @@ from simulations.calibration.process import CalibrationError
 READ_BYTES: Final = 256 * 1024
 EVENTS_MAX: Final = 256
 DUE_MAX: Final = 64
-"""Timers per turn, so that those who dial do not keep those with answers waiting."""
+"""Timers run in one turn, so that dialling does not delay the handling of answers."""
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 
 
 class Owner(Protocol):
-    """Whoever a socket belongs to."""
+    """The owner of a socket."""
 
     def ready(self, now_s: float) -> None:
-        """There is something to read, or room to write, or an end."""
+        """The socket can be read or written, or has ended."""
 
 
 @final
@@ -42,26 +42,26 @@ class Wires:
 
     @property
     def now_s(self) -> float:
-        """The clock."""
+        """The monotonic time."""
         return time.monotonic()
 
     @property
     def cpu_s(self) -> float:
-        """What this process has used, since its start."""
+        """CPU time of this process since its start."""
         return time.process_time()
 
     def at(self, when_s: float, action: Callable[[Any, float], None], argument: object) -> None:
-        """`action(argument, now_s)` at `when_s` or soon after."""
+        """Call `action(argument, now_s)` at `when_s` or soon after."""
         heapq.heappush(self._timers, (when_s, next(self._sequence), action, argument))
 
     def dial(self) -> tuple[socket, int]:
-        """A socket on its way to the broker, and what `connect_ex` said."""
+        """A socket on its way to the broker, and the result of `connect_ex`."""
         sock = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK)
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         return sock, sock.connect_ex(self.address)
 
     def watch(self, sock: socket, owner: Owner, interest: int = READ) -> None:
-        """Tell `owner` when there is something; again, to change owner or interest."""
+        """Call `owner.ready` when the socket is ready; call again to change owner or interest."""
         fd = sock.fileno()
         if fd in self._owners:
             self._epoll.modify(fd, interest)
@@ -70,7 +70,7 @@ class Wires:
         self._owners[fd] = (sock, owner)
 
     def close(self, sock: socket) -> None:
-        """End it; safe to repeat."""
+        """Close it; safe to repeat."""
         if sock.fileno() >= 0:
             self._owners.pop(sock.fileno(), None)
             sock.close()
@@ -85,7 +85,7 @@ class Wires:
             self._turn(min(end_s - now_s, 0.1))
 
     def run_for(self, seconds: float) -> None:
-        """Work so long."""
+        """Work for that long."""
         end_s = self.now_s + seconds
         while (left_s := end_s - self.now_s) > 0:
             self._turn(min(left_s, 0.1))
@@ -107,7 +107,7 @@ class Wires:
             action(argument, now_s)
 
     def close_all(self) -> None:
-        """Every socket; the load may go on with others."""
+        """Close every socket; the load may go on with others."""
         for sock, _ in self._owners.values():
             sock.close()
         self._owners.clear()

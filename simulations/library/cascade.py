@@ -13,9 +13,9 @@ from simulations.scenario import (
 )
 
 CONNECTING = 20
-"""So many times the memory of a connection that is idle takes one that is coming in."""
+"""Memory of a connection that is coming in, as a multiple of an idle one's."""
 DEAD_AT_S = 60.0
-"""After all are connected."""
+"""Instant of the first death, after all are connected."""
 DEAD_S = 120.0
 
 
@@ -31,8 +31,8 @@ def scenario(
 ) -> Scenario:
     """`second_after_s`: so long after the first node a second one is killed; 0: none is.
 
-    A small copy of the crowd meets a small copy of the nodes where `connects_per_s` and
-    `messages_per_s`, what a node can do, are as much less, and `connection_kib` as much more.
+    A small copy of the crowd meets a small copy of the nodes if `connects_per_s` and
+    `messages_per_s`, a node's capacity, are as much less, and `connection_kib` as much more.
     """
     warm_s = 2.5 * clients / nodes / connects_per_s
     kill_s = warm_s + DEAD_AT_S

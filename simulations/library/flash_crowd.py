@@ -28,10 +28,10 @@ def scenario(
     refuse_cost: NotNegative = 0.07,
     acceptors_first: bool = True,
 ) -> Scenario:
-    """`connects_per_s` is what a node can serve, `refuse_cost` the share of that for a refusal.
+    """`connects_per_s` is a node's capacity, `refuse_cost` the share of a CONNECT's cost for a
+    refusal.
 
-    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it.
-    """
+    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it."""
     service_s = 1.0 / connects_per_s
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)
     return Scenario(

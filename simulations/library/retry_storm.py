@@ -15,7 +15,7 @@ from simulations.scenario import (
 SERVICE_S = 0.01
 TIMEOUT_S = 3.0
 CALM_S = 20.0
-"""Before the trigger."""
+"""Time before the trigger."""
 AFTER_S = 90.0
 WHAT = {"load": "then too much", "pause": "then a pause"}
 RETRIES = {
@@ -31,7 +31,7 @@ def scenario(
     factor: Positive = 2.0,
     backoff: Literal["none", "exponential"] = "none",
 ) -> Scenario:
-    """`load` is the share of what the server can do, `factor` times that comes in the trigger."""
+    """`load` is the share of the server's capacity, `factor` times that comes in the trigger."""
     until_s = CALM_S + trigger_s
     duration_s = until_s + AFTER_S
     rate_per_s = load / SERVICE_S
