@@ -1,4 +1,4 @@
-"""Broker: one process of flowguard, with its real `Intake` and the cost of its work.
+"""Broker: one process of flowguard, with its real `Guard` and the cost of its work.
 
 What decides here is flowguard's: gate, windows, pool, journal, observer and policy are the objects
 of `flowguard serve`, and are asked at the same points of a turn (`flowguard.broker.reactor`,
@@ -20,11 +20,9 @@ from flowguard.broker.reactor import (
     SLICE_CONNECTIONS,
     SLICE_S,
 )
-from flowguard.flow import Cluster, PressureRecord
+from flowguard.flow import Admission, Cluster, Guard, PressureRecord
 from flowguard.flow.signals import TICK_S
-from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.protection import Protection
 from flowguard.node.rounds import Rounds
 from flowguard.node.timers import Wheel
 from simulations.connection import (
@@ -76,15 +74,22 @@ class Broker:
             cluster = Cluster(machine.name, incarnation, settings)
             cluster.path = world.path_of(machine.index)
         self.cluster = cluster
-        self.protection: Protection[Connection] = Protection(
-            settings, plan.memory_max_bytes, cluster, self._tell
+        self.random = random_for(
+            world.scenario.seed, f"{machine.name}, life {incarnation}: tick, hints, noise"
         )
-        self.journal = Journal.create(settings, self.protection.window)
-        self.gate = self.protection.gate
+        self.guard: Guard[Connection] = Guard(
+            settings,
+            plan.memory_max_bytes,
+            self._decided,
+            draw=self.random.random,
+            is_full=self._is_full,
+            cluster=cluster,
+            tell=self._tell,
+        )
+        self.journal = Journal.create(settings, self.guard.window, self.guard.observer)
         self.counters: Counters = machine.counters
-        self.loop: Loop = Loop(self.engine, self, self.protection.observer, wake_s=plan.wake_s)
+        self.loop: Loop = Loop(self.engine, self, self.guard.observer, wake_s=plan.wake_s)
         self.entrance = Entrance(self)
-        self.intake: Intake[Connection] = Intake(self.protection, self.journal, self.entrance)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
         self.runnable: list[Connection] = []
         self._rounds: Rounds[Connection] = Rounds()
@@ -93,9 +98,6 @@ class Broker:
         """Accepted and not ended."""
         self.connected_count = 0
         """Of those, the ones that are connected."""
-        self.random = random_for(
-            world.scenario.seed, f"{machine.name}, life {incarnation}: tick, hints, noise"
-        )
         self.ready: deque[Connection | None] = deque()
         """As epoll has it: who became ready first is reported first; None is the listener."""
         self._forwarded: deque[tuple[Message, int]] = deque()
@@ -150,6 +152,12 @@ class Broker:
         if self.cluster is not None and not self.loop.ended:
             self.cluster.merge(record, self.engine.now_s)
 
+    def _decided(self, connection: Connection, admission: Admission, now_s: float) -> None:
+        self.entrance.follow(connection, admission, now_s)
+
+    def _is_full(self) -> bool:
+        return self.journal.is_full
+
     def _tell(self, record: PressureRecord) -> None:
         self.world.gossip(self.node, record, self.loop.clock_s)
 
@@ -171,7 +179,7 @@ class Broker:
             or self._rounds
             or self.entrance.is_serving
             or self._forwarded
-            or self.intake.has_work
+            or self.guard.has_work
             or self.journal.is_answering
             or self.replays.is_ready
         )
@@ -207,7 +215,7 @@ class Broker:
             message, deliveries = forwarded.popleft()
             self.packets.deliver(message, deliveries)
         self._settle(slice_s)
-        return worked or self.intake.has_work
+        return worked or self.guard.has_work
 
     def replay(self, *, idle: bool) -> bool:
         """See `Work`."""
@@ -272,7 +280,7 @@ class Broker:
             if count % SLICE_CONNECTIONS == 0:
                 self._settle(slice_s)
                 slice_s = loop.clock_s
-        self.protection.observer.kept_waiting(rounds.wait_s(loop.clock_s))
+        self.guard.observer.kept_waiting(rounds.wait_s(loop.clock_s))
         self._settle(loop.clock_s)
         self._check()
         return True
@@ -280,7 +288,7 @@ class Broker:
     def _join_round(self, now_s: float, until_s: float) -> None:
         """See `Reactor._join_round`."""
         runnable, self.runnable = self.runnable, []
-        if not self.protection.window.shared:
+        if not self.guard.window.shared:
             self._rounds.join(runnable, now_s)
             return
         with_room = []
@@ -296,7 +304,7 @@ class Broker:
 
     def _settle(self, slice_s: float) -> None:
         """End a slice: admit, commit or ask for it, send."""
-        self.intake.turn(slice_s)
+        self.guard.turn(slice_s)
         if self._is_immediate:
             self._commit_at_once(slice_s)
         self.packets.flushed()
@@ -336,11 +344,11 @@ class Broker:
         connection.state = ENDED
         self.connections.pop(connection, None)
         if state != CONNECTED:
-            self.gate.settle(connection, now_s)
+            self.guard.answered(connection, now_s)
             return
         self.connected_count -= 1
         self.wheel.forget(connection)
-        self.intake.left(connection)
+        self.guard.gone(connection, now_s)
         self.packets.forget(connection)
         self.replays.forget(connection)
         connection.population.left(connection)
@@ -376,16 +384,16 @@ class Broker:
     def _commit(self) -> None:
         """See `Committer._work_once`."""
         clock_s = self.loop.clock_s
-        batch = self.intake.next_batch(clock_s)
+        batch = self.journal.take(clock_s)
         assert batch is not None
         self._batch, self._batch_since_s = batch, clock_s
         self.machine.commit(len(batch.ops), clock_s, self._on_commit, batch)
 
     def _commit_at_once(self, now_s: float) -> None:
         """See `Reactor._commit`."""
-        while (batch := self.intake.next_batch(now_s)) is not None:
+        while (batch := self.journal.take(now_s)) is not None:
             self.spend(self.machine.disk.commit_s(len(batch.ops)))
-            self.intake.committed(batch, now_s, 0.0)
+            self.journal.committed(batch, now_s, 0.0)
 
     def _on_commit(self, batch: Batch) -> None:
         """The disk is done, and the replicas."""
@@ -400,7 +408,7 @@ class Broker:
         self._batch, self._batch_is_done = None, False
         self.spend(self.plan.handoff_s)
         now_s = self.loop.clock_s
-        self.intake.durable(batch, now_s, now_s - self._batch_since_s)
+        self.journal.durable(batch, now_s, now_s - self._batch_since_s)
 
     def _next_tick(self) -> None:
         self.engine.at(
@@ -416,9 +424,10 @@ class Broker:
         """See `housekeeping.keep_house`."""
         now_s = self.loop.clock_s
         memory_bytes = self.memory_bytes
-        self.protection.observe_memory(memory_bytes)
-        self.protection.observer.replication(self.machine.replication_age_s(now_s))
-        self.intake.tick(now_s)
+        self.guard.observe_memory(memory_bytes)
+        self.guard.observer.replication(self.machine.replication_age_s(now_s))
+        self.journal.observe(now_s)
+        self.guard.tick(now_s)
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)
         self.listener.sweep()
@@ -450,14 +459,14 @@ class Broker:
     @property
     def memory_bytes(self) -> int:
         """What it holds now."""
-        plan, window = self.plan, self.protection.window
+        plan, window = self.plan, self.guard.window
         packets = self.packets.waiting_count + window.in_process
         return (
             plan.process_bytes
             + plan.connection_bytes * len(self.connections)
             + plan.connecting_bytes * (len(self.connections) - self.connected_count)
             + plan.packet_bytes * packets
-            + self.gate.buffered_bytes
+            + self.guard.gate.buffered_bytes
             + self.journal.size_bytes
             + window.in_process_bytes
             + self.replays.held_bytes

@@ -93,7 +93,7 @@ class Replay:
 
 @final
 class Connection:
-    """Hashable by identity; `flowguard.node.protection.Guarded`, and the key of its gate."""
+    """Hashable by identity; `flowguard.flow.guard.Guarded`."""
 
     __slots__ = (
         "attempt",
@@ -159,6 +159,11 @@ class Connection:
     def tenant(self) -> str:
         """The tenant whose share it takes while clients take turns: its population."""
         return self.population.name
+
+    @property
+    def window(self) -> AdmissionWindow | None:
+        """What its packets are counted in; None: it has sent none yet."""
+        return None if self.inbound is None else self.inbound.window
 
     @property
     def ended(self) -> bool:

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow import Arrival, Resumption
+from flowguard.flow import Admission, Arrival, Resumption, Verdict
 from flowguard.records import PutSession, PutWill, StoreOp
 from flowguard.session.handshake import CONNECT_BYTES
 from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
@@ -22,7 +22,7 @@ CLAIM_OPS: Final[tuple[StoreOp, ...]] = (PutSession("", 0, None), PutWill("", No
 
 @final
 class Entrance:
-    """One process's; implements `Reception`."""
+    """One process's."""
 
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
@@ -35,7 +35,7 @@ class Entrance:
         self._machine = broker.machine
         self._plan = broker.plan
         self._world = broker.world
-        self._gate = broker.gate
+        self._guard = broker.guard
         self._loop = broker.loop
         self._journal = broker.journal
         self._counters = broker.counters
@@ -47,10 +47,9 @@ class Entrance:
     def offer(self, connection: Connection, now_s: float) -> None:
         """Its CONNECT comes to the gate, which has an outcome at once, or lets it wait."""
         connection.state = CONNECTING
-        self._broker.intake.connect(connection, self._arrival(connection), now_s)
-        if connection.state == CONNECTING:
-            connection.state = WAITING
-            self.waiting_count += 1
+        self.follow(
+            connection, self._guard.offer(connection, self._arrival(connection), now_s), now_s
+        )
 
     def _arrival(self, connection: Connection) -> Arrival:
         """What the gate wants to know of its CONNECT."""
@@ -108,7 +107,7 @@ class Entrance:
         if connection.state == ENDED:
             connection.population.wasted_count += 1
             return
-        self._gate.settle(connection, now_s)
+        self._guard.answered(connection, now_s)
         self.leave(connection)
         connection.state = CONNECTED
         population = connection.population
@@ -118,12 +117,24 @@ class Entrance:
         self._answers.append((connection, None))
         self._broker.replays.want(connection)
 
-    # --- what the gate decides: see `Reception` ----------------------------------------------
+    # --- what the guard decides --------------------------------------------------------------
 
-    def admit(self, connection: Connection, now_s: float) -> None:
-        """See `Node.admit`."""
-        if not self._may_decide(connection):
+    def follow(self, connection: Connection, admission: Admission, now_s: float) -> None:
+        """See `Handshakes`: what the guard says of its CONNECT, at once or later."""
+        if admission.verdict is Verdict.DELAY:
+            connection.state = WAITING
+            self.waiting_count += 1
+        elif not self._may_decide(connection):
             return
+        elif admission.verdict is Verdict.ADMIT:
+            self._admit(connection, now_s)
+        elif admission.verdict is Verdict.REJECT:
+            self._turn_away(connection, admission.retry_after_s, now_s)
+        else:
+            self._broker.end(connection, now_s)
+            connection.population.closed(connection, self._loop.clock_s)
+
+    def _admit(self, connection: Connection, now_s: float) -> None:
         self.leave(connection)
         connection.state = SERVED
         self.served_count += 1
@@ -132,10 +143,7 @@ class Entrance:
         else:
             self._claim(connection, now_s)
 
-    def turn_away(self, connection: Connection, now_s: float) -> None:
-        """See `Node.turn_away`."""
-        if not self._may_decide(connection):
-            return
+    def _turn_away(self, connection: Connection, hint_s: float, now_s: float) -> None:
         broker, invariants = self._broker, self._world.invariants
         if invariants is not None:
             invariants.on_refusal(broker, connection)
@@ -143,20 +151,8 @@ class Entrance:
         broker.spend(self._plan.refuse_s)
         self._counters.refusing_s += self._loop.clock_s - started_s
         self._counters.refused_count += 1
-        hint_s = self._gate.retry_after_s(broker.random.random())
         broker.end(connection, now_s, refused=True)
         self._answers.append((connection, hint_s))
-
-    def drop(self, connection: Connection, now_s: float) -> None:
-        """See `Node.drop`."""
-        if not self._may_decide(connection):
-            return
-        self._broker.end(connection, now_s)
-        connection.population.closed(connection, self._loop.clock_s)
-
-    def failed(self, connection: Connection, error: Exception, now_s: float) -> None:
-        """Nothing here may break."""
-        raise error
 
     def _may_decide(self, connection: Connection) -> bool:
         invariants = self._world.invariants

@@ -106,8 +106,8 @@ class Invariants:
                 self._violate(broker, REFUSAL_BUDGET, detail)
 
     def _check_windows(self, broker: "Broker") -> None:
-        window, packets = broker.protection.window, broker.packets
-        granted, limit = broker.protection.grant.window, window.limit
+        window, packets = broker.guard.window, broker.packets
+        granted, limit = broker.guard.grant.window, window.limit
         if not (0.0 < granted <= self._window_max and 1 <= limit <= granted + 1.0):
             self._violate(broker, WINDOW, f"granted {granted:g}, in force {limit}")
         # One packet is always possible, whatever it weighs.
@@ -128,7 +128,7 @@ class Invariants:
             self._violate(broker, UNFINISHED_BYTES, detail)
 
     def _check_gate(self, broker: "Broker") -> None:
-        gate, waiting = broker.gate, broker.entrance.waiting_count
+        gate, waiting = broker.guard.gate, broker.entrance.waiting_count
         served = broker.entrance.served_count
         if gate.in_process != served:
             detail = f"the gate has {gate.in_process} in process, {served} are served"
@@ -165,8 +165,8 @@ class Invariants:
         self._must_be_loaded(broker, "sockets are not accepted")
 
     def _must_be_loaded(self, broker: "Broker", what: str) -> None:
-        pressure = broker.protection.grant.pressure.value
-        if self._is_flowguard and pressure < CALM_BELOW and not broker.gate.buffered:
+        pressure = broker.guard.grant.pressure.value
+        if self._is_flowguard and pressure < CALM_BELOW and not broker.guard.gate.buffered:
             detail = f"{what} at a pressure of {pressure:.2f}, with an empty buffer"
             self._violate(broker, IDLE, detail)
 
@@ -206,7 +206,7 @@ class Invariants:
                 self._count_connections(machine.broker)
 
     def _count_units(self, broker: "Broker") -> None:
-        window = broker.protection.window
+        window = broker.guard.window
         units = sum(inflight.in_process for inflight in window.busy)
         if units != window.in_process:
             detail = f"{units} units in process in all windows, {window.in_process} at the node"
@@ -235,8 +235,10 @@ class Invariants:
             detail = f"{served_count} served and {waiting_count} wait, counted are {counted}"
             self._violate(broker, CONSERVATION, detail)
         clients_count = sum(map(len, waiting.values()))
-        if broker.gate.buffered > clients_count:
-            detail = f"{broker.gate.buffered} CONNECTs in the buffer, of {clients_count} clients"
+        if broker.guard.gate.buffered > clients_count:
+            detail = (
+                f"{broker.guard.gate.buffered} CONNECTs in the buffer, of {clients_count} clients"
+            )
             self._violate(broker, ONE_OUTCOME, detail)
 
     def _check_attempts(self, population: "Population") -> None:

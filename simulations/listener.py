@@ -26,7 +26,7 @@ class Listener:
         self.is_ready = False
         self._broker = broker
         self._plan = broker.plan
-        self._gate = broker.gate
+        self._gate = broker.guard.gate
         self._loop = broker.loop
         self._counters = broker.machine.counters
         self._rests = False

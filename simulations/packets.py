@@ -39,7 +39,7 @@ class Packets:
         self._plan = broker.plan
         self._loop = broker.loop
         self._journal = broker.journal
-        self._window = broker.protection.window
+        self._window = broker.guard.window
         self._counters = broker.machine.counters
 
     def add(self, connection: Connection, packet: Packet) -> None:
@@ -58,7 +58,6 @@ class Packets:
         """The connection has ended; what is in process goes on."""
         inbound = connection.inbound
         if inbound is not None:
-            inbound.window.rest(waits=False)
             self.waiting_count -= len(inbound.waiting)
             inbound.waiting.clear()
 
@@ -87,7 +86,7 @@ class Packets:
             if window.room():
                 connection.schedule()
             else:
-                self._broker.intake.paused(connection, now_s)
+                self._broker.guard.paused(connection, now_s)
 
     def _run_max(self, connection: Connection) -> int:
         """Packets that one run handles at most."""

@@ -71,7 +71,7 @@ class Publishers:
         publisher.sent = 0
         publisher.limit = self.plan.outstanding
         if self.plan.v5:
-            allowance = max(RECEIVE_MAXIMUM_FLOOR, connection.broker.protection.window.limit)
+            allowance = max(RECEIVE_MAXIMUM_FLOOR, connection.broker.guard.window.limit)
             publisher.limit = min(publisher.limit, self._receive_maximum, allowance)
         self._pump(connection, publisher, at_s)
         if self._is_open:

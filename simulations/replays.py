@@ -110,7 +110,7 @@ class Replays:
         broker, replay = self._broker, connection.replay
         if connection.state != CONNECTED or replay is None:
             return
-        room = broker.protection.window.limit - replay.inflight
+        room = broker.guard.window.limit - replay.inflight
         count = max(0, min(self._piece_max, replay.unsent, room))
         replay.unsent -= count
         replay.inflight += count
@@ -123,7 +123,7 @@ class Replays:
 
     def _ask(self, connection: Connection, replay: Replay) -> None:
         """For a turn, if there is something to send and room for it."""
-        has_room = replay.inflight < self._broker.protection.window.limit
+        has_room = replay.inflight < self._broker.guard.window.limit
         if replay.unsent and has_room and not replay.asked:
             replay.asked = True
             self._pages.ready.append(connection)

@@ -176,7 +176,7 @@ def _sample(world: World) -> Sample:
         if broker is None:
             nodes.append(NodeSample(0.0, 0.0, 0, False))
         else:
-            grant = broker.protection.grant
+            grant = broker.guard.grant
             pressure = grant.pressure.value
             nodes.append(NodeSample(pressure, grant.window, broker.memory_bytes, True))
     return Sample(world.engine.now_s, connected_count, done_count, tuple(nodes))

@@ -49,8 +49,8 @@ class Samples:
         broker = self._life = self._machine.broker
         if broker is not None:
             self._window = self._window_start
-            self._connect_limit = broker.gate.limit
-            self._rung = broker.gate.rung
+            self._connect_limit = broker.guard.gate.limit
+            self._rung = broker.guard.gate.rung
 
     # --- table samples -----------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Samples:
         if broker is None:
             dead = (False, *_DEAD_PRESSURES, None, *_DEAD_LEVELS, *_DEAD_COUNTS, 0.0, 0.0, 0.0)
             return (self._machine.index, t_s, *dead)
-        pressure = broker.protection.grant.pressure
+        pressure = broker.guard.grant.pressure
         parts = pressure.parts
         queue = parts.get(Signal.QUEUE, 0.0)
         loop = parts.get(Signal.LOOP, 0.0)
@@ -85,9 +85,9 @@ class Samples:
         )
 
     def _levels(self, broker: "Broker") -> Row:
-        gate, window = broker.gate, broker.protection.window
+        gate, window = broker.guard.gate, broker.guard.window
         return (
-            broker.protection.grant.window,
+            broker.guard.grant.window,
             gate.limit,
             RUNGS[gate.rung],
             gate.in_process,
@@ -132,16 +132,16 @@ class Samples:
             return []
         node = self._machine.index
         rows: list[Row] = []
-        decided = broker.protection.decisions
+        decided = broker.guard.decisions
         while decided:
             decided_s, grant = decided.popleft()
             before, self._window = self._window, grant.window
             pressure = grant.pressure
             change = (before, grant.window, pressure.value, _name(pressure), grant.why)
             rows.append((node, decided_s, "window", *change))
-        limit, rung = broker.gate.limit, broker.gate.rung
+        limit, rung = broker.guard.gate.limit, broker.guard.gate.rung
         if limit != self._connect_limit or rung != self._rung:
-            pressure = broker.protection.grant.pressure
+            pressure = broker.guard.grant.pressure
             why = (pressure.value, _name(pressure), _why(pressure))
             if limit != self._connect_limit:
                 change_of_limit = (float(self._connect_limit), float(limit))

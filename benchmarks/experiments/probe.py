@@ -118,7 +118,7 @@ class Probe:
         broker = self._world.machines[index].broker
         window = pressure = lag_s = memory_bytes = 0.0
         if broker is not None:
-            grant, gate = broker.protection.grant, broker.gate
+            grant, gate = broker.guard.grant, broker.guard.gate
             window, pressure = grant.window, grant.pressure.value
             lag_s = max(0.0, broker.loop.clock_s - now_s)
             memory_bytes = broker.memory_bytes

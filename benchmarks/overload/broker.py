@@ -74,7 +74,7 @@ class Drift:
 
 def row(node: Node, resident_bytes: int) -> dict[str, object]:
     """What the broker says of itself."""
-    pressure = node.protection.grant.pressure
+    pressure = node.guard.grant.pressure
     return {
         "at_s": time.monotonic(),
         "window": node.window.limit,

@@ -13,7 +13,7 @@ async def hold(
     node: Node, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Until the scope that it reports is cancelled: replicas that are far too late."""
-    observer = node.protection.observer
+    observer = node.guard.observer
     late_s = node.settings.flow.replication_objective_s * PRESSURE_MAX
     with trio.CancelScope() as scope:
         task_status.started(scope)

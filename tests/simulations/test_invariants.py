@@ -7,11 +7,11 @@ import pytest
 from flowguard.config import MIB, FlowSettings, PolicyName
 from flowguard.flow import AdmissionWindow, Arrival, Verdict
 from flowguard.flow.gate import ConnectGate
+from flowguard.flow.guard import Guard
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.refusals import RefusalBudget
 from flowguard.flow.verdict import Reason
 from flowguard.flow.waiting import WaitingRoom
-from flowguard.node.protection import Protection
 from simulations.broker import Broker
 from simulations.connection import CONNECTED, Connection
 from simulations.invariants import (
@@ -167,13 +167,13 @@ def test_1_a_client_with_a_packet_more_than_its_window_is_found(
 
 
 def test_1_a_window_that_is_wider_than_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    tick = Protection.tick
+    tick = Guard.tick
 
-    def lies(self: Protection[Connection], now_s: float) -> None:
+    def lies(self: Guard[Connection], now_s: float) -> None:
         tick(self, now_s)
         self.window.resize(2 * self.window.limit)
 
-    monkeypatch.setattr(Protection, "tick", lies)
+    monkeypatch.setattr(Guard, "tick", lies)
     assert_violates(WINDOW, FLOOD)
 
 

@@ -196,7 +196,7 @@ def test_decisions_of_a_node_are_a_chain_from_its_first_to_its_last_value(mixtur
     decisions = read(path, "decisions")
     for machine in world.machines:
         assert machine.broker is not None
-        gate, grant = machine.broker.gate, machine.broker.protection.grant
+        gate, grant = machine.broker.guard.gate, machine.broker.guard.grant
         last = {"window": grant.window, "connect_limit": gate.limit, "rung": float(gate.rung)}
         for kind, value in last.items():
             own = [d for d in decisions if (d["node"], d["kind"]) == (machine.index, kind)]

@@ -64,7 +64,7 @@ class _Tick:
     def _observe(self, now_s: float) -> None:
         node = self._node
         self._see_how_it_runs(now_s)
-        node.protection.observe_memory(node.held_bytes, self._resident_bytes())
+        node.guard.observe_memory(node.held_bytes, self._resident_bytes())
         node.observe_store(self._store.load())
 
     def _see_how_it_runs(self, now_s: float) -> None:
@@ -74,7 +74,7 @@ class _Tick:
         busy_s = (seen[0] - since_s) - (seen[2] - idle_s)
         if busy_s >= BUSY_MIN_S:
             share = (seen[1] - ran_s) / busy_s
-            self._node.protection.observer.running(min(1.0, max(RUNNING_SHARE_MIN, share)))
+            self._node.guard.observer.running(min(1.0, max(RUNNING_SHARE_MIN, share)))
             self._seen = seen
 
     def _judge(self, now_s: float) -> None:

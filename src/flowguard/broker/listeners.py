@@ -93,7 +93,7 @@ class Listeners:
         sock = self._socks.get(fd)
         if sock is None:
             return
-        gate = self._node.protection.gate
+        gate = self._node.guard.gate
         if not gate.may_accept(now_s):
             self._rest(sock, Rest.PRESSURE if gate.rung is Rung.STOP else Rest.REFUSALS)
             return
@@ -122,7 +122,7 @@ class Listeners:
                 del self.newcomers[link]
 
     def _accept_all(self, listener: socket, now_s: float) -> None:
-        gate = self._node.protection.gate
+        gate = self._node.guard.gate
         arrivals = self._arrivals(listener)
         while len(self._links) < self._places:
             sock = next(arrivals, None)

@@ -81,7 +81,7 @@ async def give_back_memory(node: Node) -> None:
             await trio.sleep(wait_s)
             before_bytes = resident_bytes()
             spare_bytes = before_bytes - node.held_bytes
-            if spare_bytes < TRIM_BYTES or node.protection.grant.pressure.value > CALM:
+            if spare_bytes < TRIM_BYTES or node.guard.grant.pressure.value > CALM:
                 wait_s = TRIM_S
                 continue
             await trio.to_thread.run_sync(trim, 0)

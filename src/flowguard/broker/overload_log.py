@@ -29,8 +29,8 @@ class OverloadLog:
         """Watch the extremes; log what has changed, if it is time."""
         node = self._node
         self._window_min = min(self._window_min, node.window.limit)
-        if node.protection.grant.pressure.value > self._worst.pressure.value:
-            self._worst = node.protection.grant
+        if node.guard.grant.pressure.value > self._worst.pressure.value:
+            self._worst = node.guard.grant
         if now_s < self._due_s:
             return
         counts = self._counts()
@@ -53,7 +53,7 @@ class OverloadLog:
 
     def _counts(self) -> dict[str, int]:
         node = self._node
-        counts = {f"refused_{reason}": count for reason, count in node.gate.refused.items()}
+        counts = {f"refused_{reason}": count for reason, count in node.guard.gate.refused.items()}
         counts |= {f"dropped_{reason}": count for reason, count in node.counters.dropped.items()}
         counts |= {f"rested_for_{reason}": count for reason, count in node.door.rests.items()}
         counts["protocol_errors"] = node.counters.malformed

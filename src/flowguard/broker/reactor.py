@@ -122,14 +122,14 @@ class Reactor:
             if ended_s - yielded_s > SLICE_S:
                 yielded_s = await self._let_others_run(started_s)
             else:
-                self._node.protection.observer.drift(ended_s - started_s, ended_s)
+                self._node.guard.observer.drift(ended_s - started_s, ended_s)
 
     async def _let_others_run(self, since_s: float) -> float:
         """All other tasks that can; returns the time.
 
         Sockets have waited for them, and for what was done `since_s`.
         """
-        drift = self._node.protection.observer.drift
+        drift = self._node.guard.observer.drift
         began_s = self._clock()
         drift(began_s - since_s, began_s)
         # Tasks run in any order: a single checkpoint may end with ours.
@@ -271,7 +271,7 @@ class Reactor:
                 self.settle(slice_s)
                 slice_s = self._clock()
             clock_s = self._clock()
-        node.protection.observer.kept_waiting(rounds.wait_s(clock_s))
+        node.guard.observer.kept_waiting(rounds.wait_s(clock_s))
         self.settle(clock_s)
         return True
 

@@ -84,7 +84,7 @@ async def serve(
 ) -> None:
     """Run a broker on `listener` until `Running.stop` is set; closes both store and listener.
 
-    `shadow`: limits that only watch (`flowguard.node.protection`); `descriptors`: as they are now,
+    `shadow`: limits that only watch (`flowguard.flow.guard`); `descriptors`: as they are now,
     unless they are known. Raises `ConfigError` where these leave none for clients.
     """
     clock = unix_clock()
@@ -157,8 +157,8 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
     with trio.move_on_after(FAREWELL_S):
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     log.info("drained", dropped=node.counters.publish_dropped)
-    if node.protection.shadow is not None:
-        _log_shadow(node.protection.shadow.report())
+    if node.guard.shadow is not None:
+        _log_shadow(node.guard.shadow.report())
 
 
 def _log_shadow(report: ShadowReport) -> None:

@@ -96,19 +96,19 @@ class Sample:
 def sample(broker: Running, at_s: float) -> Sample:
     """Read the broker's state; changes nothing."""
     node = broker.node
-    refused = sum(node.gate.refused.values())
-    waiting = node.gate.in_process + node.gate.buffered
+    refused = sum(node.guard.gate.refused.values())
+    waiting = node.guard.gate.in_process + node.guard.gate.buffered
     return Sample(
         at_s,
         node.window.limit,
-        node.protection.grant.pressure.value,
-        node.protection.grant.pressure.cause,
-        node.gate.in_process,
-        node.gate.buffered,
+        node.guard.grant.pressure.value,
+        node.guard.grant.pressure.cause,
+        node.guard.gate.in_process,
+        node.guard.gate.buffered,
         refused,
         node.counters.connects_accepted + refused + waiting,
         node.connected_count,
         node.counters.publish_received,
-        node.gate.rung is Rung.STOP,
+        node.guard.gate.rung is Rung.STOP,
         node.paused_count,
     )

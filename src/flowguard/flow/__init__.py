@@ -1,8 +1,22 @@
-"""Numbers in, verdicts out: signals, pressure, windows, gates, pools, budgets, and policies.
+"""Numbers in, verdicts out: whether work may begin, and why not.
 
 The room knows no packet, no topic, no socket and no clock: sizes, keys and `now_s` (seconds,
 monotonic, any origin) are arguments. Overload is a value with a reason, never an exception.
 The same objects run in the broker, in the proxy and in the simulator.
+
+- `guard`           the one door to a broker, and the essay to begin with: five calls
+- `window`          what one client, and all of them together, have in process; `cost`: what counts
+- `pool`            whose turn it is where all together have as much as the node may
+- `gate`            CONNECTs: `concurrency` is how many at once; those beyond stand in `waiting` for
+                    as long as their `patience`; `refusals`: what refusing may cost, the ladder
+- `observer`        what a node sees of itself, as a sample of `signals`; `pressure` is how bad
+- `law`             from pressure to the window of a node
+- `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
+                    finds it and those it is up against (`baselines`) by name
+- `cluster`         what nodes tell each other of their windows, and what it leaves to clients
+- `shadow`          a second policy that watches the first one, through a `mirror` of its gate
+- `budget`          bounds on bytes that clients share fairly; `holders`: who holds most
+- `verdict`         the words of all decisions; `histogram` counts durations
 """
 
 from flowguard.flow.adaptive import Tell, tell_nobody
@@ -10,6 +24,7 @@ from flowguard.flow.budget import Budget, FairBudget
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.cost import Cost
 from flowguard.flow.gate import ConnectGate
+from flowguard.flow.guard import Guard
 from flowguard.flow.holders import Holders
 from flowguard.flow.observer import Observer
 from flowguard.flow.policies import make_policy
@@ -17,10 +32,12 @@ from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
 from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import Pressure, Sample, Signal
-from flowguard.flow.verdict import Reason, Verdict
+from flowguard.flow.verdict import Admission, Reason, Verdict
 from flowguard.flow.window import AdmissionWindow, NodeWindow
 
 __all__ = [
+    "Admission",
+    "AdmissionWindow",
     "Arrival",
     "Budget",
     "Cluster",
@@ -30,8 +47,8 @@ __all__ = [
     "FairPool",
     "Gate",
     "Grant",
+    "Guard",
     "Holders",
-    "AdmissionWindow",
     "NodeWindow",
     "Observer",
     "Policy",

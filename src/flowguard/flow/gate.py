@@ -41,6 +41,7 @@ class ConnectGate(Generic[K]):
         "_outlook",
         "_patience",
         "_waiting",
+        "reason",
         "refused",
     )
 
@@ -63,6 +64,8 @@ class ConnectGate(Generic[K]):
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
+        self.reason: Reason | None = None
+        """Why the last of them was rejected or dropped."""
 
     @property
     def limit(self) -> int:
@@ -100,6 +103,10 @@ class ConnectGate(Generic[K]):
         these are left to the next tick."""
         waiting = self._waiting
         return waiting.has_superseded or (waiting.hopeful > 0 and self._has_place)
+
+    def holds(self, key: K) -> bool:
+        """Whether its CONNECT is in process here, or waits."""
+        return key in self._in_process or key in self._waiting
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         """A CONNECT arrived: ADMIT (settle it later), DELAY or REJECT."""
@@ -249,4 +256,5 @@ class ConnectGate(Generic[K]):
         return Verdict.REJECT
 
     def _count(self, reason: Reason) -> None:
+        self.reason = reason
         self.refused[reason] = self.refused.get(reason, 0) + 1

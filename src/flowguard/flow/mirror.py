@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.policy import Arrival, Gate, Rung
-from flowguard.flow.verdict import Verdict
+from flowguard.flow.verdict import Reason, Verdict
 
 K = TypeVar("K")
 
@@ -100,6 +100,15 @@ class MirrorGate(Generic[K]):
     def is_ready(self) -> bool:
         """The real gate's."""
         return self._enforced.is_ready
+
+    @property
+    def reason(self) -> Reason | None:
+        """The real gate's."""
+        return self._enforced.reason
+
+    def holds(self, key: K) -> bool:
+        """The real gate's."""
+        return self._enforced.holds(key)
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         """The real verdict; the shadow's is counted."""

@@ -75,6 +75,10 @@ class Gate(Protocol, Generic[K]):
     """CONNECTs rejected and dropped since the start, by reason."""
 
     @property
+    def reason(self) -> Reason | None:
+        """Why the last of them was rejected or dropped."""
+
+    @property
     def limit(self) -> int:
         """CONNECTs that may be in process now."""
 
@@ -97,6 +101,9 @@ class Gate(Protocol, Generic[K]):
     @property
     def is_ready(self) -> bool:
         """Whether `admit_next` would return somebody."""
+
+    def holds(self, key: K) -> bool:
+        """Whether its CONNECT is in process here, or waits."""
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         """A CONNECT arrived: ADMIT (settle it later), DELAY or REJECT."""

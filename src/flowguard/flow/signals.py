@@ -53,7 +53,7 @@ class Sample:
     store_state: StoreState = StoreState.FLOWING
     replication_age_s: float = 0.0
     memory_share: float = 0.0
-    """What is held by the memory limit, 0 to 1 and above (`Protection.observe_memory`)."""
+    """What is held by the memory limit, 0 to 1 and above (`Guard.observe_memory`)."""
     unfinished_share: float = 0.0
     """Bytes of packets in process by their budget, 0 to 1."""
     response_s: float = 0.0

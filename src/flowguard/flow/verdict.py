@@ -1,6 +1,8 @@
 """The vocabulary of overload decisions: what was decided, and why."""
 
+from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Final
 
 
 class Verdict(Enum):
@@ -56,3 +58,18 @@ class Reason(StrEnum):
     DESCRIPTORS = "descriptors"
     """A socket that had said nothing for a while, when there was no place for another one."""
     OFFLINE_QOS_0 = "offline_qos_0"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What becomes of one CONNECT, and why."""
+
+    verdict: Verdict
+    reason: Reason | None = None
+    """Why it is refused or dropped; None: it is admitted, or waits because no place is free."""
+    retry_after_s: float = 0.0
+    """When a refused client had better come back, with jitter; 0: the policy does not know."""
+
+
+ADMITTED: Final = Admission(Verdict.ADMIT)
+WAITS: Final = Admission(Verdict.DELAY)

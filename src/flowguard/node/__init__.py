@@ -1,7 +1,7 @@
 """One broker node without a socket: sessions, routing, wills, admission, the journal.
 
 - `node`            the host of all conversations: their begin and end, expiry, drain
-- `connecting`      the path of a CONNECT: capacity, gate, authentication, claim, CONNACK
+- `connecting`      the path of a CONNECT: capacity, guard, authentication, claim, CONNACK
 - `publishing`      the path of a PUBLISH from route to acknowledgement: `in_process` until it is
                     durable, as a `fan_out` where it has many subscribers
 - `subscribing`     SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions
@@ -11,8 +11,7 @@
 - `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired
 - `journal`         what must be durable before an answer leaves: group commit
 - `pages`           what waited for clients while they were away, read and sent by turns
-- `protection`      the eyes and hands of a policy: windows, turns, load signals
-- `intake`          CONNECTs at the gate, packets before the windows; `rounds`: whose turn it is
+- `rounds`          who of those with packets and room is run next; `flow/guard` says who has room
 - `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay; what is `due` at a tick

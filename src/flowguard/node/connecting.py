@@ -1,7 +1,7 @@
 """The path of a CONNECT inside a node, from the packet to CONNACK.
 
-    connect             capacity, then the gate; `Intake` calls back, at once or later:
-    admit               authentication, in one step or in several
+    connect             capacity, then the guard; what it says comes at once, or later (`decided`)
+    _admit              authentication, in one step or in several
     _claim              the client id is taken from whoever had it; the session goes to the journal
     _claimed            after the commit: CONNACK, then what the client missed
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import Arrival, Resumption
+from flowguard.flow import Admission, Arrival, Resumption, Verdict
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.session.connection import ServerConnection, State
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
@@ -42,29 +42,26 @@ class _Claim:
 
 @final
 class Handshakes:
-    """The CONNECTs of a node that are not answered yet; implements `intake.Reception`."""
+    """The CONNECTs of a node that are not answered yet."""
 
-    __slots__ = ("_claims", "_draw", "_exchanges", "_node", "_random_id")
+    __slots__ = ("_claims", "_exchanges", "_node", "_random_id")
 
-    def __init__(
-        self, node: "Node", random_id: Callable[[], str], draw: Callable[[], float]
-    ) -> None:
-        """`draw`: uniform in [0, 1)."""
+    def __init__(self, node: "Node", random_id: Callable[[], str]) -> None:
         self._node = node
         self._random_id = random_id
-        self._draw = draw
         self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
-        """Admission: capacity, then the gate; see `Host.connect`."""
+        """Admission: capacity, then the guard; see `Host.connect`."""
         node = self._node
         if node.draining:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
         elif self._clients_count >= node.bounds.connections_max:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
-            node.intake.connect(connection, self._arrival(connection, packet), now_s)
+            admission = node.guard.offer(connection, self._arrival(connection, packet), now_s)
+            self._follow(connection, admission, now_s)
 
     def _arrival(self, connection: ServerConnection, packet: Connect) -> Arrival:
         session = self._node.registry.sessions.get(packet.client_id)
@@ -77,28 +74,29 @@ class Handshakes:
     def _clients_count(self) -> int:
         """Clients connected or on their way in; sockets that said nothing yet do not count."""
         node = self._node
-        on_their_way = node.gate.in_process + node.gate.buffered + len(self._exchanges)
+        gate = node.guard.gate
+        on_their_way = gate.in_process + gate.buffered + len(self._exchanges)
         return node.connected_count + on_their_way
 
-    def turn_away(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`."""
-        connection.refuse(ReasonCode.SERVER_BUSY, now_s, self._retry_after(connection))
+    def decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+        """What the guard says of a CONNECT that had to wait; what breaks is this one's alone."""
+        try:
+            self._follow(connection, admission, now_s)
+        except Exception as error:
+            self._node.failed(connection, error, now_s)
 
-    def drop(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`."""
-        connection.end(None, now_s)
+    def _follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
+        """Do what the guard says; who waits is left alone."""
+        if admission.verdict is Verdict.ADMIT:
+            self._admit(connection, now_s)
+        elif admission.verdict is Verdict.REJECT:
+            retry_after = _retry_after(connection, admission.retry_after_s)
+            connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after)
+        elif admission.verdict is Verdict.DROP:
+            connection.end(None, now_s)  # Its client has asked again.
 
-    def _retry_after(self, connection: ServerConnection) -> Properties:
-        """When a 5.0 client had better come back."""
-        if connection.version != MQTT_5:
-            return NO_PROPERTIES
-        after_ms = round(1_000 * self._node.gate.retry_after_s(self._draw()))
-        if not after_ms:
-            return NO_PROPERTIES  # The policy does not know.
-        return Properties(user_properties=(("retry-after-ms", str(after_ms)),))
-
-    def admit(self, connection: ServerConnection, now_s: float) -> None:
-        """See `Reception`: authenticate, then claim the client id."""
+    def _admit(self, connection: ServerConnection, now_s: float) -> None:
+        """Authenticate, then claim the client id."""
         node = self._node
         packet = connection.connect_packet
         assert packet is not None
@@ -128,7 +126,7 @@ class Handshakes:
             case Proceed():
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
-                self._node.gate.settle(connection, now_s)  # Its thinking time is not our work.
+                self._node.guard.answered(connection, now_s)  # Its thinking time is not our work.
                 connection.schedule()  # What it says next may be here already.
             case Accept() if connection.state is State.CONNECTED:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
@@ -242,7 +240,7 @@ class Handshakes:
             return  # It has left, or has been answered.
         del self._claims[session.client_id]
         node = self._node
-        node.gate.settle(connection, now_s)
+        node.guard.answered(connection, now_s)
         node.connect_service.observe(now_s - claim.since_s)
         node.connected(connection, now_s)
         connection.accept(session, answer, now_s)
@@ -270,10 +268,6 @@ class Handshakes:
             self._node.counters.takeovers += 1
             session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
-    def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
-        """See `Reception`."""
-        self._node.failed(connection, error, now_s)
-
     def disconnected(self, connection: ServerConnection) -> None:
         """A client is gone, perhaps while it authenticated anew."""
         self._exchanges.pop(connection, None)
@@ -281,9 +275,17 @@ class Handshakes:
     def left(self, connection: ServerConnection, now_s: float) -> None:
         """Its conversation ended before CONNACK."""
         node = self._node
-        node.gate.settle(connection, now_s)
+        node.guard.answered(connection, now_s)
         self._exchanges.pop(connection, None)
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:
             # It never became the client's: no will, but the session it found goes on.
             node.registry.disconnected(session, with_will=False, now_s=now_s)
+
+
+def _retry_after(connection: ServerConnection, after_s: float) -> Properties:
+    """When a 5.0 client had better come back; 0: nobody knows."""
+    after_ms = round(1_000 * after_s)
+    if connection.version != MQTT_5 or not after_ms:
+        return NO_PROPERTIES
+    return Properties(user_properties=(("retry-after-ms", str(after_ms)),))

@@ -23,7 +23,7 @@ STORE_SHARE_MAX: Final = 0.2
 def held_bytes(node: "Node") -> int:
     """The process, what is held for long, and work in process."""
     return _long_bytes(node) + (
-        node.window.in_process_bytes + node.journal.size_bytes + node.gate.buffered_bytes
+        node.window.in_process_bytes + node.journal.size_bytes + node.guard.gate.buffered_bytes
     )
 
 

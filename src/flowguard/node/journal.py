@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from flowguard.config import FlowSettings
-from flowguard.flow import NodeWindow
+from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
 from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
 
@@ -63,6 +63,7 @@ class Journal:
         "_bytes_max",
         "_committing_since_s",
         "_growing",
+        "_observer",
         "_ops_count",
         "_ops_max",
         "_promised_count",
@@ -78,10 +79,17 @@ class Journal:
     )
 
     def __init__(
-        self, *, ops_max: int, bytes_max: int, window: NodeWindow, batch_min: int = BATCH_MIN
+        self,
+        *,
+        ops_max: int,
+        bytes_max: int,
+        window: NodeWindow,
+        observer: Observer,
+        batch_min: int = BATCH_MIN,
     ) -> None:
-        """`window` is closed when the journal is full."""
+        """`window` is closed when the journal is full; `observer` hears how long work waits."""
         self._window = window
+        self._observer = observer
         self._batch_min = batch_min
         self._ops_max = ops_max
         self._bytes_max = bytes_max
@@ -108,9 +116,14 @@ class Journal:
         """How long work has waited until it was durable, seconds; all of a batch as its oldest."""
 
     @classmethod
-    def create(cls, flow: FlowSettings, window: NodeWindow) -> "Journal":
+    def create(cls, flow: FlowSettings, window: NodeWindow, observer: Observer) -> "Journal":
         """With the bounds of a node's settings."""
-        return cls(ops_max=flow.journal_ops_max, bytes_max=flow.journal_bytes_max, window=window)
+        return cls(
+            ops_max=flow.journal_ops_max,
+            bytes_max=flow.journal_bytes_max,
+            window=window,
+            observer=observer,
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -153,6 +166,11 @@ class Journal:
         if self._under_way is None or self.is_answering or self.is_refused:
             return 0.0
         return now_s - self._committing_since_s
+
+    def observe(self, now_s: float) -> None:
+        """Every tick: what waits is told to the observer before the policy decides."""
+        self._observer.waiting(self.waiting_s(now_s))
+        self._observer.committing(self.committing_s(now_s))
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Make `ops` durable together, then call `done`."""
@@ -230,12 +248,24 @@ class Journal:
             self.sent.clear()
         self._under_way = batch
         self._committing_since_s = now_s
+        if batch.continuations:
+            # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
+            self._observer.started(now_s - batch.until_s)
         return batch
 
-    def durable(self, batch: Batch, now_s: float) -> None:
-        """The batch is durable: `answer` until `is_answering` ends."""
+    def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
+        """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
+        self.durable(batch, now_s, latency_s)
+        while self.is_answering:
+            self.answer(len(batch.continuations), now_s)
+
+    def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
+        """The same; the driver answers with `answer`, piece by piece, until `is_answering` ends."""
         assert batch is self._under_way
         assert not self.is_answering
+        self._observer.committed(latency_s, now_s)
+        count = len(batch.continuations)
+        self._observer.finished(count, count * (now_s - batch.since_s))
         self.is_refused = False
         self._ops_count -= len(batch.ops)
         self.size_bytes -= batch.size_bytes

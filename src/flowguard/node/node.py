@@ -16,7 +16,7 @@ from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, Cluster, FairBudget, Holders, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, FairBudget, Guard, Holders, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
@@ -26,10 +26,8 @@ from flowguard.node.door import Door
 from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
-from flowguard.node.intake import Intake
 from flowguard.node.journal import Batch, Journal
 from flowguard.node.pages import Pages
-from flowguard.node.protection import Protection
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
@@ -79,21 +77,28 @@ class Node(Host):
     ) -> None:
         """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised;
         `tell` takes what other nodes of `cluster` should hear; `shadow`: limits that only watch
-        (`Protection`)."""
+        (`Guard`)."""
         self.bounds = bounds
         self.settings = settings = bounds.settings
         self.counters = Counters()
         self.hooks = hooks or Hooks()
         self.started_s = now_s
-        self.protection: Protection[ServerConnection] = Protection(
-            settings.flow, bounds.memory_bytes, cluster, tell, shadow
+        self.handshakes = Handshakes(self, random_id)
+        self.guard: Guard[ServerConnection] = Guard(
+            settings.flow,
+            bounds.memory_bytes,
+            self.handshakes.decided,
+            draw=draw,
+            is_full=self._admits_nothing,
+            cluster=cluster,
+            tell=tell,
+            shadow=shadow,
         )
-        self.journal = Journal.create(settings.flow, self.protection.window)
+        self.window = self.guard.window
+        self.journal = Journal.create(settings.flow, self.window, self.guard.observer)
         self.sent = self.journal.sent
-        self.handshakes = Handshakes(self, random_id, draw)
-        self.intake = Intake(self.protection, self.journal, self.handshakes)
-        self.window = self.protection.window
-        self.gate = self.protection.gate
+        self.draining = False
+        """It is about to end: nothing is admitted any more, what is in process goes on."""
         self.input_holders: Holders[ServerConnection] = Holders(Budget(bounds.input_bytes))
         self.outbox_budget = FairBudget(bounds.outbox_bytes)
         self.queue_budget = FairBudget(bounds.queue_bytes)
@@ -122,8 +127,7 @@ class Node(Host):
         self.subscriber = Subscriber(self, self.router, self.hooks, self.full_queues)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
-        self.attempts = Attempts()
-        self.door = Door()
+        self.attempts, self.door = Attempts(), Door()
         self.connections_count = self.connected_count = self.paused_count = 0
         self._on_error = on_error
         self._on_turned_away = on_turned_away
@@ -200,7 +204,7 @@ class Node(Host):
     ) -> None:
         self.connected_count -= 1
         self.wheel.forget(connection)
-        self.intake.left(connection)
+        self.guard.gone(connection, now_s)
         self.handshakes.disconnected(connection)
         session = connection.session
         assert session is not None
@@ -282,7 +286,7 @@ class Node(Host):
     def observe_store(self, load: StoreLoad) -> None:
         """What the store says of itself: at the start, and with every tick."""
         self.store_load = load
-        self.protection.observer.store(load.state)
+        self.guard.observer.store(load.state)
         self.read_only = load.read_only or self.journal.is_refused
 
     def no_space(self, now_s: float) -> None:
@@ -298,37 +302,36 @@ class Node(Host):
         self.journal.note(op)
 
     def paused(self, connection: ServerConnection, now_s: float) -> None:
-        self.intake.paused(connection, now_s)
+        self.guard.paused(connection, now_s)
 
     # --- time --------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
         """Once per turn: whoever waited and may go on."""
         self.full_queues.turn(now_s)
-        self.intake.turn(now_s)
+        self.guard.turn(now_s)
 
     def next_batch(self, now_s: float) -> Batch | None:
         """What the journal wants committed now; `committed` follows. None: nothing, or not yet."""
-        return self.intake.next_batch(now_s)
+        return self.journal.take(now_s)
 
     def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
-        self.intake.committed(batch, now_s, latency_s)
+        self.journal.committed(batch, now_s, latency_s)
 
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
         """The same; `journal.answer` follows, piece by piece, until it `is_answering` no more."""
-        self.intake.durable(batch, now_s, latency_s)
+        self.journal.durable(batch, now_s, latency_s)
 
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
         begun = len(self.chores) > 0 or self.journal.is_answering
-        return bool(begun or self.runnable or self.dirty or self.intake.has_work)
+        return bool(begun or self.runnable or self.dirty or self.guard.has_work)
 
-    @property
-    def draining(self) -> bool:
-        """Whether the node admits nothing any more because it is about to end."""
-        return self.intake.draining
+    def _admits_nothing(self) -> bool:
+        """Whether no window has room now."""
+        return self.draining or self.journal.is_full
 
     def tick(self, now_s: float, heard_s: float | None = None) -> None:
         """Every 100 ms: deadlines and the window.
@@ -338,7 +341,8 @@ class Node(Host):
         """
         if heard_s is None:
             heard_s = now_s
-        self.intake.tick(now_s, heard_s)
+        self.journal.observe(now_s)
+        self.guard.tick(now_s, heard_s)
         self.full_queues.tick(heard_s)
         self.router.plans.tidy()
         self._end_half_packets(heard_s, now_s)
@@ -372,6 +376,6 @@ class Node(Host):
 
     def drain(self, now_s: float) -> None:
         """Admit nothing from now on and refuse who waits outside; what is in process goes on."""
-        self.intake.draining = True
-        while (connection := self.gate.abandon_next()) is not None:
+        self.draining = True
+        while (connection := self.guard.gate.abandon_next()) is not None:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)

@@ -76,13 +76,13 @@ class SysTopics:
     def _protection(self) -> dict[str, str]:
         """What overload protection sees and does: `$SYS/flowguard/...`."""
         node = self._node
-        window, gate, pressure = node.window, node.gate, node.protection.grant.pressure
+        window, gate, pressure = node.window, node.guard.gate, node.guard.grant.pressure
         values: dict[str, object] = {
-            "policy": node.protection.policy.name,
+            "policy": node.guard.policy.name,
             "window": window.limit,
             "pressure": f"{pressure.value:.2f}",
             "cause": pressure.cause or "none",
-            "why": node.protection.grant.why or "nothing decided yet",
+            "why": node.guard.grant.why or "nothing decided yet",
             "clients/paused": node.paused_count,
             "unfinished/packets": window.in_process,
             "unfinished/bytes": window.in_process_bytes,

@@ -90,8 +90,8 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
         inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
         subscriptions=Use(used=len(session.subscriptions), limit=limits.subscriptions_max),
-        window=node.protection.grant.window,
-        why=node.protection.grant.why,
+        window=node.guard.grant.window,
+        why=node.guard.grant.why,
         decisions=decisions_of(node),
     )
 

@@ -215,24 +215,24 @@ def status_of(
     recording: Progress | None = None,
 ) -> Status:
     """The node at `now_s`; cost: the same for one client and for a million."""
-    flow, window, gate = node.settings.flow, node.window, node.gate
-    protection = node.protection
+    flow, window, gate = node.settings.flow, node.window, node.guard.gate
+    guard = node.guard
     return Status(
         version=__version__,
         pid=os.getpid(),
-        policy=protection.policy.name,
+        policy=guard.policy.name,
         now_s=now_s,
         started_s=node.started_s,
         draining=node.draining,
         window=WindowStatus(
             limit=window.limit,
             limit_max=window.limit_max,
-            granted=protection.grant.window,
+            granted=guard.grant.window,
             closed=window.closed,
             shared=window.shared,
         ),
-        pressure=_pressure(protection.grant),
-        why=protection.grant.why,
+        pressure=_pressure(guard.grant),
+        why=guard.grant.why,
         decisions=decisions_of(node),
         clients=ClientsStatus(
             connected=node.connected_count,
@@ -277,21 +277,21 @@ def status_of(
 
 def _shadow(node: Node) -> dict[str, Any] | None:
     """A `ShadowReport`, and `limits`: its settings that differ from those in force."""
-    protection = node.protection
-    if protection.shadow is None:
+    guard = node.guard
+    if guard.shadow is None:
         return None
     flow = node.settings.flow.model_dump()
     limits = {
         key: value
-        for key, value in protection.shadow_settings.model_dump().items()
+        for key, value in guard.shadow_settings.model_dump().items()
         if value != flow[key]
     }
-    return {**asdict(protection.shadow.report()), "limits": limits}
+    return {**asdict(guard.shadow.report()), "limits": limits}
 
 
 def decisions_of(node: Node) -> list[Decision]:
     """The latest changes of the window, oldest first."""
-    latest = list(node.protection.decisions)[-DECISIONS_SHOWN:]
+    latest = list(node.guard.decisions)[-DECISIONS_SHOWN:]
     return [_decision(at_s, grant, node.settings.flow) for at_s, grant in latest]
 
 

@@ -16,7 +16,7 @@ from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
-from flowguard.flow import Reason
+from flowguard.flow import AdmissionWindow, Reason
 from flowguard.session.handshake import Answer, connect_content_bytes, refusal
 from flowguard.session.inbound import Inbound
 from flowguard.session.outbound import Outbound
@@ -120,6 +120,11 @@ class ServerConnection:
     @property
     def ended(self) -> bool:
         return self.state is ENDED
+
+    @property
+    def window(self) -> AdmissionWindow | None:
+        """What the node's guard counts its packets in; None: it is no client yet, or any more."""
+        return None if self.inbound is None else self.inbound.window
 
     @property
     def version(self) -> int:

@@ -86,12 +86,12 @@ class Observation:
 
     def begin(self, now_s: float) -> None:
         """A run begins now; its decisions begin with what is in force."""
-        protection = self._node.protection
+        guard = self._node.guard
         self._started_s = self._decided_s = self._ended_s = now_s
         self._client = 0
-        self._window = protection.grant.window
-        self._limit = protection.gate.limit
-        self._rung = protection.gate.rung
+        self._window = guard.grant.window
+        self._limit = guard.gate.limit
+        self._rung = guard.gate.rung
 
     def t_s(self, now_s: float) -> float:
         """Time since the start of the run."""
@@ -101,7 +101,7 @@ class Observation:
 
     def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> Row:
         """A row of table `samples`; `busy_s`: the loop's working time so far, from any start."""
-        pressure = self._node.protection.grant.pressure
+        pressure = self._node.guard.grant.pressure
         parts = pressure.parts
         queue = parts.get(Signal.QUEUE, 0.0)
         loop = parts.get(Signal.LOOP, 0.0)
@@ -137,9 +137,9 @@ class Observation:
 
     def _levels(self) -> Row:
         node = self._node
-        gate, window = node.gate, node.window
+        gate, window = node.guard.gate, node.window
         return (
-            node.protection.grant.window,
+            node.guard.grant.window,
             gate.limit,
             gate.rung.name.lower(),
             gate.in_process,
@@ -155,7 +155,7 @@ class Observation:
     def _node_counts(self) -> tuple[int, ...]:
         """Counts of the node from accepted to delivered, as the table has them, then dropped."""
         node = self._node
-        counters, refused = node.counters, node.gate.refused
+        counters, refused = node.counters, node.guard.gate.refused
         discarded_count = refused.get(Reason.GATE_SUPERSEDED, 0)
         return (
             counters.connects_accepted,
@@ -231,8 +231,8 @@ class Observation:
     def decisions(self, now_s: float) -> Iterator[Row]:
         """Rows of table `decisions`: those since the last call, as far as the node remembers
         them."""
-        protection = self._node.protection
-        decided = protection.decisions
+        guard = self._node.guard
+        decided = guard.decisions
         if decided and decided[-1][0] > self._decided_s:
             for at_s, grant in decided:
                 if at_s > self._decided_s:
@@ -241,12 +241,12 @@ class Observation:
                     pressed = (grant.pressure.value, _name(grant.pressure), grant.why)
                     yield NODE, self.t_s(at_s), "window", *change, *pressed
             self._decided_s = decided[-1][0]
-        limit, rung = protection.gate.limit, protection.gate.rung
+        limit, rung = guard.gate.limit, guard.gate.rung
         if limit != self._limit or rung is not self._rung:
             yield from self._gate_decisions(self.t_s(now_s), limit, rung)
 
     def _gate_decisions(self, t_s: float, limit: int, rung: Rung) -> Iterator[Row]:
-        pressure = self._node.protection.grant.pressure
+        pressure = self._node.guard.grant.pressure
         pressed = (pressure.value, _name(pressure), _why(pressure))
         if limit != self._limit:
             yield NODE, t_s, "connect_limit", float(self._limit), float(limit), *pressed

@@ -97,7 +97,7 @@ class Recorder:
         self._begun_s = now_s
         name = self.progress.run_id = run_id(now_s, secrets.token_hex(3))
         self._observation.begin(now_s)
-        described = run_row(self._node.settings, self._node.protection.policy.name, now_s)
+        described = run_row(self._node.settings, self._node.guard.policy.name, now_s)
         self._pending.begin(name, described)
 
     def _end(self, now_s: float, by: str) -> None:

@@ -175,14 +175,12 @@ async def test_a_store_that_hangs_presses_the_window_down_to_one() -> None:
 async def test_a_store_that_says_it_is_stalled_is_believed_before_anybody_waits_for_it() -> None:
     store = SlowStore()
     async with broker(store=store) as running:
-        protection = running.node.protection
+        guard = running.node.guard
         store.state = StoreState.STOPPED
-        await until(
-            lambda: protection.grant.pressure.cause == "store" and protection.window.limit < 100
-        )
-        assert protection.grant.pressure.value >= 4
+        await until(lambda: guard.grant.pressure.cause == "store" and guard.window.limit < 100)
+        assert guard.grant.pressure.value >= 4
         store.state = StoreState.FLOWING
-        await until(lambda: protection.grant.pressure.value < 1)
+        await until(lambda: guard.grant.pressure.value < 1)
 
 
 async def test_a_full_journal_pauses_everybody_and_resumes_them() -> None:

@@ -76,7 +76,7 @@ async def test_an_authenticator_or_a_method_that_raises(client_id: str, data: by
         await wire.send(Connect(client_id, MQTT_5, properties=properties))
         assert (await wire.expect(Connack)).reason_code == BROKEN
         await witness.ping()
-        assert running.node.gate.in_process == 0
+        assert running.node.guard.gate.in_process == 0
         await wire.close()
         await witness.close()
 
@@ -90,7 +90,7 @@ async def test_a_later_step_that_raises() -> None:
         properties = Properties(authentication_method="fragile", authentication_data=b"bad")
         await wire.send(Auth(ReasonCode.CONTINUE_AUTHENTICATION, properties))
         assert (await wire.expect(Connack)).reason_code == BROKEN
-        assert running.node.gate.in_process == 0
+        assert running.node.guard.gate.in_process == 0
         await wire.close()
 
 
@@ -103,10 +103,10 @@ async def test_a_connect_that_waited_at_the_gate() -> None:
     ) as running:
         first = await open_wire(running)
         await first.send(connect_packet("first", durable=True))
-        await until(lambda: running.node.gate.in_process == 1)
+        await until(lambda: running.node.guard.gate.in_process == 1)
         second = await open_wire(running)
         await second.send(Connect("bad"))
-        await until(lambda: running.node.gate.buffered == 1)
+        await until(lambda: running.node.guard.gate.buffered == 1)
         store.open.set()
         assert (await first.expect(Connack)).reason_code == 0
         await first.close()

@@ -46,7 +46,7 @@ async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
     flow = {"connects_in_process_max": 50, "connect_buffer_max": 1_000}
     store = SlowStore()
     async with broker({"flow": flow}, store=store, calm=True) as running:
-        gate = running.node.gate
+        gate = running.node.guard.gate
         outcome = await run_storm(Storm(running.address, CROWD, expiry_s=expiry_s, seed=1))
         assert not outcome.accidents
         assert not outcome.waiting
@@ -63,7 +63,7 @@ async def test_a_crowd_before_a_store_that_hangs_waits_up_to_its_limits_and_is_t
     store = SlowStore()
     store.open.clear()
     async with broker({"flow": flow}, store=store, calm=True) as running:
-        gate = running.node.gate
+        gate = running.node.guard.gate
         storm = Storm(running.address, CROWD, expiry_s=3_600, seed=2)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run_storm, storm)
@@ -101,7 +101,7 @@ async def test_a_refusal_arrives_although_the_client_has_sent_more(version: int)
         store.open.clear()
         first = await open_wire(running)
         await first.send(connect_packet("first"))
-        await until(lambda: running.node.gate.in_process == 1)
+        await until(lambda: running.node.guard.gate.in_process == 1)
         second = await open_wire(running, version)
         flood = publishes("t", 200, payload=bytes(1_000))
         await second.send(connect_packet("second", version), *flood)
@@ -125,7 +125,7 @@ async def test_a_connect_that_waited_longer_than_its_patience_is_told_137() -> N
         store.open.clear()
         first = await open_wire(running)
         await first.send(connect_packet("first"))
-        await until(lambda: running.node.gate.in_process == 1)
+        await until(lambda: running.node.guard.gate.in_process == 1)
         second = await open_wire(running)
         await second.send(connect_packet("second"))
         assert (await second.expect(Connack)).reason_code == ReasonCode.SERVER_BUSY
@@ -143,13 +143,13 @@ async def test_a_client_that_leaves_the_buffer_gives_its_place_to_the_next() -> 
         store.open.clear()
         first, second, third = [await open_wire(running) for _ in range(3)]
         await first.send(connect_packet("first"))
-        await until(lambda: running.node.gate.in_process == 1)
+        await until(lambda: running.node.guard.gate.in_process == 1)
         await second.send(connect_packet("second"))
-        await until(lambda: running.node.gate.buffered == 1)
+        await until(lambda: running.node.guard.gate.buffered == 1)
         await second.close()
-        await until(lambda: running.node.gate.buffered == 0)
+        await until(lambda: running.node.guard.gate.buffered == 0)
         await third.send(connect_packet("third"))
-        await until(lambda: running.node.gate.buffered == 1)
+        await until(lambda: running.node.guard.gate.buffered == 1)
         store.open.set()
         for wire in (first, third):
             assert (await wire.expect(Connack)).reason_code == 0
@@ -166,7 +166,7 @@ async def test_connected_clients_are_served_while_a_crowd_waits_outside() -> Non
         waiting = [await open_wire(running) for _ in range(100)]
         for number, wire in enumerate(waiting):
             await wire.send(connect_packet(str(number)))
-        await until(lambda: running.node.gate.buffered == 99)
+        await until(lambda: running.node.guard.gate.buffered == 99)
         await inside.send(Pingreq())
         await inside.expect(Pingresp)
         store.open.set()
@@ -184,8 +184,8 @@ async def pressed_broker(flow: dict[str, Any], store: Store) -> AsyncIterator[Ru
     """A broker on the top rung of its ladder, whatever happens."""
     objective = {"replication_objective_s": 0.001}
     async with broker({"flow": flow | objective}, store=store, calm=True) as running:
-        running.node.protection.observer.replication(1.0)
-        await until(lambda: running.node.gate.rung is Rung.STOP)
+        running.node.guard.observer.replication(1.0)
+        await until(lambda: running.node.guard.gate.rung is Rung.STOP)
         yield running
 
 
@@ -203,14 +203,14 @@ async def test_under_the_worst_pressure_who_finds_no_place_is_told_137_at_once()
         inside = [await open_wire(running) for _ in range(4)]
         for number, wire in enumerate(inside):
             await wire.send(connect_packet(f"inside-{number}"))
-        await until(lambda: running.node.gate.in_process == 4)
+        await until(lambda: running.node.guard.gate.in_process == 4)
         outside = [await open_wire(running) for _ in range(40)]
         for number, wire in enumerate(outside):
             await wire.send(connect_packet(f"outside-{number}"))
         for wire in outside:
             assert (await wire.expect(Connack)).reason_code == ReasonCode.SERVER_BUSY
             await wire.close()
-        assert running.node.gate.refused == {Reason.GATE_PRESSURE: len(outside)}
+        assert running.node.guard.gate.refused == {Reason.GATE_PRESSURE: len(outside)}
         store.open.set()
         for wire in inside:
             assert (await wire.expect(Connack)).reason_code == 0
@@ -222,7 +222,7 @@ async def test_a_loop_that_does_not_get_to_run_knows_it() -> None:
 
     def stand_still(now_s: float, resident_bytes: int) -> None:
         time.sleep(0.2)
-        shares.append(running.node.protection.observer.take(now_s, 0, 0).running_share)
+        shares.append(running.node.guard.observer.take(now_s, 0, 0).running_share)
 
     shares: list[float] = []
     async with broker(calm=True) as running:

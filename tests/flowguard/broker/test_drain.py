@@ -89,9 +89,9 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
         store.open.clear()
         first, second, late = [await open_wire(running) for _ in range(3)]
         await first.send(connect_packet("first"))
-        await until(lambda: running.node.gate.in_process == 1)
+        await until(lambda: running.node.guard.gate.in_process == 1)
         await second.send(connect_packet("second"))
-        await until(lambda: running.node.gate.buffered == 1)
+        await until(lambda: running.node.guard.gate.buffered == 1)
         running.stop.set()
         assert (await second.expect(Connack)).reason_code == ReasonCode.SERVER_UNAVAILABLE
         assert await second.receive() is None

@@ -52,7 +52,7 @@ def test_a_shrunken_window_is_told_with_its_cause() -> None:
     stage = Stage()
     log = OverloadLog(stage.node, stage.now_s)
     for _ in range(2):
-        stage.node.protection.observer.drift(1.0, stage.now_s)
+        stage.node.guard.observer.drift(1.0, stage.now_s)
         stage.advance(0.1)
     (line,) = ticked(stage, log)
     assert line["window_min"] < stage.node.window.limit_max

@@ -198,7 +198,7 @@ def test_while_a_client_thinks_its_place_among_the_connects_is_another_ones() ->
     stage = make_stage(connects_in_process_max=1)
     first, second = begin(stage), begin(stage)
     assert (first.take(), second.take()) == ([answer(b"first")], [answer(b"first")])
-    assert stage.node.gate.in_process == 0
+    assert stage.node.guard.gate.in_process == 0
 
 
 # --- without a method ------------------------------------------------------------------------

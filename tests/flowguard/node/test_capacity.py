@@ -187,10 +187,10 @@ def test_a_client_that_leaves_the_buffer_takes_no_place(version: int) -> None:
     stage = Stage(TIGHT)
     first, second, _ = crowd(stage, version)
     second.close()
-    assert stage.node.gate.buffered == 0
+    assert stage.node.guard.gate.buffered == 0
     first.close()
     stage.release_commits()
-    assert stage.node.gate.in_process == 0
+    assert stage.node.guard.gate.in_process == 0
     assert stage.node.registry.sessions == {}
 
 

@@ -56,7 +56,7 @@ def test_a_replica_in_distress_slows_the_clients_of_its_node_and_relief_frees_th
     hang(pair.stages["a"])
     pair.advance(5)
     assert (pair.window("a"), pair.window("b")) == (1, 1)
-    assert "cluster leaves" in pair.stages["b"].node.protection.grant.why
+    assert "cluster leaves" in pair.stages["b"].node.guard.grant.why
     pair.stages["a"].release_commits()
     pair.advance(26)
     assert (pair.window("a"), pair.window("b")) == (100, 100)
@@ -79,6 +79,6 @@ def test_a_silent_node_brakes_for_five_seconds_and_then_its_clients_are_expected
     pair.cut = True
     pair.advance(6)
     assert (pair.window("a"), pair.window("b")) == (50, 50)
-    assert pair.stages["b"].node.gate.limit == 4
+    assert pair.stages["b"].node.guard.gate.limit == 4
     pair.advance(50)
     assert (pair.window("a"), pair.window("b")) == (100, 100)

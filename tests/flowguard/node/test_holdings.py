@@ -27,9 +27,9 @@ def small_stage(
 
 def memory_pressure(stage: Stage, resident_bytes: int = 0) -> float:
     """As housekeeping reports it, after the next tick."""
-    stage.node.protection.observe_memory(stage.node.held_bytes, resident_bytes)
+    stage.node.guard.observe_memory(stage.node.held_bytes, resident_bytes)
     stage.advance(0.1)
-    return stage.node.protection.grant.pressure.parts[Signal.MEMORY]
+    return stage.node.guard.grant.pressure.parts[Signal.MEMORY]
 
 
 def retain_all(stage: Stage, prefix: str, payload_bytes: int = 2_000) -> int:

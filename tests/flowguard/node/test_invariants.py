@@ -138,7 +138,7 @@ class Admissions(SlowStore):
 
     @rule(pressure=st.sampled_from([0.0, 1.0, 16.0]), count=st.integers(1, 5))
     def law_moves_the_window(self, pressure: float, count: int) -> None:
-        self.stage.node.protection.observer.replication(0.1 * pressure)
+        self.stage.node.guard.observer.replication(0.1 * pressure)
         self.tick(count)
 
     @rule()
@@ -152,7 +152,7 @@ class Admissions(SlowStore):
 
     def teardown(self) -> None:
         if hasattr(self, "bank"):
-            self.stage.node.protection.observer.replication(0.0)
+            self.stage.node.guard.observer.replication(0.0)
             self.stage.advance(30.0)
             self.bank.read()
             self.everything_is_done()
@@ -280,11 +280,13 @@ class Conservation(SlowStore):
         assert set(window.busy) == {each for each in windows if each.in_process}
         assert window.permits == sum(each._permits for each in windows)
         states = [account.client.connection.state for account in bank.accounts]
-        assert node.gate.in_process + node.gate.buffered == states.count(State.CONNECTING)
+        assert node.guard.gate.in_process + node.guard.gate.buffered == states.count(
+            State.CONNECTING
+        )
         assert node.connected_count == states.count(State.CONNECTED)
         waiting = [account for account in accounts if account.client.connection.waits]
         assert node.paused_count == len(waiting)
-        assert len(node.protection.pool) <= len(waiting)
+        assert len(node.guard.pool) <= len(waiting)
         waiting_windows = {account.window for account in waiting}
         assert window.active == len({*window.busy, *waiting_windows})
 
@@ -296,9 +298,9 @@ class Conservation(SlowStore):
             self.everything_is_done()
             self.all_is_accounted_for()
             node = self.stage.node
-            window, gate = node.window, node.gate
+            window, gate = node.window, node.guard.gate
             assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
-            assert (len(window.busy), len(node.protection.pool), window.shared) == (0, 0, False)
+            assert (len(window.busy), len(node.guard.pool), window.shared) == (0, 0, False)
             assert window.active == 0
             assert (gate.in_process, gate.buffered) == (0, 0)
             assert (node.connections_count, node.paused_count) == (0, 0)

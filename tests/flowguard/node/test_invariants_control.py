@@ -81,7 +81,7 @@ class ControlPackets(RuleBasedStateMachine):
             self.other.publish(f"own/{number}", b"", qos=1 + number % 2)
         self.owed = [packet for packet in client.take() if isinstance(packet, Publish)]
         assert len(self.owed) == 6
-        stage.node.protection.observer.replication(PRESSED_S)
+        stage.node.guard.observer.replication(PRESSED_S)
         stage.hold_commits = True
         self.session = stage.node.registry.sessions["c"]
         self.bank = Bank(stage)
@@ -224,7 +224,7 @@ class OwnSubscription(RuleBasedStateMachine):
             assert peer.subscriptions
             assert peer.server_receive_maximum == (1 if version == MQTT_5 else 65_535)
             self.peers.append(peer)
-        stage.node.protection.observer.replication(PRESSED_S)
+        stage.node.guard.observer.replication(PRESSED_S)
         stage.hold_commits = True
 
     def count(self, peer: Peer, packet: Publish) -> None:

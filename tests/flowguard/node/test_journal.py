@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.flow import NodeWindow
+from flowguard.flow import NodeWindow, Observer
 from flowguard.node.journal import BATCH_BYTES, OP_BYTES, Batch, Journal
 from flowguard.records import NEVER_S, Append, Delivery, PutInbound, PutRetained, StoreOp
 from flowguard.types import Publish
@@ -29,7 +29,7 @@ def op(number: int) -> StoreOp:
 
 def complete(journal: Journal, batch: Batch, now_s: float) -> None:
     """It is durable, and everybody who waited for it is answered at once."""
-    journal.durable(batch, now_s)
+    journal.durable(batch, now_s, 0.0)
     journal.answer(len(batch.continuations), now_s)
 
 
@@ -49,7 +49,11 @@ class GroupCommit(RuleBasedStateMachine):
         self.ops_max = ops_max
         self.batch_min = batch_min
         self.journal = Journal(
-            ops_max=ops_max, bytes_max=LARGE, batch_min=batch_min, window=NodeWindow()
+            ops_max=ops_max,
+            bytes_max=LARGE,
+            batch_min=batch_min,
+            window=NodeWindow(),
+            observer=Observer(),
         )
         self.now_s = 0.0
         self.number = 0
@@ -107,7 +111,7 @@ class GroupCommit(RuleBasedStateMachine):
         self.committed += batch.ops
         self.unanswered = len(batch.continuations)
         if pieces and batch.continuations:
-            self.journal.durable(batch, self.now_s)
+            self.journal.durable(batch, self.now_s, 0.0)
         else:
             self.answers(self.unanswered, partial(complete, self.journal, batch, self.now_s))
 
@@ -156,7 +160,7 @@ def nothing(now_s: float) -> None:
 
 
 def test_everything_that_waits_shares_one_commit() -> None:
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow())
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     for number in range(100):
         journal.append([op(number)], nothing, 0.0)
     batch = journal.take(0.0)
@@ -166,7 +170,9 @@ def test_everything_that_waits_shares_one_commit() -> None:
 
 def test_a_large_batch_is_half_of_what_is_in_process() -> None:
     """So that the other half is worked on while it syncs."""
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, batch_min=10, window=NodeWindow())
+    journal = Journal(
+        ops_max=LARGE, bytes_max=LARGE, batch_min=10, window=NodeWindow(), observer=Observer()
+    )
     for number in range(100):
         journal.append([op(number)], nothing, 0.0)
     sizes = []
@@ -182,7 +188,7 @@ def test_a_large_batch_is_half_of_what_is_in_process() -> None:
 
 def test_a_batch_takes_no_more_work_once_it_is_large_in_bytes() -> None:
     """Or the engine would write it in one go, and nobody else would run meanwhile."""
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow())
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     size_bytes = BATCH_BYTES // 4
     large = Append("c", 1, Delivery(Publish("t", bytes(size_bytes)), 1, False, (), NEVER_S))
     for _ in range(12):
@@ -197,7 +203,7 @@ def test_a_batch_takes_no_more_work_once_it_is_large_in_bytes() -> None:
 
 
 def test_the_next_batch_grows_while_one_is_in_commit() -> None:
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow())
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     journal.append([op(1)], nothing, 0.0)
     first = journal.take(0.0)
     journal.append([op(2)], nothing, 0.0)
@@ -211,7 +217,7 @@ def test_the_next_batch_grows_while_one_is_in_commit() -> None:
 
 
 def test_work_appended_by_a_continuation_goes_into_the_next_batch() -> None:
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow())
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     ran: list[str] = []
 
     def first(now_s: float) -> None:
@@ -235,7 +241,9 @@ def test_work_appended_by_a_continuation_goes_into_the_next_batch() -> None:
     ids=["queued", "retained"],
 )
 def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp) -> None:
-    journal = Journal(ops_max=LARGE, bytes_max=5_000 + OP_BYTES, window=NodeWindow())
+    journal = Journal(
+        ops_max=LARGE, bytes_max=5_000 + OP_BYTES, window=NodeWindow(), observer=Observer()
+    )
     journal.note(op(1))
     assert not journal.is_full
     journal.note(large)
@@ -248,7 +256,7 @@ def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp
 
 
 def test_completing_a_batch_that_is_not_in_commit_is_a_bug() -> None:
-    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow())
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
     journal.append([op(1)], nothing, 0.0)
     batch = journal.take(0.0)
     assert batch is not None

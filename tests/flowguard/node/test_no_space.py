@@ -28,7 +28,7 @@ def test_time_that_passes_without_room_is_no_slow_commit() -> None:
     stage = refused_stage("first")
     stage.node.no_space(stage.now_s)
     stage.advance(60.0)
-    assert stage.node.protection.grant.pressure.value == 0.0
+    assert stage.node.guard.grant.pressure.value == 0.0
     for number in range(100):
         clean = attempt(stage, f"clean-{number}", durable=False)
         assert clean.expect(Connack).reason_code == 0
@@ -42,7 +42,7 @@ def test_time_that_passes_without_room_is_no_slow_commit() -> None:
 def test_a_commit_that_is_only_slow_still_says_so() -> None:
     stage = refused_stage("first")
     stage.advance(60.0)
-    assert stage.node.protection.grant.pressure.value > 1.0
+    assert stage.node.guard.grant.pressure.value > 1.0
 
 
 @pytest.mark.parametrize("count", [1, 2, 20])
@@ -60,7 +60,7 @@ def test_every_claim_is_answered_at_once(count: int) -> None:
     for client in clean:
         assert client.expect(Connack).reason_code == 0
     assert list(stage.node.registry.sessions) == [f"c{number}" for number in range(count)]
-    assert stage.node.gate.in_process == 0
+    assert stage.node.guard.gate.in_process == 0
     stage.release_commits()
     assert [client.take() for client in clean] == [[]] * count
     assert [record.client_id for record in stage.store.sessions()] == []

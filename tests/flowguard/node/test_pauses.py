@@ -65,7 +65,7 @@ def crowded(**flow: Any) -> tuple[Stage, Client, list[Client]]:
     stage.hold_commits = True
     inside = stage.connect_durable("inside")
     waiting = [stage.attempt(Connect(f"w{number}", MQTT_5)) for number in range(10)]
-    assert stage.node.gate.buffered == len(waiting)
+    assert stage.node.guard.gate.buffered == len(waiting)
     return stage, inside, waiting
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
 from flowguard.config import FlowSettings, SessionSettings
-from flowguard.node.protection import Protection
 from flowguard.records import PutInbound
 from flowguard.session.handshake import grant
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
@@ -55,7 +54,7 @@ def test_a_store_that_hangs_closes_the_window_to_one_and_rest_opens_it_to_a_hund
     client.send(*messages(1))
     stage.advance(3)
     assert stage.node.window.limit == 1
-    assert stage.node.protection.grant.pressure.cause == "store"
+    assert stage.node.guard.grant.pressure.cause == "store"
     stage.release_commits()
     stage.advance(25)
     assert stage.node.window.limit == 100
@@ -65,7 +64,7 @@ def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
     stage, (client,) = slow({})
     client.send(*messages(1))
     stage.advance(1)
-    decisions = stage.node.protection.decisions
+    decisions = stage.node.guard.decisions
     assert decisions
     assert all(grant.why for _, grant in decisions)
     windows = [grant.window for _, grant in decisions]
@@ -75,16 +74,16 @@ def test_each_change_of_the_window_is_remembered_with_its_reason() -> None:
 
 def test_memory_above_its_objective_closes_the_window() -> None:
     stage = Stage()
-    stage.node.protection.observe_memory(950_000_000)
+    stage.node.guard.observe_memory(950_000_000)
     stage.advance(1)
     assert stage.node.window.limit < 100
-    assert stage.node.protection.grant.pressure.cause == "memory"
+    assert stage.node.guard.grant.pressure.cause == "memory"
 
 
 def test_a_node_at_rest_decides_nothing() -> None:
     stage = Stage()
     stage.advance(5)
-    assert not stage.node.protection.decisions
+    assert not stage.node.guard.decisions
 
 
 # --- turns ---------------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def test_a_window_below_one_lets_a_part_of_the_clients_have_a_packet_each() -> N
     stage, clients = slow({"window_floor": 0.1}, publishers=20)
     clients[0].send(*messages(1))
     stage.advance(10)
-    assert stage.node.protection.grant.window == pytest.approx(0.1)
+    assert stage.node.guard.grant.window == pytest.approx(0.1)
     for client in clients[1:]:
         client.send(*messages(3))
     stage.advance(0.1)
@@ -188,7 +187,7 @@ def test_invariant_02_a_client_that_leaves_while_it_waits_or_has_its_turn_leaves
     stage.release_commits()
     window = stage.node.window
     assert (window.in_process, window.in_process_bytes, window.permits) == (0, 0, 0)
-    assert (len(window.busy), len(stage.node.protection.pool), window.shared) == (0, 0, False)
+    assert (len(window.busy), len(stage.node.guard.pool), window.shared) == (0, 0, False)
     assert window.active == 0
 
 
@@ -328,9 +327,9 @@ def test_a_shadow_reports_and_changes_nothing() -> None:
             history.append((stage.node.window.limit, [acknowledged(c) for c in clients]))
         histories.append(history)
     assert histories[0] == histories[1]
-    protection: Protection = stage.node.protection
-    assert protection.shadow is not None
-    report = protection.shadow.report()
+    guard = stage.node.guard
+    assert guard.shadow is not None
+    report = guard.shadow.report()
     assert report.policy == "static-1"
     assert report.paused_ticks > 0
 
@@ -349,8 +348,8 @@ def test_other_limits_watch_as_another_policy_does(
     stage = Stage({"flow": {"shadow_policy": named}}, shadow=FlowSettings.model_validate(limits))
     stage.advance(1)
     assert stage.node.window.limit == 100
-    assert stage.node.protection.shadow is not None
-    report = stage.node.protection.shadow.report()
+    assert stage.node.guard.shadow is not None
+    report = stage.node.guard.shadow.report()
     assert (report.policy, report.window, report.window_real) == (policy, window, 100)
 
 
@@ -430,7 +429,7 @@ def test_a_packet_that_is_not_complete_waits_for_no_turn() -> None:
     data = encode(Publish("t", bytes(900_000), 1, packet_id=1), MQTT_311)
     for start in range(0, 800_000, 65_536):
         assert large.connection.receive_data(data[start : start + 65_536], stage.now_s)
-    assert len(stage.node.protection.pool) == 1
+    assert len(stage.node.guard.pool) == 1
     large.close()
     assert large.is_closed
 
@@ -454,10 +453,10 @@ def test_nobody_has_its_turn_while_the_node_admits_nothing() -> None:
         stage.node.note(PutInbound("x", number))
     stage.settle()
     assert stage.node.window.closed
-    waiting = len(stage.node.protection.pool)
+    waiting = len(stage.node.guard.pool)
     stage.node.window.in_process -= 1  # As if work were done that frees no journal.
     stage.settle()
-    assert len(stage.node.protection.pool) == waiting
+    assert len(stage.node.guard.pool) == waiting
     stage.node.window.in_process += 1
     stage.release_commits()
     for client in clients:

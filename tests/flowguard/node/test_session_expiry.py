@@ -266,4 +266,4 @@ def test_a_clean_start_gone_before_its_connack_leaves_nothing(version: int) -> N
     stage.attempt(Connect("c", version)).close()
     stage.release_commits()
     assert stage.node.registry.sessions == {}
-    assert stage.node.gate.in_process == 0
+    assert stage.node.guard.gate.in_process == 0

@@ -316,7 +316,7 @@ class Sessions(RuleBasedStateMachine):
     def nothing_is_left(self) -> None:
         node, store = self.stage.node, self.stage.store
         assert node.journal.is_empty
-        assert (node.gate.in_process, node.gate.buffered) == (0, 0)
+        assert (node.guard.gate.in_process, node.guard.gate.buffered) == (0, 0)
         assert node.paused_count == 0
         used = used_bytes(node)
         del used["state"]  # Subscriptions, and long client ids.

@@ -101,7 +101,7 @@ def test_counters_have_their_reasons_from_the_start() -> None:
     publisher = stage.connect("p")
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
-    stage.node.gate.refused[Reason.GATE_DEADLINE] = 7
+    stage.node.guard.gate.refused[Reason.GATE_DEADLINE] = 7
     after = scrape(stage)
     assert value(after, "messages_dropped_total", reason="queue_messages") == 2
     assert value(after, "connects_refused_total", reason="gate_deadline") == 7

@@ -18,7 +18,7 @@ def status(stage: Stage) -> Status:
 
 
 def decided(stage: Stage, *grants: Grant) -> None:
-    stage.node.protection.decisions = deque(
+    stage.node.guard.decisions = deque(
         (stage.now_s + number, grant) for number, grant in enumerate(grants)
     )
 
@@ -95,7 +95,7 @@ def test_refusals_and_drops_carry_their_reasons() -> None:
     publisher = stage.connect("p")
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
-    stage.node.gate.refused[Reason.GATE_DEADLINE] = 7
+    stage.node.guard.gate.refused[Reason.GATE_DEADLINE] = 7
     shown = status(stage)
     assert shown["dropped"] == {"queue_messages": 2}
     assert shown["gate"]["refused"] == {"gate_deadline": 7}

@@ -103,7 +103,7 @@ def test_a_sample_shows_levels_of_now_and_counts_since_the_one_before() -> None:
     stage.node.counters.drop(Reason.QUEUE_MESSAGES, 1)
     stage.node.counters.drop(Reason.NODE_DISK_QUEUE_BYTES, 2)
     stage.node.counters.drop(Reason.OFFLINE_QOS_0, 5)
-    stage.node.gate.refused |= {Reason.GATE_DEADLINE: 2, Reason.GATE_SUPERSEDED: 4}
+    stage.node.guard.gate.refused |= {Reason.GATE_DEADLINE: 2, Reason.GATE_SUPERSEDED: 4}
     third = watched.sample()
     assert (third["dropped_count"], third["lost_count"]) == (3, 0)
     assert (third["refused_count"], third["discarded_count"]) == (2, 4)
@@ -323,10 +323,10 @@ def test_decisions_begin_with_what_is_in_force_and_come_once() -> None:
     windows = [row for row in found if row["kind"] == "window"]
     assert windows[0]["before"] == 100.0
     assert [row["after"] for row in windows[:-1]] == [row["before"] for row in windows[1:]]
-    assert windows[-1]["after"] == stage.node.protection.grant.window < 100
+    assert windows[-1]["after"] == stage.node.guard.grant.window < 100
     assert all(row["why"] and row["cause"] == "store" for row in windows)
     limits = [row for row in found if row["kind"] == "connect_limit"]
-    assert limits[-1]["after"] == stage.node.gate.limit
+    assert limits[-1]["after"] == stage.node.guard.gate.limit
     times_s = [row["t_s"] for row in found]
     assert times_s == sorted(times_s)
     watched.observation.begin(stage.now_s)

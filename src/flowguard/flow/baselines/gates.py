@@ -23,12 +23,14 @@ CONNECT_BURST: Final = 1_000.0
 class _Bufferless(Generic[K]):
     """Who is inside, and how many were refused for what."""
 
-    __slots__ = ("_inside", "_rung", "refused")
+    __slots__ = ("_inside", "_rung", "reason", "refused")
 
     def __init__(self) -> None:
         self._inside: set[K] = set()
         self._rung = Rung.BUFFER
         self.refused: dict[Reason, int] = {}
+        self.reason: Reason | None = None
+        """Why the last of them was refused."""
 
     @property
     def limit(self) -> int:
@@ -59,6 +61,10 @@ class _Bufferless(Generic[K]):
     def is_ready(self) -> bool:
         """Never: nobody waits."""
         return False
+
+    def holds(self, key: K) -> bool:
+        """Whether it is inside."""
+        return key in self._inside
 
     def settle(self, key: K, now_s: float) -> None:
         """The CONNECT is answered, or its connection is gone; safe for who is not inside."""
@@ -101,6 +107,7 @@ class _Bufferless(Generic[K]):
         return Verdict.ADMIT
 
     def _refuse(self, reason: Reason) -> Verdict:
+        self.reason = reason
         self.refused[reason] = self.refused.get(reason, 0) + 1
         return Verdict.REJECT
 
