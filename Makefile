@@ -9,15 +9,13 @@ PINS := pyproject.toml constraints.txt scripts/setup-venv.sh
 RUN  := .venv/.ready-run
 DEV  := .venv/.ready-dev
 
-# The compiled rooms are kept up to date with their sources.
-SOURCES := $(shell find src/flowguard -name '*.py')
-
-TRY_COMPILE = $(if $(PURE),,$(MAKE) -s --no-print-directory .compiled/ready || \
-	echo 'going on without: half the speed, the same broker' >&2)
-ON_COMPILED = PYTHONPATH=$$([ -n "$(PURE)" ] || [ ! -e .compiled/ready ] || echo '$(CURDIR)/.compiled')
+# The compiled rooms are kept up to date with their sources, by content: scripts/compile.py.
+# Fails where they are not to be used, or cannot be.
+TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
+	{ echo 'going on without: half the speed, the same broker' >&2; false; }; })
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile
+.PHONY: help venv serve demo simulate test soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -27,10 +25,10 @@ venv: $(DEV)  ## the virtual environment .venv, with everything that development
 	@echo ".venv is ready: $$($(PY) --version)"
 
 serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it first)
-	@$(TRY_COMPILE)
-	@$(ON_COMPILED) exec $(PY) -m flowguard serve $(ARGS)
+	@$(TRY_COMPILE) || :
+	@$(if $(PURE),FLOWGUARD_PURE=1) exec .venv/bin/flowguard serve $(ARGS)
 
-compile: .compiled/ready  ## compile the hot rooms with mypyc, as serve does where it can
+compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can
 	@echo "compiled: .compiled"
 
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
@@ -50,8 +48,7 @@ torture: $(DEV)  ## a broker killed 3,000 times under load; restarts with 100,00
 	@$(PY) -m tests.torture $(ARGS)
 
 attack: $(DEV)  ## brokers attacked from outside in thirty ways, ten minutes; each with its bound and its control (ARGS="--only pause")
-	@$(TRY_COMPILE)
-	@$(ON_COMPILED) $(PY) -m tests.attacks $(ARGS)
+	@if $(TRY_COMPILE); then export PYTHONPATH='$(CURDIR)/.compiled'; fi; $(PY) -m tests.attacks $(ARGS)
 
 fuzz: $(DEV)  ## the decoder, or a connection, under changing inputs, by coverage (ARGS="decode --inputs 1e8")
 	@scripts/setup-fuzzer.sh
@@ -68,15 +65,15 @@ lint: $(DEV)  ## format, lint, types and layers; changes nothing
 spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 	@$(PY) tests/spec/coverage.py $(ARGS)
 
-bench: $(DEV) .compiled/ready  ## flowguard beside other brokers, in one run on this machine; then store, simulator, analysis
+bench: $(DEV) rooms  ## flowguard beside other brokers, in one run on this machine; then store, simulator, analysis
 	@$(PY) -m benchmarks $(ARGS)
 	@$(if $(filter-out --write,$(ARGS)),,\
 		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
 
-bench-store: $(DEV) .compiled/ready  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
+bench-store: $(DEV) rooms  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
 	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
-bench-overload: $(DEV) .compiled/ready  ## three times the capacity for a minute, with and without protection; E1 to E12
+bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
@@ -85,14 +82,11 @@ bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples
 bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control that has to fail (ARGS="--only E2 --scale 0.05")
 	@$(PY) -m benchmarks.experiments $(ARGS)
 
-scoreboard: $(DEV) .compiled/ready  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
+scoreboard: $(DEV) rooms  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
 	@$(PY) -m benchmarks.parts --only overload-scoreboard $(ARGS)
 
-.compiled/ready: $(RUN) scripts/compile.py $(SOURCES)
-	@rm -f $@
-	@echo 'compiling with mypyc: half a minute to two, this once (PURE=1 goes without) ...' >&2
-	@$(PY) scripts/compile.py .compiled
-	@touch $@
+rooms: $(RUN)
+	@$(PY) scripts/compile.py
 
 $(RUN): $(PINS)
 	@scripts/setup-venv.sh run

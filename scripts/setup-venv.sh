@@ -64,6 +64,9 @@ make_venv() {
     "$python" -m venv --clear .venv
 }
 
+# In place the sources are what runs: nothing is compiled for that.
+export FLOWGUARD_PURE=1
+
 install() {
     if command -v uv >/dev/null; then
         say "installing $project with uv ..."

@@ -166,7 +166,10 @@ def test_a_room_that_lists_its_files_lists_all_of_them() -> None:
 
 def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
     pyproject: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert pyproject["tool"]["hatch"]["build"]["targets"] == {"wheel": {"packages": PACKAGES}}
+    hook = {"custom": {"path": "scripts/wheel.py"}}
+    """Adds extension modules: `tests/test_wheels.py` looks into the wheels."""
+    targets = pyproject["tool"]["hatch"]["build"]["targets"]
+    assert targets == {"wheel": {"packages": PACKAGES, "hooks": hook}}
     for package in PACKAGES:
         assert ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from flowguard.types import NO_PROPERTIES, Publish, SubscriptionOptions
 
 NEVER_S: Final = float("inf")
@@ -61,6 +63,7 @@ def message_bytes(message: Publish) -> int:
     return size_bytes
 
 
+@mypyc_attr(acyclic=True)
 @final
 class Delivery:
     """One message as some subscribers get it; shared by all of them.
@@ -132,7 +135,8 @@ class SessionRecord:
     """`Delivery.size_bytes` of all of them; a released one counts nothing."""
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class QueueEntry:
     """One unsettled position of a client; `delivery` is None after PUBREC, while PUBREL is owed."""
 
@@ -140,19 +144,32 @@ class QueueEntry:
     packet_id: int
     delivery: Delivery | None
 
+    def __init__(self, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+        self.pos = pos
+        self.packet_id = packet_id
+        self.delivery = delivery
 
-@dataclass(slots=True)
+
+@dataclass(init=False, slots=True)
 class PutSession:
     client_id: str
     expiry_interval_s: int
     ends_at_s: float | None
 
+    def __init__(self, client_id: str, expiry_interval_s: int, ends_at_s: float | None) -> None:
+        self.client_id = client_id
+        self.expiry_interval_s = expiry_interval_s
+        self.ends_at_s = ends_at_s
 
-@dataclass(slots=True)
+
+@dataclass(init=False, slots=True)
 class DropSession:
     """The session ends, with all that belongs to it."""
 
     client_id: str
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
 
 
 @dataclass(slots=True)
@@ -174,7 +191,8 @@ class DropSubscription:
     filter: str
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Append:
     """A message enters the queue of a client at `pos`."""
 
@@ -182,27 +200,47 @@ class Append:
     pos: int
     delivery: Delivery
 
+    def __init__(self, client_id: str, pos: int, delivery: Delivery) -> None:
+        self.client_id = client_id
+        self.pos = pos
+        self.delivery = delivery
 
-@dataclass(slots=True)
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Sent:
     """Positions up to `pos` were handed to the socket; nothing waits for this operation."""
 
     client_id: str
     pos: int
 
+    def __init__(self, client_id: str, pos: int) -> None:
+        self.client_id = client_id
+        self.pos = pos
 
-@dataclass(slots=True)
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Release:
     """PUBREC received: the message is the client's, PUBREL is owed."""
 
     client_id: str
     pos: int
     packet_id: int
-    delivery: Delivery | None = None
+    delivery: Delivery | None
     """The message that was sent, as `Settle` has it; None: it was released before."""
 
+    def __init__(
+        self, client_id: str, pos: int, packet_id: int, delivery: Delivery | None = None
+    ) -> None:
+        self.client_id = client_id
+        self.pos = pos
+        self.packet_id = packet_id
+        self.delivery = delivery
 
-@dataclass(slots=True)
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Settle:
     """The position is done: acknowledged, expired or dropped. Nothing waits for this operation.
 
@@ -212,29 +250,50 @@ class Settle:
 
     client_id: str
     pos: int
-    delivery: Delivery | None = None
+    delivery: Delivery | None
+
+    def __init__(self, client_id: str, pos: int, delivery: Delivery | None = None) -> None:
+        self.client_id = client_id
+        self.pos = pos
+        self.delivery = delivery
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class PutInbound:
     """An inbound QoS 2 packet identifier is in use."""
 
     client_id: str
     packet_id: int
 
+    def __init__(self, client_id: str, packet_id: int) -> None:
+        self.client_id = client_id
+        self.packet_id = packet_id
 
-@dataclass(slots=True)
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class DropInbound:
     client_id: str
     packet_id: int
 
+    def __init__(self, client_id: str, packet_id: int) -> None:
+        self.client_id = client_id
+        self.packet_id = packet_id
 
-@dataclass(slots=True)
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class PutRetained:
     message: Publish
     expires_at_s: float
 
+    def __init__(self, message: Publish, expires_at_s: float) -> None:
+        self.message = message
+        self.expires_at_s = expires_at_s
 
+
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class DropRetained:
     topic: str

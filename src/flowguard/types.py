@@ -4,9 +4,11 @@ Values are MQTT's own. MQTT 5.0 is the model and 3.1.1 the subset; what 3.1.1 ca
 translated where it meets the wire (`flowguard.codec`), not here.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final
+
+from mypy_extensions import mypyc_attr
 
 MQTT_31: Final = 3
 MQTT_311: Final = 4
@@ -70,40 +72,99 @@ class ReasonCode(IntEnum):
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
 
-@dataclass(slots=True, unsafe_hash=True, repr=False)
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True, unsafe_hash=True, repr=False)
 class Properties:
     """The properties of one MQTT 5.0 packet; None or empty: absent ([MQTT 5.0, 2.2.2.2]).
 
     Units are the standard's: intervals in seconds, sizes in bytes. Immutable by house rule.
     """
 
-    payload_format_indicator: int | None = None
-    message_expiry_interval: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation_data: bytes | None = None
-    subscription_identifiers: tuple[int, ...] = ()
-    session_expiry_interval: int | None = None
-    assigned_client_identifier: str | None = None
-    server_keep_alive: int | None = None
-    authentication_method: str | None = None
-    authentication_data: bytes | None = None
-    request_problem_information: int | None = None
-    will_delay_interval: int | None = None
-    request_response_information: int | None = None
-    response_information: str | None = None
-    server_reference: str | None = None
-    reason_string: str | None = None
-    receive_maximum: int | None = None
-    topic_alias_maximum: int | None = None
-    topic_alias: int | None = None
-    maximum_qos: int | None = None
-    retain_available: int | None = None
-    user_properties: tuple[tuple[str, str], ...] = ()
-    maximum_packet_size: int | None = None
-    wildcard_subscription_available: int | None = None
-    subscription_identifier_available: int | None = None
-    shared_subscription_available: int | None = None
+    payload_format_indicator: int | None
+    message_expiry_interval: int | None
+    content_type: str | None
+    response_topic: str | None
+    correlation_data: bytes | None
+    subscription_identifiers: tuple[int, ...]
+    session_expiry_interval: int | None
+    assigned_client_identifier: str | None
+    server_keep_alive: int | None
+    authentication_method: str | None
+    authentication_data: bytes | None
+    request_problem_information: int | None
+    will_delay_interval: int | None
+    request_response_information: int | None
+    response_information: str | None
+    server_reference: str | None
+    reason_string: str | None
+    receive_maximum: int | None
+    topic_alias_maximum: int | None
+    topic_alias: int | None
+    maximum_qos: int | None
+    retain_available: int | None
+    user_properties: tuple[tuple[str, str], ...]
+    maximum_packet_size: int | None
+    wildcard_subscription_available: int | None
+    subscription_identifier_available: int | None
+    shared_subscription_available: int | None
+
+    def __init__(
+        self,
+        payload_format_indicator: int | None = None,
+        message_expiry_interval: int | None = None,
+        content_type: str | None = None,
+        response_topic: str | None = None,
+        correlation_data: bytes | None = None,
+        subscription_identifiers: tuple[int, ...] = (),
+        session_expiry_interval: int | None = None,
+        assigned_client_identifier: str | None = None,
+        server_keep_alive: int | None = None,
+        authentication_method: str | None = None,
+        authentication_data: bytes | None = None,
+        request_problem_information: int | None = None,
+        will_delay_interval: int | None = None,
+        request_response_information: int | None = None,
+        response_information: str | None = None,
+        server_reference: str | None = None,
+        reason_string: str | None = None,
+        receive_maximum: int | None = None,
+        topic_alias_maximum: int | None = None,
+        topic_alias: int | None = None,
+        maximum_qos: int | None = None,
+        retain_available: int | None = None,
+        user_properties: tuple[tuple[str, str], ...] = (),
+        maximum_packet_size: int | None = None,
+        wildcard_subscription_available: int | None = None,
+        subscription_identifier_available: int | None = None,
+        shared_subscription_available: int | None = None,
+    ) -> None:
+        self.payload_format_indicator = payload_format_indicator
+        self.message_expiry_interval = message_expiry_interval
+        self.content_type = content_type
+        self.response_topic = response_topic
+        self.correlation_data = correlation_data
+        self.subscription_identifiers = subscription_identifiers
+        self.session_expiry_interval = session_expiry_interval
+        self.assigned_client_identifier = assigned_client_identifier
+        self.server_keep_alive = server_keep_alive
+        self.authentication_method = authentication_method
+        self.authentication_data = authentication_data
+        self.request_problem_information = request_problem_information
+        self.will_delay_interval = will_delay_interval
+        self.request_response_information = request_response_information
+        self.response_information = response_information
+        self.server_reference = server_reference
+        self.reason_string = reason_string
+        self.receive_maximum = receive_maximum
+        self.topic_alias_maximum = topic_alias_maximum
+        self.topic_alias = topic_alias
+        self.maximum_qos = maximum_qos
+        self.retain_available = retain_available
+        self.user_properties = user_properties
+        self.maximum_packet_size = maximum_packet_size
+        self.wildcard_subscription_available = wildcard_subscription_available
+        self.subscription_identifier_available = subscription_identifier_available
+        self.shared_subscription_available = shared_subscription_available
 
     @property
     def size_bytes(self) -> int:
@@ -135,6 +196,7 @@ NO_PROPERTIES: Final = Properties()
 """Shared by every packet without properties, so that `is NO_PROPERTIES` is the cheap test."""
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class SubscriptionOptions:
     """What a SUBSCRIBE asks for one filter ([MQTT 5.0, 3.8.3.1]); identifier 0: none."""
@@ -146,7 +208,8 @@ class SubscriptionOptions:
     identifier: int = 0
 
 
-@dataclass(slots=True)
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Publish:
     """A PUBLISH packet, and the application message it carries: one record all the way.
 
@@ -156,8 +219,26 @@ class Publish:
 
     topic: str
     payload: bytes
-    qos: int = 0
-    retain: bool = False
-    dup: bool = False
-    packet_id: int = 0
-    properties: Properties = field(default=NO_PROPERTIES)
+    qos: int
+    retain: bool
+    dup: bool
+    packet_id: int
+    properties: Properties
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int = 0,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.dup = dup
+        self.packet_id = packet_id
+        self.properties = properties

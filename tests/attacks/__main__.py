@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-import flowguard.codec.decoder
+from flowguard import build
 from tests.attacks.attack import Attack
 from tests.attacks.attacks import ATTACKS
 from tests.attacks.bench import Outcome, judge_all, table_of
@@ -34,11 +34,10 @@ def main(
     began_s = time.monotonic()
     verdicts = list(judge_all(chosen, share, console.print))
     console.print(table_of(verdicts))
-    build = "pure Python" if flowguard.codec.decoder.__file__.endswith(".py") else "compiled"
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     console.print(
-        f"{len(verdicts)} attacks in {time.monotonic() - began_s:.0f} s on the {build} broker; "
-        f"{os.cpu_count()} processors, load {load} at the end"
+        f"{len(verdicts)} attacks in {time.monotonic() - began_s:.0f} s on the broker "
+        f"({build.name()}); {os.cpu_count()} processors, load {load} at the end"
     )
     named = {
         outcome: [each.attack.name for each in verdicts if each.outcome is outcome]

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +13,19 @@ from typing import Any
 PATIENCE_S = 240.0
 """Only against hanging: no test measures time."""
 ANNOUNCEMENT = "listening on "
+OURS = (sys.executable, "-m", "flowguard")
 
 
 def start(
-    *arguments: str, environment: Mapping[str, str] | None = None, stderr: Any = subprocess.PIPE
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stderr: Any = subprocess.PIPE,
+    program: Sequence[str] = OURS,
 ) -> "subprocess.Popen[str]":
     """`flowguard ARGUMENTS` with piped output, in an environment without settings but these."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
     return subprocess.Popen(
-        [sys.executable, "-m", "flowguard", *arguments],
+        [*program, *arguments],
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
@@ -50,8 +54,9 @@ def running_broker(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     exit_code: int = 0,
+    program: Sequence[str] = OURS,
 ) -> Iterator[Broker]:
-    """A broker on a free port, its files in `folder`.
+    """A broker on a free port, its files in `folder`; `program` is the command `flowguard`.
 
     Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the
     block if it has not been told before.
@@ -64,6 +69,7 @@ def running_broker(
             *("--listen", "127.0.0.1:0", "--data", str(folder / "data"), *arguments),
             environment=environment,
             stderr=stderr,
+            program=program,
         )
     try:
         assert process.stdout is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 import trio
 
+from flowguard import build
 from flowguard.bounds import Bounds
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for
@@ -17,7 +18,6 @@ from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
 from flowguard.broker.reactor import LINGER_S, Reactor
-from flowguard.codec import decoder
 from flowguard.config import FlowSettings
 from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
@@ -108,11 +108,10 @@ async def serve(
         sessions = node.recover(store, clock())
         for part in check_restored(node):
             log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))
-        compiled = decoder.__file__.endswith(".so")
         log.info(
             "store opened",
             durability=store.durability.name.lower(),
-            compiled=compiled,
+            build=build.name(),
             sessions=sessions,
             retained=len(node.router.retained),
             connections_max=descriptors.places,

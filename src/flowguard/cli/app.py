@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flowguard import __version__
+from flowguard import __version__, build
 from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
 from flowguard.cli.plugins import Commands
@@ -33,7 +33,7 @@ app.add_typer(store, name="store")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"flowguard {__version__}")
+        typer.echo(f"flowguard {__version__} ({build.name()})")
         raise typer.Exit
 
 

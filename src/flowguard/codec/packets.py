@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from mypy_extensions import mypyc_attr
+
 from flowguard.types import (
     MQTT_5,
     NO_PROPERTIES,
@@ -23,55 +25,97 @@ class Will:
     properties: Properties = field(default=NO_PROPERTIES)
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class Connect:
     """`clean_start` is 3.1.1's Clean Session; `keep_alive_s` 0: no keep-alive."""
 
-    client_id: str = ""
-    version: int = MQTT_5
-    clean_start: bool = True
-    keep_alive_s: int = 0
-    username: str | None = None
-    password: bytes | None = None
-    will: Will | None = None
-    properties: Properties = field(default=NO_PROPERTIES)
+    client_id: str
+    version: int
+    clean_start: bool
+    keep_alive_s: int
+    username: str | None
+    password: bytes | None
+    will: Will | None
+    properties: Properties
+
+    def __init__(
+        self,
+        client_id: str = "",
+        version: int = MQTT_5,
+        clean_start: bool = True,
+        keep_alive_s: int = 0,
+        username: str | None = None,
+        password: bytes | None = None,
+        will: Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        self.client_id = client_id
+        self.version = version
+        self.clean_start = clean_start
+        self.keep_alive_s = keep_alive_s
+        self.username = username
+        self.password = password
+        self.will = will
+        self.properties = properties
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class Connack:
     """`reason_code` is MQTT 5.0's; the encoder writes 3.1.1's return code for version 4 and 3."""
 
-    session_present: bool = False
-    reason_code: int = ReasonCode.SUCCESS
-    properties: Properties = field(default=NO_PROPERTIES)
+    session_present: bool
+    reason_code: int
+    properties: Properties
+
+    def __init__(
+        self,
+        session_present: bool = False,
+        reason_code: int = ReasonCode.SUCCESS,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        self.session_present = session_present
+        self.reason_code = reason_code
+        self.properties = properties
 
 
-@dataclass(slots=True)
-class Puback:
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
+class Acknowledgement:
+    """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common; never sent by itself."""
+
     packet_id: int
-    reason_code: int = ReasonCode.SUCCESS
-    properties: Properties = field(default=NO_PROPERTIES)
+    reason_code: int
+    properties: Properties
+
+    def __init__(
+        self,
+        packet_id: int,
+        reason_code: int = ReasonCode.SUCCESS,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        self.packet_id = packet_id
+        self.reason_code = reason_code
+        self.properties = properties
 
 
-@dataclass(slots=True)
-class Pubrec:
-    packet_id: int
-    reason_code: int = ReasonCode.SUCCESS
-    properties: Properties = field(default=NO_PROPERTIES)
+@mypyc_attr(acyclic=True)
+class Puback(Acknowledgement):
+    __slots__ = ()
 
 
-@dataclass(slots=True)
-class Pubrel:
-    packet_id: int
-    reason_code: int = ReasonCode.SUCCESS
-    properties: Properties = field(default=NO_PROPERTIES)
+@mypyc_attr(acyclic=True)
+class Pubrec(Acknowledgement):
+    __slots__ = ()
 
 
-@dataclass(slots=True)
-class Pubcomp:
-    packet_id: int
-    reason_code: int = ReasonCode.SUCCESS
-    properties: Properties = field(default=NO_PROPERTIES)
+@mypyc_attr(acyclic=True)
+class Pubrel(Acknowledgement):
+    __slots__ = ()
+
+
+@mypyc_attr(acyclic=True)
+class Pubcomp(Acknowledgement):
+    __slots__ = ()
 
 
 @dataclass(slots=True)

@@ -48,13 +48,18 @@ class RetainOutcome(StrEnum):
         return self in (RetainOutcome.COUNT_FULL, RetainOutcome.BYTES_FULL)
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class RetainedMessage:
     """A message as it was published; `expires_at_s` may be NEVER_S. Immutable by house rule."""
 
     publish: Publish
     expires_at_s: float
     size_bytes: int
+
+    def __init__(self, publish: Publish, expires_at_s: float, size_bytes: int) -> None:
+        self.publish = publish
+        self.expires_at_s = expires_at_s
+        self.size_bytes = size_bytes
 
     def is_alive(self, now_s: float) -> bool:
         return now_s < self.expires_at_s

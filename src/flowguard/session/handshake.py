@@ -17,7 +17,7 @@ CONNECT_BYTES = 1_000
 """What a waiting CONNECT counts besides what the client put into it, bytes."""
 
 
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class Grant:
     """What the server grants a client; CONNACK announces where it differs from the request."""
 
@@ -27,14 +27,24 @@ class Grant:
     receive_maximum: int
     """QoS 1 and 2 PUBLISH the client may have unacknowledged; 3.1.1 cannot be told."""
 
+    def __init__(self, session_expiry_s: int, keep_alive_s: int, receive_maximum: int) -> None:
+        self.session_expiry_s = session_expiry_s
+        self.keep_alive_s = keep_alive_s
+        self.receive_maximum = receive_maximum
 
-@dataclass(slots=True)
+
+@dataclass(init=False, slots=True)
 class Answer:
     """A CONNACK with 0x00, once the session is durable; `present`: Session Present."""
 
     granted: Grant
     properties: Properties
     present: bool
+
+    def __init__(self, granted: Grant, properties: Properties, present: bool) -> None:
+        self.granted = granted
+        self.properties = properties
+        self.present = present
 
 
 def refusal(packet: Connect, settings: SessionSettings) -> ReasonCode | None:

@@ -240,12 +240,12 @@ class Inbound:
         WAITS: it has to wait for room there, and was not handled.
         """
         match packet:
-            case Pubrec(packet_id, reason_code):
-                on_pubrec(self._outbound, packet_id, reason_code, now_s)
-            case Pubrel(packet_id):
-                self._pubrel(packet_id, now_s)
-            case Pubcomp(packet_id):
-                on_pubcomp(self._outbound, packet_id, now_s)
+            case Pubrec():
+                on_pubrec(self._outbound, packet.packet_id, packet.reason_code, now_s)
+            case Pubrel():
+                self._pubrel(packet.packet_id, now_s)
+            case Pubcomp():
+                on_pubcomp(self._outbound, packet.packet_id, now_s)
             case Pingreq():
                 self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
             case Subscribe():

@@ -36,13 +36,18 @@ class Lender(QueueOwner):
         raise NotImplementedError
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(init=False, slots=True, eq=False)
 class Loan:
     """A QoS 1 message in flight to a member; `pos` and `delivery` as the group has it."""
 
     lender: Lender
     pos: int
     delivery: Delivery
+
+    def __init__(self, lender: Lender, pos: int, delivery: Delivery) -> None:
+        self.lender = lender
+        self.pos = pos
+        self.delivery = delivery
 
 
 @final

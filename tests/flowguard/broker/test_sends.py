@@ -7,9 +7,10 @@ from contextlib import ExitStack
 import pytest
 
 from flowguard.broker.link import Link
-from flowguard.broker.reactor import READ, SENDS_MAX, Reactor
+from flowguard.broker.reactor import READ, Reactor
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
+from flowguard.node.sends import SENDS_MAX
 from flowguard.types import MQTT_5
 from tests.support.stage import Stage
 

@@ -13,18 +13,13 @@ import termios
 import urllib.request
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flowguard.cli.serve import HTTP_PORT
-from flowguard.codec.decoder import PacketDecoder
-from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,
-    Connect,
     Disconnect,
-    Packet,
     Pingreq,
     Pingresp,
     Puback,
@@ -32,7 +27,6 @@ from flowguard.codec.packets import (
     Subscribe,
 )
 from flowguard.types import (
-    MQTT_5,
     MQTT_311,
     Properties,
     Publish,
@@ -41,6 +35,7 @@ from flowguard.types import (
 )
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
+from tests.support.caller import Caller
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
@@ -50,36 +45,6 @@ def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple
     assert stdout == ""
     assert "Traceback" not in stderr
     return process.returncode, stderr
-
-
-class Caller:
-    """A client that is only bytes."""
-
-    def __init__(
-        self, broker: Broker, version: int = MQTT_5, client_id: str = "", **options: Any
-    ) -> None:
-        self.version = version
-        self._sock = socket.create_connection((broker.host, broker.port), PATIENCE_S)
-        self._decoder = PacketDecoder(1_000_000, version, "client")
-        self.send(Connect(client_id or f"caller-{version}", version, **options))
-
-    def send(self, *packets: Packet) -> None:
-        self._sock.sendall(b"".join(encode(packet, self.version) for packet in packets))
-
-    def read(self) -> Packet | None:
-        """The next packet; None: the broker has closed."""
-        while (packet := self._decoder.next()) is None:
-            data = self._sock.recv(65_536)
-            if not data:
-                return None
-            self._decoder.feed(data)
-        return packet
-
-    def __enter__(self) -> "Caller":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._sock.close()
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ _HEAD: Final = Struct(">BBQQQQIQ")
 
 
 @final
-@dataclass(slots=True)
+@dataclass(init=False, slots=True)
 class WindowRecord:
     """The state of a queue as of one batch; the fields mean what they mean in `WindowQueue`."""
 
@@ -35,9 +35,33 @@ class WindowRecord:
     trimmed: int
     count: int
     size_bytes: int
-    runs: Runs = ()
-    released: dict[int, int] | None = None
-    unordered: bool = False
+    runs: Runs
+    released: dict[int, int] | None
+    unordered: bool
+
+    def __init__(
+        self,
+        next_pos: int,
+        mark: int,
+        is_exact: bool,
+        lo: int,
+        trimmed: int,
+        count: int,
+        size_bytes: int,
+        runs: Runs = (),
+        released: dict[int, int] | None = None,
+        unordered: bool = False,
+    ) -> None:
+        self.next_pos = next_pos
+        self.mark = mark
+        self.is_exact = is_exact
+        self.lo = lo
+        self.trimmed = trimmed
+        self.count = count
+        self.size_bytes = size_bytes
+        self.runs = runs
+        self.released = released
+        self.unordered = unordered
 
 
 def encode_record(record: WindowRecord) -> bytes:

@@ -1,0 +1,63 @@
+"""The compiled rooms, compiled once for whoever asks, and processes that run on them."""
+
+import faulthandler
+import importlib.util
+import os
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CPU_S = 3_600
+"""Of one process: many times what compiling takes, and what the tests of a room take."""
+
+
+@cache
+def compiled_rooms() -> Path:
+    """The folder that comes first on PYTHONPATH, made of the sources as they are now.
+
+    It is the one that `make serve` has, so that neither compiles what the other has compiled. Skips
+    the test where there is no C compiler.
+    """
+    spec = importlib.util.spec_from_file_location("compile_rooms", ROOT / "scripts" / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    if (why := script.missing()) is not None:
+        pytest.skip(why)
+    run("scripts/compile.py")
+    return ROOT / ".compiled"
+
+
+def run(*words: str, rooms: Path | None = None, **environment: str) -> str:
+    """What Python prints with these arguments, on the rooms in `rooms`; it and whatever it has
+    started end here. No limit in time, which on a busy machine is one on the work of others: a
+    process that spins is ended by its processor time."""
+    faulthandler.cancel_dump_traceback_later()  # pytest's own limit for a test, in time
+    clean = {name: text for name, text in os.environ.items() if name != "FLOWGUARD_PURE"}
+    if rooms is not None:
+        environment["PYTHONPATH"] = str(rooms)
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=clean | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (CPU_S, CPU_S))
+        try:
+            output, _ = process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, output[-8_000:]
+    return output
