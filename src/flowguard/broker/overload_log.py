@@ -4,7 +4,7 @@ from typing import Final, final
 
 import structlog
 
-from flowguard.flow.law import CUT_ABOVE
+from flowguard.flow.controller import CUT_ABOVE
 from flowguard.flow.policy import Grant
 from flowguard.node.node import Node
 

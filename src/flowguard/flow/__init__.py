@@ -7,10 +7,10 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `guard`           the one door to a broker, and the essay to begin with: five calls
 - `window`          what one client, and all of them together, have in process; `cost`: what counts
 - `pool`            whose turn it is where all together have as much as the node may
-- `gate`            CONNECTs: `concurrency` is how many at once; those beyond stand in `waiting` for
-                    as long as their `patience`; `refusals`: what refusing may cost, the ladder
+- `gate`            CONNECTs: those beyond the limit stand in `waiting`, for their `patience`;
+                    `refusals`: what refusing may cost, and the ladder
 - `observer`        what a node sees of itself, as a sample of `signals`; `pressure` is how bad
-- `law`             from pressure to the window of a node
+- `controller`      the law in the log domain, of windows (`law`) and of CONNECTs (`concurrency`)
 - `policy`          what a law looks like from outside; `adaptive` is flowguard's, and `policies`
                     finds it and those it is up against (`baselines`) by name
 - `cluster`         what nodes tell each other of their windows, and what it leaves to clients

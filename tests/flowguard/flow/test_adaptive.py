@@ -182,7 +182,7 @@ def test_the_second_loss_counts_as_the_first_did() -> None:
     for name, lost_tick in (("one", 51), ("other", 700)):
         cluster.merge(peer(1, 100.0, 0.0, name), (lost_tick - 51) * TICK_S)
         policy.tick(sample(lost_tick - 51, 0.0))
-        policy._law.window = 100.0
+        policy._law._controller.value = 100.0
         policy.tick(sample(lost_tick, 0.0))
         assert policy._law.window <= 51.0
         assert policy.gate.limit == LIMIT_MIN

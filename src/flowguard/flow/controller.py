@@ -1,0 +1,168 @@
+"""The law in the log domain: what is limited follows the pressure P, one tick after the other.
+
+There is one controller, with two settings: of a client's window (`law`), and of the CONNECTs in
+process (`concurrency`). Every `TICK_S` it multiplies its value:
+
+| P | factor | when |
+|---|---|---|
+| above 2 | P ** -gain, at least 0.5 | at once |
+| above 1.2 | P ** -0.25 | at once, or after two ticks that agree, by the milder |
+| 0.8 to 1.2 | 1 | this is where the value belongs |
+| below 0.8 | up to `growth_used`, or `growth_unused` | after three such ticks |
+
+One cut per feedback delay: what a cut did shows when that which was admitted after it is done. For
+so long the next one waits, a second at most, unless P gets twice as bad as it was. It is a second
+of time: counted in ticks, which a loop that is away delays, it was 11 s instead of 5 s until 600
+clients that begin to flood at once were at the objective; and without any bound a loop that stood
+still for ten seconds would hold for ten more, at a value that was right before.
+
+Anti-windup: a value that something else keeps from having an effect goes no further than twice what
+is in force; beyond, it would cut for long in vain. From P = 0.5 on it grows no further, from 0.8 on
+it returns to there.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final, final
+
+CUT_ABOVE: Final = 1.2
+CUT_GAIN: Final = 0.25
+HARD_CUT_ABOVE: Final = 2.0
+CUT_MIN: Final = 0.5
+"""The hardest cut, factor."""
+HOLD_MAX_S: Final = 1.0
+"""What waited longer says nothing about now, and a P of `PRESSURE_MAX` cannot double any more."""
+HOLD_ENDS_AT: Final = 2.0
+"""So many times the pressure that caused the last cut, the next one waits no longer."""
+GROW_BELOW: Final = 0.8
+CALM_TICKS: Final = 3
+WINDUP_FROM: Final = 0.5
+WINDUP: Final = 2.0
+"""Times what is in force."""
+_PRESSURE_MIN: Final = 1e-9
+"""Growth is the same for anything smaller, and 0 has no negative power."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """In what the two laws differ."""
+
+    hard_cut_gain: float
+    """The gain above `HARD_CUT_ABOVE`."""
+    confirms: bool
+    """Whether a cut up to there takes two ticks that agree."""
+    hold_min_s: float
+    """After a cut, seconds."""
+    holds_growth: bool
+    """Whether nothing grows, either, until a cut has shown."""
+    growth_gain: float
+    """Growth is at most P ** -gain; inf: as much at any P below `GROW_BELOW`."""
+    growth_used: float
+    """Of a value that is used, factor at most."""
+    growth_unused: float
+
+
+@final
+class LogController:
+    """A value between two bounds that follows a pressure."""
+
+    __slots__ = (
+        "_calm_ticks",
+        "_cut_pressure",
+        "_held_until_s",
+        "_last_pressure",
+        "_tuning",
+        "value",
+        "value_max",
+        "value_min",
+    )
+
+    def __init__(self, value: float, value_min: float, value_max: float, tuning: Tuning) -> None:
+        assert 0 < value_min <= value_max
+        self.value_min = value_min
+        self.value_max = value_max
+        self._tuning = tuning
+        self._last_pressure = 0.0
+        self._calm_ticks = 0
+        self._held_until_s = -inf
+        """Until then the next cut waits."""
+        self._cut_pressure = 0.0
+        """What caused the last cut."""
+        self.value = self._clamp(value)
+
+    def move(self, value: float) -> None:
+        """Begin anew there, as far as the bounds allow, with what was learned of the last cut."""
+        self.value = self._clamp(value)
+        self._calm_ticks = 0
+
+    def step(
+        self, pressure: float, now_s: float, delay_s: float, *, used: bool, in_force: float = inf
+    ) -> tuple[bool, str]:
+        """One tick under `pressure`: whether it was answered by a cut, and why, for a person.
+
+        `delay_s`: how long a change takes to show, seconds. `used`: what is granted is used.
+        `in_force`: what this value comes to, whatever it is itself; `inf`: nothing else limits it.
+        """
+        held = now_s < self._held_until_s and pressure <= HOLD_ENDS_AT * self._cut_pressure
+        last, self._last_pressure = self._last_pressure, pressure
+        if held and self._tuning.holds_growth:
+            return False, "held after a cut"
+        if pressure < GROW_BELOW:
+            self._calm_ticks += 1
+            return False, self._grow(pressure, used, in_force)
+        self._calm_ticks = 0
+        why = self._unwind(in_force)
+        if pressure <= CUT_ABOVE:
+            return False, why
+        if held:
+            return False, "held after a cut"
+        return self._cut(pressure, last, now_s, delay_s)
+
+    def _cut(self, pressure: float, last: float, now_s: float, delay_s: float) -> tuple[bool, str]:
+        """Shrink, unless this is the first tick of a mild cut."""
+        tuning = self._tuning
+        gain, cause = CUT_GAIN, pressure
+        if pressure > HARD_CUT_ABOVE:
+            gain = tuning.hard_cut_gain
+        elif tuning.confirms:
+            if last <= CUT_ABOVE:
+                return False, "waits for a second tick"
+            cause = min(pressure, last)
+        self._held_until_s = now_s + min(HOLD_MAX_S, max(tuning.hold_min_s, delay_s))
+        self._cut_pressure = pressure
+        if self.value <= self.value_min:
+            return True, f"at its floor of {self.value_min:g}"
+        factor: float = max(CUT_MIN, cause**-gain)
+        self.value = self._clamp(self.value * factor)
+        return True, f"cut by {factor:.2f}"
+
+    def _grow(self, pressure: float, used: bool, in_force: float) -> str:
+        """Grow after enough calm ticks; below `GROW_BELOW` nothing ever shrinks."""
+        if self.value >= self.value_max:
+            return f"at its maximum of {self.value_max:g}"
+        if self._calm_ticks < CALM_TICKS:
+            return f"calm for {self._calm_ticks} of {CALM_TICKS} ticks"
+        useful = WINDUP * in_force if pressure >= WINDUP_FROM else inf
+        if self.value >= useful:
+            return self._kept(in_force)
+        tuning = self._tuning
+        growth: float = max(_PRESSURE_MIN, pressure) ** -tuning.growth_gain
+        grown = self.value * min(growth, tuning.growth_used if used else tuning.growth_unused)
+        self.value = self._clamp(min(grown, useful))
+        return f"grows: calm for {self._calm_ticks} ticks, {'used' if used else 'unused'}"
+
+    def _unwind(self, in_force: float) -> str:
+        """In and above the dead band: back to the largest value that has an effect."""
+        if self.value <= WINDUP * in_force:
+            return "in the dead band"
+        self.value = self._clamp(WINDUP * in_force)
+        return self._kept(in_force)
+
+    def _kept(self, in_force: float) -> str:
+        return (
+            f"kept at {self.value:.3g}: the window in force is {in_force:.3g} "
+            "(another node is the bottleneck)"
+        )
+
+    def _clamp(self, value: float) -> float:
+        return min(self.value_max, max(self.value_min, value))
