@@ -9,8 +9,8 @@ from typing import Any, Final, final
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
-from simulations.loading import Loaded, change, parameters
-from simulations.recorder import Recorder, RunDescription
+from simulations.loading import LoadedScenario, change, parameters
+from simulations.recorder import RunDescription, WorldRecorder
 from simulations.world import World
 
 DIGEST_BYTES: Final = 6
@@ -24,7 +24,7 @@ class Archive:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def check(self, plan: Loaded, policy: PolicyName) -> None:
+    def check(self, plan: LoadedScenario, policy: PolicyName) -> None:
         """Raise ConfigError where the run is there already, or nothing can be written."""
         directory = self._folder / run_id(plan, policy)
         if any(directory.glob("*.parquet")):
@@ -36,14 +36,14 @@ class Archive:
         except OSError as error:
             raise ConfigError(f"--out: cannot make {directory}: {error.strerror}") from error
 
-    def record(self, plan: Loaded, policy: PolicyName, world: World) -> Recorder:
+    def record(self, plan: LoadedScenario, policy: PolicyName, world: World) -> WorldRecorder:
         """A recorder from the first event on; its `finish` completes the run."""
         name = run_id(plan, policy)
         recording = Recording(self._folder / name, name)
-        return Recorder(world, recording, _description(plan, policy))
+        return WorldRecorder(world, recording, _description(plan, policy))
 
 
-def run_id(plan: Loaded, policy: PolicyName) -> str:
+def run_id(plan: LoadedScenario, policy: PolicyName) -> str:
     """The name of a run, made of scenario, policy, seed, and a digest of the changes."""
     changes = {key: value for key, value in plan.changes.items() if key != "seed"}
     parts = [plan.name, policy, str(plan.scenario.seed)]
@@ -53,7 +53,7 @@ def run_id(plan: Loaded, policy: PolicyName) -> str:
     return "-".join(parts)
 
 
-def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
+def _description(plan: LoadedScenario, policy: PolicyName) -> RunDescription:
     scenario = plan.scenario
     trigger_at_s, trigger_until_s = scenario.trigger_s
     load: Any = (parameters(plan.source) | plan.changes).get("load")
@@ -67,7 +67,7 @@ def _description(plan: Loaded, policy: PolicyName) -> RunDescription:
     )
 
 
-def command(plan: Loaded, policy: PolicyName) -> str:
+def command(plan: LoadedScenario, policy: PolicyName) -> str:
     """The command that repeats the run."""
     words = ["flowguard", "simulate", plan.source, "--policy", policy]
     words += ["--seed", str(plan.scenario.seed)]

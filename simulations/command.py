@@ -21,7 +21,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow.policies import POLICIES
 from simulations.calibration.costs import flat_costs
 from simulations.complaints import nearest
-from simulations.loading import Loaded, change, load, names, parameters
+from simulations.loading import LoadedScenario, change, load, names, parameters
 from simulations.reference import keys_toml
 from simulations.run import Summary, run
 from simulations.view import screen
@@ -29,7 +29,7 @@ from simulations.world import World
 
 if TYPE_CHECKING:
     from simulations.archive import Archive
-    from simulations.recorder import Recorder
+    from simulations.recorder import WorldRecorder
 
 EXIT_INTERRUPTED = 130
 EXIT_VIOLATION = 1
@@ -109,7 +109,7 @@ def _changes(given: dict[str, Any], costs: Path | None, sets: Sequence[str]) -> 
 
 
 def _archive(
-    out: Path | None, plans: Sequence[Loaded], policies: Sequence[PolicyName]
+    out: Path | None, plans: Sequence[LoadedScenario], policies: Sequence[PolicyName]
 ) -> "Archive | None":
     """The archive of the runs; raises ConfigError before the first run, not after an hour."""
     if out is None:
@@ -175,7 +175,7 @@ class _Interrupt:
 
 
 def _run_all(
-    plans: Sequence[Loaded],
+    plans: Sequence[LoadedScenario],
     policies: Sequence[PolicyName],
     archive: "Archive | None",
     *,
@@ -196,7 +196,7 @@ def _run_all(
 
 
 def _run_one(
-    plan: Loaded,
+    plan: LoadedScenario,
     policy: PolicyName,
     archive: "Archive | None",
     progress: Progress,
@@ -211,7 +211,7 @@ def _run_one(
 
     if archive is None:
         return run(scenario, policy, watch=watch)
-    recorders: list[Recorder] = []
+    recorders: list[WorldRecorder] = []
     summary = run(
         scenario,
         policy,
@@ -242,7 +242,7 @@ def _show(progress: Progress, task: TaskID, world: World) -> None:
     progress.update(task, completed=now_s, total=total_s, clients=connected)
 
 
-def _json(plan: Loaded, groups: Sequence[Sequence[Summary]]) -> str:
+def _json(plan: LoadedScenario, groups: Sequence[Sequence[Summary]]) -> str:
     runs = []
     for group in groups:
         for summary in group:

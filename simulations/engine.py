@@ -4,7 +4,7 @@ Events run in the order of their time, and at the same instant in the order in w
 scheduled; nothing else decides, no hash and no address. So the same calls give the same run. An
 action may schedule further events, now or later, never in the past.
 
-A bare event costs about a microsecond. An event that has to be cheap to cancel is a `Timer`;
+A bare event costs about a microsecond. An event that has to be cheap to cancel is a `EventTimer`;
 events that all wait equally long need no heap at all and are a `Lane`. The heap itself holds the
 near future only: later events lie unordered in sections of time, so that a crowd of retries does
 not make every push and pop dearer.
@@ -30,7 +30,7 @@ SECTION_S: Final = 0.25
 
 
 @final
-class Timer(Generic[A]):
+class EventTimer(Generic[A]):
     """One event that may be cancelled until it has happened."""
 
     __slots__ = ("_action", "_argument")
@@ -131,9 +131,9 @@ class Engine:
         action, argument = watch
         action(argument)
 
-    def timer(self, when_s: float, action: Action[A], argument: A) -> Timer[A]:
+    def timer(self, when_s: float, action: Action[A], argument: A) -> EventTimer[A]:
         """Schedule an event with a handle to cancel it."""
-        timer = Timer(action, argument)
+        timer = EventTimer(action, argument)
         self.at(when_s, timer.fire, None)
         return timer
 

@@ -30,7 +30,7 @@ Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedScenario:
     """A scenario, and its source."""
 
     name: str
@@ -61,7 +61,7 @@ def change(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def load(name: str, changes: Changes | None = None) -> Loaded:
+def load(name: str, changes: Changes | None = None) -> LoadedScenario:
     """A scenario of the library, or a file; raises ConfigError.
 
     In `changes`, `clients` that is neither key nor parameter is for all populations together.
@@ -84,7 +84,7 @@ def load(name: str, changes: Changes | None = None) -> Loaded:
     except ConfigError as error:
         raise ConfigError(f"{_label(path)}: {error}") from error
     _read_traces(path, table)
-    return Loaded(path.stem, _validate(path, table), changed, name)
+    return LoadedScenario(path.stem, _validate(path, table), changed, name)
 
 
 def parameters(name: str) -> dict[str, Any]:

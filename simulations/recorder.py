@@ -58,7 +58,7 @@ class RunDescription:
 
 
 @final
-class Recorder:
+class WorldRecorder:
     """The recorder of a world that has not begun; call `finish` when its run is over."""
 
     def __init__(self, world: "World", recording: Recording, description: RunDescription) -> None:

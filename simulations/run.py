@@ -38,7 +38,7 @@ class NodeSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WorldSample:
     """The world at an instant."""
 
     t_s: float
@@ -95,7 +95,7 @@ class Summary:
     events_count: int = 0
     run_s: float = 0.0
     """Real time of the run."""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[WorldSample] = field(default_factory=list)
 
     @property
     def events_per_s(self) -> float:
@@ -162,7 +162,7 @@ def _run(
     return summary
 
 
-def _sample(world: World) -> Sample:
+def _sample(world: World) -> WorldSample:
     connected_count = done_count = 0
     publishers = [p.publishers for p in world.populations if p.publishers is not None]
     for population in world.populations:
@@ -179,7 +179,7 @@ def _sample(world: World) -> Sample:
             grant = broker.guard.grant
             pressure = grant.pressure.value
             nodes.append(NodeSample(pressure, grant.window, broker.memory_bytes, True))
-    return Sample(world.engine.now_s, connected_count, done_count, tuple(nodes))
+    return WorldSample(world.engine.now_s, connected_count, done_count, tuple(nodes))
 
 
 def _sum_up(world: World, summary: Summary) -> None:
@@ -228,7 +228,7 @@ def _reached(times_s: list[float], clients: int, share: float) -> float | None:
     return times_s[count - 1] if count <= len(times_s) else None
 
 
-def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
+def _back_s(samples: list[WorldSample], trigger_s: float | None) -> float | None:
     """Time until as many are connected as before, for good; 0 where nobody was lost."""
     before = [s.connected_count for s in samples if trigger_s is not None and s.t_s < trigger_s]
     if trigger_s is None or not before:
@@ -241,7 +241,7 @@ def _back_s(samples: list[Sample], trigger_s: float | None) -> float | None:
 
 
 def _goodput_after(
-    samples: list[Sample], begin_s: float | None, end_s: float | None
+    samples: list[WorldSample], begin_s: float | None, end_s: float | None
 ) -> float | None:
     """Goodput after by goodput before; the first third before is left out: the crowd was still
     coming."""
@@ -252,7 +252,7 @@ def _goodput_after(
     return after / before if before and after is not None else None
 
 
-def _rate(samples: list[Sample], from_s: float, to_s: float) -> float | None:
+def _rate(samples: list[WorldSample], from_s: float, to_s: float) -> float | None:
     within = [sample for sample in samples if from_s <= sample.t_s <= to_s]
     if len(within) < 2:
         return None

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.run import NodeSample, Sample, Summary
+from simulations.run import NodeSample, Summary, WorldSample
 from simulations.scenario import Scenario
 
 COLUMNS_MAX: Final = 4
@@ -29,7 +29,7 @@ DOWN: Final = "x"
 Number = float | None
 Row = tuple[str, Callable[[Summary], Number], Callable[[float], str]]
 """Label, value, and the function that writes the value."""
-Level = Callable[[Sample], Number]
+Level = Callable[[WorldSample], Number]
 """A function from 0 to 1; None: there is nothing to measure, a node is down."""
 
 
@@ -196,11 +196,11 @@ def _window_of(node: int) -> Level:
     return lambda sample: _window(sample.nodes[node]) if sample.nodes[node].is_alive else None
 
 
-def _worst_pressure(sample: Sample) -> Number:
+def _worst_pressure(sample: WorldSample) -> Number:
     return max((_pressure(node) for node in sample.nodes if node.is_alive), default=None)
 
 
-def _least_window(sample: Sample) -> Number:
+def _least_window(sample: WorldSample) -> Number:
     return min((_window(node) for node in sample.nodes if node.is_alive), default=None)
 
 

@@ -185,7 +185,7 @@ class _Analysing:
 def read_inputs(spark: SparkSession, runs: Sequence[Run]) -> Inputs:
     """The inputs of the questions; those that several of them need are cached."""
 
-    def read(table: contracts.Table) -> DataFrame:
+    def read(table: contracts.TableContract) -> DataFrame:
         return read_table(spark, runs, table)
 
     samples = read(contracts.SAMPLES)

@@ -34,7 +34,7 @@ TEXTS: Final = Type(
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnContract:
     """One column; one that may be null may also be missing in an older file."""
 
     name: str
@@ -43,11 +43,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableContract:
     """One table; rows that are equal in `key` are the same row."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnContract, ...]
     key: tuple[str, ...]
 
     @property
@@ -63,17 +63,17 @@ class Table:
         return st.StructType([st.StructField(c.name, c.type.spark) for c in self.columns])
 
 
-def _columns(**types: Type) -> tuple[Column, ...]:
+def _columns(**types: Type) -> tuple[ColumnContract, ...]:
     """Columns that are never null."""
-    return tuple(Column(name, type_, nullable=False) for name, type_ in types.items())
+    return tuple(ColumnContract(name, type_, nullable=False) for name, type_ in types.items())
 
 
-def _maybe(**types: Type) -> tuple[Column, ...]:
+def _maybe(**types: Type) -> tuple[ColumnContract, ...]:
     """Columns that may be null."""
-    return tuple(Column(name, type_, nullable=True) for name, type_ in types.items())
+    return tuple(ColumnContract(name, type_, nullable=True) for name, type_ in types.items())
 
 
-RUN: Final = Table(
+RUN: Final = TableContract(
     "run",
     (
         *_columns(
@@ -101,7 +101,7 @@ RUN: Final = Table(
     ("run_id",),
 )
 
-SAMPLES: Final = Table(
+SAMPLES: Final = TableContract(
     "samples",
     (
         *_columns(
@@ -146,7 +146,7 @@ SAMPLES: Final = Table(
     ("run_id", "t_s", "node"),
 )
 
-GOODPUT: Final = Table(
+GOODPUT: Final = TableContract(
     "goodput",
     (
         *_columns(run_id=STRING, population=STRING, t_s=REAL),
@@ -162,7 +162,7 @@ GOODPUT: Final = Table(
     ("run_id", "t_s", "population"),
 )
 
-ATTEMPTS: Final = Table(
+ATTEMPTS: Final = TableContract(
     "attempts",
     (
         *_columns(run_id=STRING, population=STRING, client=LONG),
@@ -172,13 +172,13 @@ ATTEMPTS: Final = Table(
     ("run_id", "ended_s", "population", "client", "number"),
 )
 
-LATENCIES: Final = Table(
+LATENCIES: Final = TableContract(
     "latencies",
     (*_columns(run_id=STRING, population=STRING, kind=STRING, t_s=REAL, bound_s=REAL, count=LONG),),
     ("run_id", "t_s", "population", "kind", "bound_s"),
 )
 
-DECISIONS: Final = Table(
+DECISIONS: Final = TableContract(
     "decisions",
     (
         *_columns(
@@ -196,7 +196,7 @@ DECISIONS: Final = Table(
     ("run_id", "t_s", "node", "kind"),
 )
 
-CLIENTS: Final = Table(
+CLIENTS: Final = TableContract(
     "clients",
     (
         *_columns(run_id=STRING, population=STRING, client=LONG, attempts_count=INT),
@@ -206,7 +206,7 @@ CLIENTS: Final = Table(
     ("run_id", "population", "client"),
 )
 
-VIOLATIONS: Final = Table(
+VIOLATIONS: Final = TableContract(
     "violations",
     (
         *_columns(run_id=STRING),
@@ -216,7 +216,7 @@ VIOLATIONS: Final = Table(
     ("run_id", "t_s", "node", "invariant"),
 )
 
-END: Final = Table(
+END: Final = TableContract(
     "end",
     (
         *_columns(run_id=STRING, ended_s=REAL, ended_by=STRING),

@@ -24,8 +24,8 @@ from spark_analysis.contracts import (
     TABLES,
     VERSION,
     VERSION_KEY,
-    Column,
-    Table,
+    ColumnContract,
+    TableContract,
 )
 
 THREADS: Final = 8
@@ -150,7 +150,9 @@ def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
     return Run(str(directory), run, end, names, found), strangers
 
 
-def _only_row(directory: Path, table: Table, files: dict[str, list[Path]]) -> dict[str, Any]:
+def _only_row(
+    directory: Path, table: TableContract, files: dict[str, list[Path]]
+) -> dict[str, Any]:
     """The single row of a table."""
     paths = files.get(table.name, [])
     if not paths and table is END:
@@ -171,7 +173,7 @@ def _only_row(directory: Path, table: Table, files: dict[str, list[Path]]) -> di
     return known
 
 
-def _examine_files(table: Table, paths: Sequence[Path], run_id: str) -> None:
+def _examine_files(table: TableContract, paths: Sequence[Path], run_id: str) -> None:
     first = _number(paths[0])
     for expected, path in enumerate(paths, start=first):
         if _number(path) != expected:
@@ -191,7 +193,7 @@ def _number(path: Path) -> int:
     return int(match[2])
 
 
-def examine_file(table: Table, path: Path) -> pq.FileMetaData:
+def examine_file(table: TableContract, path: Path) -> pq.FileMetaData:
     """The footer of a file; raises Unreadable if it is not a whole file of this table and
     version."""
     with _reading(path):
@@ -213,7 +215,7 @@ def examine_file(table: Table, path: Path) -> pq.FileMetaData:
     return file.metadata
 
 
-def _examine_column(column: Column, schema: pa.Schema, file: str) -> None:
+def _examine_column(column: ColumnContract, schema: pa.Schema, file: str) -> None:
     index = schema.get_field_index(column.name)
     if index < 0:
         if not column.nullable:
@@ -242,7 +244,7 @@ class _reading:
             raise Unreadable(f"{self._path.name} cannot be read: {words}") from failure
 
 
-def _repeated(table: Table, paths: Sequence[Path]) -> int:
+def _repeated(table: TableContract, paths: Sequence[Path]) -> int:
     """The number of repeated rows; -1 if rows are not in order of time.
 
     Rows of one instant are next to each other, so that a batch and one instant are all that is

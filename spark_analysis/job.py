@@ -29,7 +29,7 @@ class JobFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AnalysisResult:
     """The files that were written."""
 
     analysis: Analysis
@@ -55,7 +55,7 @@ def run_job(
     memory_gib: int | None,
     partitions: int,
     progress: Progress,
-) -> Result:
+) -> AnalysisResult:
     """Analyse the runs in `paths`. Raises JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
@@ -74,7 +74,7 @@ def run_job(
     tell("writing report and tables")
     write_tables(result_tables(analysis), out / "tables")
     write_page(analysis, out / "report.html")
-    return Result(analysis, out / "report.html", out / "tables")
+    return AnalysisResult(analysis, out / "report.html", out / "tables")
 
 
 def examined(

@@ -7,13 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
-from spark_analysis.contracts import END, RUN, Column, Table
+from spark_analysis.contracts import END, RUN, ColumnContract, TableContract
 from spark_analysis.examination import Run
 
-_ENDS: tuple[Column, ...] = END.columns[1:]
+_ENDS: tuple[ColumnContract, ...] = END.columns[1:]
 
 
-def read_table(spark: SparkSession, runs: Sequence[Run], table: Table) -> DataFrame:
+def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -> DataFrame:
     """All rows of one table of all runs; a repeated row comes once."""
     plain = [path for run in runs if table.name not in run.repeated for path in _files(run, table)]
     twice = [path for run in runs if table.name in run.repeated for path in _files(run, table)]
@@ -29,7 +29,7 @@ def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(fields)), schema)
 
 
-def once(rows: DataFrame, table: Table) -> DataFrame:
+def once(rows: DataFrame, table: TableContract) -> DataFrame:
     """Rows that are equal in the table's key become one; where they differ, the largest values.
 
     It is unknown which of them is right; the largest are the same at every reading.
@@ -41,11 +41,11 @@ def once(rows: DataFrame, table: Table) -> DataFrame:
     return single.select([column.name for column in table.columns])
 
 
-def _files(run: Run, table: Table) -> tuple[str, ...]:
+def _files(run: Run, table: TableContract) -> tuple[str, ...]:
     return run.files.get(table.name, ())
 
 
-def _read(spark: SparkSession, paths: Sequence[str], table: Table) -> DataFrame:
+def _read(spark: SparkSession, paths: Sequence[str], table: TableContract) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], table.spark)
     return spark.read.schema(table.spark).parquet(*map(_plain, paths))

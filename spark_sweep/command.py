@@ -29,8 +29,8 @@ from spark_analysis.terminal import (
 
 if TYPE_CHECKING:
     from spark_sweep.folder import SweepFolder
-    from spark_sweep.job import Result, Tell
-    from spark_sweep.plan import Plan
+    from spark_sweep.job import SweepResult, Tell
+    from spark_sweep.plan import SweepPlan
 
 EXIT_INTERRUPTED: Final = 130
 NAMED_MAX: Final = 5
@@ -84,7 +84,7 @@ def sweep(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _size(plan: "Plan") -> str:
+def _size(plan: "SweepPlan") -> str:
     from spark_analysis.report.words import count
 
     sets = count(plan.limits_count, "set of limits", "sets of limits")
@@ -95,7 +95,7 @@ def _size(plan: "Plan") -> str:
 
 
 def _lines(
-    plan: "Plan", result: "Result", folder: "SweepFolder", took_s: float, master: str
+    plan: "SweepPlan", result: "SweepResult", folder: "SweepFolder", took_s: float, master: str
 ) -> list[str]:
     """Lines for the terminal: the result, and the next command."""
     failed = result.failed

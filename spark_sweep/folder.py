@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.errors import ConfigError
-from spark_sweep.plan import Plan, PlannedRun
-from spark_sweep.task import END, Outcome
+from spark_sweep.plan import PlannedRun, SweepPlan
+from spark_sweep.task import END, RunOutcome
 
 _RUNS: Final = ("run_id", "scenario", "policy", "seed", "parameters", "digest")
 _FAILED: Final = ("run_id", "scenario", "policy", "seed", "parameters", "error", "command")
@@ -55,7 +55,7 @@ class SweepFolder:
             finally:
                 shutil.rmtree(self.unfinished, ignore_errors=True)
 
-    def missing(self, plan: Plan) -> list[PlannedRun]:
+    def missing(self, plan: SweepPlan) -> list[PlannedRun]:
         """Runs that are not finished, in their order; the plan is written down.
 
         Raises ConfigError where a finished one was made from something else.
@@ -74,12 +74,12 @@ class SweepFolder:
         _write(self._list, _RUNS, (listed[key] for key in sorted(listed)))
         return missing
 
-    def others_count(self, plan: Plan) -> int:
+    def others_count(self, plan: SweepPlan) -> int:
         """The number of finished runs that belong to an earlier plan, not to this one."""
         planned = {run.run_id for run in plan.runs}
         return sum(path.parent.name not in planned for path in self.runs.glob(f"*/{END}"))
 
-    def report_failures(self, runs: Iterable[PlannedRun], outcomes: Sequence[Outcome]) -> None:
+    def report_failures(self, runs: Iterable[PlannedRun], outcomes: Sequence[RunOutcome]) -> None:
         """Write down the failed runs with the reasons; without any, reports of earlier ones are
         removed."""
         errors = {one.run_id: one.error for one in outcomes if one.error is not None}

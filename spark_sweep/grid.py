@@ -78,7 +78,7 @@ class Dimension(_Part):
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
 
-class Sample(_Part):
+class Hypercube(_Part):
     """A Latin hypercube instead of all combinations."""
 
     points: int = Field(ge=1)
@@ -170,7 +170,7 @@ class Grid(_Part):
     """A file of `flowguard calibrate`, relative to the grid's file."""
     limits: Annotated[dict[str, Dimension], BeforeValidator(_dimensions)] = {}
     """Limits by dotted key; those that are not named keep their defaults."""
-    sample: Sample | None = None
+    sample: Hypercube | None = None
 
     @model_validator(mode="after")
     def _range_needs_sample(self) -> Self:

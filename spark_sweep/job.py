@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from spark_analysis.session import SessionFailed, spark_session
 from spark_sweep.folder import SweepFolder
-from spark_sweep.plan import Plan, PlannedRun
-from spark_sweep.task import Outcome, run_apart
+from spark_sweep.plan import PlannedRun, SweepPlan
+from spark_sweep.task import RunOutcome, run_apart
 
 DRIVER_GIB: Final = 1
 """Memory of Spark's driver, which only hands out runs: they live in processes of their own."""
@@ -29,16 +29,16 @@ class SweepFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SweepResult:
     """The outcome of a sweep."""
 
     reused_count: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
     others_count: int
     """Runs of an earlier sweep that are in the directory, too."""
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[RunOutcome]:
         """The runs that failed."""
         return [outcome for outcome in self.outcomes if outcome.error is not None]
 
@@ -49,10 +49,10 @@ class Result:
 
 
 def run_job(
-    plan: Plan, missing: Sequence[PlannedRun], folder: SweepFolder, master: str, tell: Tell
-) -> Result:
+    plan: SweepPlan, missing: Sequence[PlannedRun], folder: SweepFolder, master: str, tell: Tell
+) -> SweepResult:
     """Run what is missing; finished runs stay in any case. Raises JavaMissing, SweepFailed."""
-    outcomes: list[Outcome] = []
+    outcomes: list[RunOutcome] = []
     if missing:
         try:
             with spark_session(
@@ -71,7 +71,7 @@ def run_job(
     else:
         folder.report_failures((), ())
     reused_count = len(plan.runs) - len(missing)
-    return Result(reused_count, tuple(outcomes), folder.others_count(plan))
+    return SweepResult(reused_count, tuple(outcomes), folder.others_count(plan))
 
 
 def _words(failure: Exception) -> str:
@@ -82,13 +82,13 @@ def _words(failure: Exception) -> str:
     return said.strip().splitlines()[0]
 
 
-class _Outcomes(AccumulatorParam[list[Outcome]]):
+class _Outcomes(AccumulatorParam[list[RunOutcome]]):
     """The outcomes so far; Spark adds those of a task when it ends, and each task once."""
 
-    def zero(self, value: list[Outcome]) -> list[Outcome]:
+    def zero(self, value: list[RunOutcome]) -> list[RunOutcome]:
         return []
 
-    def addInPlace(self, value1: list[Outcome], value2: list[Outcome]) -> list[Outcome]:
+    def addInPlace(self, value1: list[RunOutcome], value2: list[RunOutcome]) -> list[RunOutcome]:
         value1 += value2
         return value1
 
@@ -97,7 +97,7 @@ def _run_all(
     spark: SparkSession,
     missing: Sequence[PlannedRun],
     folder: SweepFolder,
-    outcomes: list[Outcome],
+    outcomes: list[RunOutcome],
     tell: Tell,
 ) -> None:
     """Run a task for each run, in this order as processors become free; `outcomes` grow

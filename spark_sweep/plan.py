@@ -14,7 +14,7 @@ from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from simulations.archive import command, run_id
 from simulations.calibration.costs import flat_costs
-from simulations.loading import SUFFIXES, Loaded, load, seen_from
+from simulations.loading import SUFFIXES, LoadedScenario, load, seen_from
 from simulations.scenario import PopulationPlan, Scenario
 from spark_sweep.grid import FLOW, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
@@ -27,7 +27,7 @@ DIGEST_BYTES: Final = 16
 class PlannedRun:
     """One run; it is sent to its Spark task as it is, so that files are read once, here."""
 
-    loaded: Loaded
+    loaded: LoadedScenario
     policy: PolicyName
 
     @cached_property
@@ -48,7 +48,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SweepPlan:
     """All runs of a sweep."""
 
     runs: tuple[PlannedRun, ...]
@@ -58,7 +58,7 @@ class Plan:
     scenarios_count: int
 
 
-def make_plan(grid: Grid, path: Path) -> Plan:
+def make_plan(grid: Grid, path: Path) -> SweepPlan:
     """The plan of a grid; `path` is the grid's file; raises ConfigError, which names it."""
     try:
         return _make_plan(grid, path.parent)
@@ -66,7 +66,7 @@ def make_plan(grid: Grid, path: Path) -> Plan:
         raise ConfigError(f"{path}: {error}") from error
 
 
-def _make_plan(grid: Grid, folder: Path) -> Plan:
+def _make_plan(grid: Grid, folder: Path) -> SweepPlan:
     costs = {} if grid.costs is None else flat_costs(folder / grid.costs)
     variants = [
         (source, costs | changes)
@@ -79,7 +79,7 @@ def _make_plan(grid: Grid, folder: Path) -> Plan:
     runs: dict[str, PlannedRun] = {}
     for run in _runs(grid, variants, sets):
         _check_same(runs.setdefault(run.run_id, run), run)
-    return Plan(tuple(sorted(runs.values(), key=_order)), len(sets), len(variants))
+    return SweepPlan(tuple(sorted(runs.values(), key=_order)), len(sets), len(variants))
 
 
 def _runs(

@@ -4,13 +4,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 
-from spark_sweep.grid import Dimension, Sample, Value, is_whole
+from spark_sweep.grid import Dimension, Hypercube, Value, is_whole
 
 Point = Mapping[str, Value]
 """Limits by dotted key; empty: the defaults."""
 
 
-def points(dimensions: Mapping[str, Dimension], sample: Sample | None) -> Iterator[Point]:
+def points(dimensions: Mapping[str, Dimension], sample: Hypercube | None) -> Iterator[Point]:
     """The defaults first, then all combinations, or the points that are drawn."""
     yield {}
     if not dimensions:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from simulations.archive import Archive
-from simulations.recorder import Recorder
+from simulations.recorder import WorldRecorder
 from simulations.run import run as simulate
 from simulations.world import World
 from spark_sweep.plan import PlannedRun
@@ -26,7 +26,7 @@ END: Final = "end-00000.parquet"
 """The last file of a run: a run that has it is complete."""
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """The outcome of a run."""
 
     run_id: str
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     """Whether it was ended by an invariant that did not hold."""
 
 
-def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> Outcome:
+def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> RunOutcome:
     """Simulate; the run's directory appears below `runs` when it is complete.
 
     It grows below `unfinished`, on the same file system, and is thrown away if it fails.
@@ -48,10 +48,10 @@ def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> Outcome:
                 _publish(Path(directory) / run.run_id, runs / run.run_id)
             return outcome
     except OSError as error:
-        return Outcome(run.run_id, _words(error))
+        return RunOutcome(run.run_id, _words(error))
 
 
-def _forked(run: PlannedRun, directory: Path) -> Outcome:
+def _forked(run: PlannedRun, directory: Path) -> RunOutcome:
     # A fork, as Spark's own workers are: modules need not be imported again.
     context = get_context("fork")
     hears, tells = context.Pipe(duplex=False)
@@ -59,11 +59,11 @@ def _forked(run: PlannedRun, directory: Path) -> Outcome:
     process.start()
     tells.close()
     with hears, suppress(EOFError):
-        outcome: Outcome = hears.recv()
+        outcome: RunOutcome = hears.recv()
         process.join()
         return outcome
     process.join()
-    return Outcome(run.run_id, _ended(process.exitcode or 0))
+    return RunOutcome(run.run_id, _ended(process.exitcode or 0))
 
 
 def _child(run: PlannedRun, directory: Path, tells: Connection) -> None:
@@ -71,16 +71,16 @@ def _child(run: PlannedRun, directory: Path, tells: Connection) -> None:
     try:
         outcome = record(run, directory, _lives(os.getppid()))
     except Exception as error:
-        outcome = Outcome(run.run_id, _words(error))
+        outcome = RunOutcome(run.run_id, _words(error))
     tells.send(outcome)
 
 
 def record(
     run: PlannedRun, directory: Path, watch: Callable[[World], bool] = lambda _: True
-) -> Outcome:
+) -> RunOutcome:
     """Simulate in this process; the tables are in `directory`/RUN_ID."""
     archive = Archive(directory)
-    recorders: list[Recorder] = []
+    recorders: list[WorldRecorder] = []
     summary = simulate(
         run.loaded.scenario,
         run.policy,
@@ -88,9 +88,9 @@ def record(
         attach=lambda world: recorders.append(archive.record(run.loaded, run.policy, world)),
     )
     if summary.ended_by == "stopped":
-        return Outcome(run.run_id, "stopped")
+        return RunOutcome(run.run_id, "stopped")
     recorders[0].finish(summary.ended_by)
-    return Outcome(run.run_id, None, summary.violation is not None)
+    return RunOutcome(run.run_id, None, summary.violation is not None)
 
 
 def _lives(parent: int) -> Callable[[World], bool]:

@@ -16,7 +16,7 @@ from spark_analysis.contracts import (
     RUN,
     SAMPLES,
     VERSION,
-    Table,
+    TableContract,
 )
 
 NODES: Final = 3
@@ -114,7 +114,7 @@ def _clients(chance: np.random.Generator) -> Columns:
 
 def _in_batches(
     directory: Path,
-    table: Table,
+    table: TableContract,
     run_id: str,
     steps: int,
     columns: Callable[[np.ndarray[Any, Any]], Columns],
@@ -127,7 +127,7 @@ def _in_batches(
             writer.write_table(_full(table, run_id, columns(t_s)))
 
 
-def _full(table: Table, run_id: str, columns: Columns) -> pa.Table:
+def _full(table: TableContract, run_id: str, columns: Columns) -> pa.Table:
     """Columns that are not given are zero, `all` or null."""
     count = len(next(iter(columns.values())))
     words = {"run_id": run_id, "population": "all", "rung": "buffer"}
@@ -144,7 +144,7 @@ def _full(table: Table, run_id: str, columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=table.arrow)
 
 
-def _one_row(directory: Path, table: Table, row: Columns) -> None:
+def _one_row(directory: Path, table: TableContract, row: Columns) -> None:
     zeros = {pa.string(): "", pa.int32(): 0, pa.int64(): 0, pa.float64(): 0.0}
     full = {
         field.name: row.get(field.name, None if field.nullable else zeros.get(field.type, {}))

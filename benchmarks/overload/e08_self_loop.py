@@ -30,7 +30,7 @@ from flowguard.codec import (
     pubrel_frame,
 )
 from flowguard.storm import Target
-from flowguard.storm.loop import Fate, Loop, Wire
+from flowguard.storm.loop import ClientLoop, Fate, Wire
 from flowguard.types import MQTT_5, Properties, Publish, SubscriptionOptions
 
 from .subject import Subject
@@ -49,7 +49,7 @@ SESSION_EXPIRY_S = 300
 class Looper:
     """One client: its next message follows when the last one is acknowledged."""
 
-    def __init__(self, loop: Loop, number: int, qos: int) -> None:
+    def __init__(self, loop: ClientLoop, number: int, qos: int) -> None:
         self._loop = loop
         self._topic = f"self/{number}"
         self._client_id = f"self-{number}"
@@ -205,7 +205,7 @@ async def run(
     target: Target, clients: int, seconds: float, press: Callable[[], None]
 ) -> list[Looper]:
     """Connect, subscribe, press, publish, and let what is under way finish."""
-    loop = Loop(target, trio.current_time)
+    loop = ClientLoop(target, trio.current_time)
     loopers = [Looper(loop, number, 1 + number % 2) for number in range(clients)]
     try:
         for looper in loopers:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from benchmarks.checks import Check, Grid, Report
 from benchmarks.conditions import Conditions
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.store import LAYOUTS
 
 from .filling import BATCH, PAYLOAD_BYTES, add_sessions, conversation, open_store
@@ -102,7 +102,7 @@ def measure_one(layout: str, messages: int) -> Spent:
         store = open_store(Path(name) / "data", layout=layout, durability="os")
         add_sessions(store, SESSIONS)
         started_s, thread_s = time.process_time(), time.thread_time()
-        with timed(Engine, "write") as writes_s:
+        with timed(RocksEngine, "write") as writes_s:
             for ops in conversation(SESSIONS, messages):
                 before_s = time.thread_time()
                 store.commit(ops)

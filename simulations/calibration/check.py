@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from flowguard.config import FlowSettings
 from simulations.calibration.askers import subscribe_all
 from simulations.calibration.costs import Costs, with_costs
-from simulations.calibration.crowd import Crowd
+from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.process import BrokerProcess, StoreKind, Usage, broker_process
 from simulations.calibration.traffic import (
     PoissonLoad,
-    Publisher,
-    Subscriber,
+    RealPublisher,
+    RealSubscriber,
     Tally,
     topic_of,
 )
@@ -211,7 +211,7 @@ def flood(rate_per_s: float | None, seed: int, flood_s: float) -> Scenario:
 def _real_storm(store: StoreKind, scenario: Scenario) -> Ran:
     with _broker(store, scenario) as broker:
         wires = Wires(broker.address)
-        crowd = Crowd(wires, "storm", scenario.populations["storm"], scenario.seed)
+        crowd = RealCrowd(wires, "storm", scenario.populations["storm"], scenario.seed)
         before, load_s = broker.settled(), wires.cpu_s
         crowd.start(wires.now_s)
         wires.run(lambda: crowd.is_settled, STORM_MAX_S, "storm")
@@ -226,7 +226,7 @@ def _simulated_storm(scenario: Scenario) -> Values:
     return _storm_values(world.populations[0], _busy_s(world))
 
 
-def _storm_values(crowd: Crowd | Population, cpu_s: float) -> Values:
+def _storm_values(crowd: RealCrowd | Population, cpu_s: float) -> Values:
     times_s = sorted(time_s for time_s in crowd.first_connected_s if time_s >= 0.0)
     count = crowd.plan.clients
     return {
@@ -245,7 +245,7 @@ def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
         wires = Wires(broker.address)
         socks = {}
         for name, plan in scenario.populations.items():
-            crowd = Crowd(wires, name, plan.model_copy(update={"start_s": 0.0}), scenario.seed)
+            crowd = RealCrowd(wires, name, plan.model_copy(update={"start_s": 0.0}), scenario.seed)
             crowd.start(wires.now_s)
             wires.run(lambda crowd=crowd: crowd.is_settled, STORM_MAX_S, name)  # type: ignore[misc]
             socks[name] = crowd.connected()
@@ -255,10 +255,10 @@ def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
         topics = [topic_of(number) for number in range(plan.clients)]
         subscribe_all(wires, socks["subscribers"], topics, STORM_MAX_S)
         for sock, topic in zip(socks["subscribers"], topics, strict=True):
-            Subscriber(wires, sock, topic, publish.payload_bytes)
+            RealSubscriber(wires, sock, topic, publish.payload_bytes)
         tally = Tally()
         publishers = [
-            Publisher(wires, sock, tally, topic, publish.payload_bytes, publish.outstanding)
+            RealPublisher(wires, sock, tally, topic, publish.payload_bytes, publish.outstanding)
             for sock, topic in zip(socks["publishers"], topics, strict=True)
         ]
         ran = _run_flood(broker, wires, publishers, tally, scenario)
@@ -269,7 +269,7 @@ def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
 def _run_flood(
     broker: BrokerProcess,
     wires: Wires,
-    publishers: list[Publisher],
+    publishers: list[RealPublisher],
     tally: Tally,
     scenario: Scenario,
 ) -> Ran:
@@ -330,7 +330,7 @@ def _broker(store: StoreKind, scenario: Scenario) -> Iterator[BrokerProcess]:
     flow = scenario.flow.model_dump(exclude_defaults=True)
     with broker_process(store, {"flow": flow}) as broker:
         wires = Wires(broker.address)
-        first = Crowd(wires, "first", FIRST, scenario.seed)
+        first = RealCrowd(wires, "first", FIRST, scenario.seed)
         first.start(wires.now_s)
         wires.run(lambda: first.is_settled, STORM_MAX_S, "the first clients")
         first.close()

@@ -31,7 +31,7 @@ class _Call:
 
     __slots__ = ("client", "crowd", "is_said", "number", "sock")
 
-    def __init__(self, crowd: "Crowd", client: int, number: int, sock: socket) -> None:
+    def __init__(self, crowd: "RealCrowd", client: int, number: int, sock: socket) -> None:
         self.crowd = crowd
         self.client = client
         self.number = number
@@ -44,7 +44,7 @@ class _Call:
 
 
 @final
-class Crowd:
+class RealCrowd:
     """One population; `start` it, then let its wires run."""
 
     def __init__(self, wires: Wires, name: str, plan: PopulationPlan, seed: int) -> None:

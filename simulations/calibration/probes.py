@@ -31,7 +31,7 @@ from typing import Final, final
 from flowguard.codec import Connect, PacketDecoder, encode
 from flowguard.types import MQTT_5
 from simulations.calibration.askers import pings, subscribe_all
-from simulations.calibration.crowd import Crowd
+from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.estimates import Series
 from simulations.calibration.lines import Point, fit
 from simulations.calibration.process import (
@@ -42,8 +42,8 @@ from simulations.calibration.process import (
     broker_process,
 )
 from simulations.calibration.traffic import (
-    Publisher,
-    Subscriber,
+    RealPublisher,
+    RealSubscriber,
     Tally,
     topic_of,
 )
@@ -107,17 +107,17 @@ class _Bench:
         self.wires = Wires(broker.address)
         self._crowds = 0
 
-    def crowd(self, clients: int) -> Crowd:
+    def crowd(self, clients: int) -> RealCrowd:
         """New clients, all of them connected."""
         crowd = self.knocking(clients)
         crowd.connected()
         return crowd
 
-    def knocking(self, clients: int) -> Crowd:
+    def knocking(self, clients: int) -> RealCrowd:
         """New clients that try once."""
         self._crowds += 1
         plan = PopulationPlan(clients=clients, start_over_s=0.01, timeout_s=STEP_S, retry=NO_RETRY)
-        crowd = Crowd(self.wires, f"crowd-{self._crowds}", plan, self._crowds)
+        crowd = RealCrowd(self.wires, f"crowd-{self._crowds}", plan, self._crowds)
         crowd.start(self.wires.now_s)
         self.wires.run(lambda: crowd.is_settled, STEP_S, f"{clients} CONNECTs")
         return crowd
@@ -235,7 +235,7 @@ def _messages(bench: _Bench, sizes: Sizes) -> Series:
     topics = [topic_of(number) for number in range(PUBLISHERS)]
     subscribe_all(wires, subscribers.connected(), topics, STEP_S)
     for sock, topic in zip(subscribers.connected(), topics, strict=True):
-        Subscriber(wires, sock, topic, PAYLOAD_BYTES)
+        RealSubscriber(wires, sock, topic, PAYLOAD_BYTES)
     relayed = _bursts(bench, sizes, "t")
     subscribers.close()
     return {"stored": stored, "relayed": relayed}
@@ -253,7 +253,7 @@ def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
         rounds = max(1, sizes.messages // (len(BURSTS) * PUBLISHERS * burst))
         tally = Tally()
         publishers = [
-            Publisher(wires, sock, tally, topic_of(number, root), PAYLOAD_BYTES, burst)
+            RealPublisher(wires, sock, tally, topic_of(number, root), PAYLOAD_BYTES, burst)
             for number, sock in enumerate(crowd.connected())
         ]
         with bench.using() as used:
@@ -280,7 +280,7 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
     times: list[Point] = []
     loops: list[Point] = []
     for burst in LONE_BURSTS:
-        publisher = Publisher(wires, sock, Tally(), topic_of(0, "o"), PAYLOAD_BYTES, burst)
+        publisher = RealPublisher(wires, sock, Tally(), topic_of(0, "o"), PAYLOAD_BYTES, burst)
         rounds = sizes.lone if burst == 1 else max(1, sizes.lone // 4)
         with bench.using() as used:
             publisher.burst(rounds, wires.now_s)

@@ -48,7 +48,7 @@ class Tally:
 
 
 @final
-class Publisher:
+class RealPublisher:
     """At most `outstanding` messages without PUBACK; sends what is due, in order."""
 
     __slots__ = (
@@ -175,7 +175,7 @@ class Publisher:
 
 
 @final
-class Subscriber:
+class RealSubscriber:
     """Acknowledges what comes; all messages must be equally long, and short."""
 
     __slots__ = ("_frame_bytes", "_id_at", "_rest", "_sock")
@@ -216,7 +216,7 @@ class PoissonLoad:
     def __init__(
         self,
         wires: Wires,
-        publishers: list[Publisher],
+        publishers: list[RealPublisher],
         *,
         name: str,
         seed: int,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.axes import FAINT, GRID, INK, TICKS, Figure, bare, safe, short, title
-from spark_analysis.report.findings import Block, Row, Summary
+from spark_analysis.report.findings import Block, MetricSummary, Row
 from spark_analysis.report.words import Names, ParameterSet, quantity
 
 COLOURS: Final = (
@@ -48,7 +48,7 @@ class Styles:
         return Style(self._colours[one.policy], self._dashes[one])
 
 
-def shown(ranked: Sequence[Summary]) -> list[Summary]:
+def shown(ranked: Sequence[MetricSummary]) -> list[MetricSummary]:
     """The summaries that a chart has room for."""
     if len(ranked) <= SHOWN_MAX:
         return list(ranked)
@@ -93,7 +93,7 @@ def _rows_layout(rows_count: int) -> Figure:
     return layout
 
 
-def _row_label(place: int, one: Summary, never: str, names: Names) -> Figure:
+def _row_label(place: int, one: MetricSummary, never: str, names: Names) -> Figure:
     text = f"<b>{safe(one.set.policy)}</b>"
     if one.missing:
         text += f" <i>{never} in {one.missing} of {one.runs}</i>"
@@ -131,7 +131,7 @@ def _runs_trace(points: Sequence[Any], place: int, colour: str, scale: float, un
     }
 
 
-def _mean_trace(one: Summary, place: int, colour: str, scale: float, unit: Unit) -> Figure:
+def _mean_trace(one: MetricSummary, place: int, colour: str, scale: float, unit: Unit) -> Figure:
     assert one.mean is not None
     trace = {
         "type": "scatter",
@@ -190,7 +190,7 @@ def stack(block: Block, parts: Sequence[tuple[str, str]], names: Names) -> Figur
     return {"data": traces, "layout": layout}
 
 
-def _mean(block: Block, column: str, one: Summary) -> float:
+def _mean(block: Block, column: str, one: MetricSummary) -> float:
     found = block.summaries.get(column, {}).get((one.set, one.population))
     return 0.0 if found is None or found.mean is None else found.mean
 

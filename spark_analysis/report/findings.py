@@ -19,7 +19,7 @@ _BAD: Final = ("never", "beyond all bounds")
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class MetricSummary:
     """One metric of one parameter set over its seeds."""
 
     set: ParameterSet
@@ -51,7 +51,9 @@ class Block:
 
     question: Question
     scenario: str
-    summaries: dict[str, dict[tuple[ParameterSet, str], Summary]] = field(default_factory=dict)
+    summaries: dict[str, dict[tuple[ParameterSet, str], MetricSummary]] = field(
+        default_factory=dict
+    )
     """Summaries by metric, then by set and population."""
     points: dict[ParameterSet, list[Point]] = field(default_factory=dict)
     """Points of the first metric, all populations together."""
@@ -61,14 +63,14 @@ class Block:
         """The metric that sets are compared by."""
         return self.question.metrics[0]
 
-    def ranked(self) -> list[Summary]:
+    def ranked(self) -> list[MetricSummary]:
         """The first metric of all sets, by load; within a load the best first, equal ones by
         name."""
         of_metric = self.summaries.get(self.first.column, {})
         of_all = [one for one in of_metric.values() if one.population == ALL]
         return sorted(of_all, key=lambda one: (one.set.load, *_rank(one, self.first), one.set))
 
-    def rivals(self) -> list[list[Summary]]:
+    def rivals(self) -> list[list[MetricSummary]]:
         """The first metric in groups of sets that had the same load, and so can be compared."""
         by_load = groupby(self.ranked(), key=lambda one: one.set.load)
         return [list(of_load) for _, of_load in by_load]
@@ -82,14 +84,14 @@ class Block:
         return sorted(found, key=lambda key: (key[0], key[1] != ALL, key[1]))
 
 
-def _rank(one: Summary, metric: Metric) -> tuple[float, float]:
+def _rank(one: MetricSummary, metric: Metric) -> tuple[float, float]:
     missing = one.missing / one.runs if metric.never in _BAD else 0.0
     if one.mean is None:
         return missing, 0.0
     return missing, -one.mean if metric.better is Better.MORE else one.mean
 
 
-class Findings:
+class ReportFindings:
     """The results of an analysis, by name."""
 
     def __init__(self, analysis: Analysis, questions: Sequence[Question]) -> None:
@@ -116,7 +118,7 @@ class Findings:
             question = by_name[row["question"]]
             key = (question.name, row["scenario"])
             block = blocks.setdefault(key, Block(question, row["scenario"]))
-            one = Summary(
+            one = MetricSummary(
                 set_of(row),
                 row["population"],
                 row["runs_count"],

@@ -12,7 +12,7 @@ from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
 from spark_analysis.report.document import document
-from spark_analysis.report.findings import Findings, set_of
+from spark_analysis.report.findings import ReportFindings, set_of
 from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, set_name
@@ -30,7 +30,7 @@ def write_page(analysis: Analysis, path: Path) -> None:
 
 def page(analysis: Analysis) -> str:
     """The report as text."""
-    findings = Findings(analysis, QUESTIONS)
+    findings = ReportFindings(analysis, QUESTIONS)
     sections = Sections(findings)
     body: list[Content] = [_header(findings), _trouble(analysis), sections.in_short(QUESTIONS)]
     for question in QUESTIONS:
@@ -47,7 +47,7 @@ def page(analysis: Analysis) -> str:
     return document(f"flowguard: {count(len(analysis.runs), 'run')}", body)
 
 
-def _header(findings: Findings) -> Html:
+def _header(findings: ReportFindings) -> Html:
     runs = findings.analysis.runs
     policies = sorted({one.policy for one in findings.sets})
     facts = [
@@ -98,7 +98,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
 
 
-def _outliers(findings: Findings) -> Html:
+def _outliers(findings: ReportFindings) -> Html:
     metrics = {
         (question.name, metric.column): metric
         for question in QUESTIONS
@@ -153,7 +153,7 @@ def _violations(analysis: Analysis) -> Html:
     )
 
 
-def _runs(findings: Findings) -> Html:
+def _runs(findings: ReportFindings) -> Html:
     by_set: dict[ParameterSet, list[Run]] = {}
     runs = {run.run_id: run for run in findings.analysis.runs}
     for row in findings.analysis.sets.to_pylist():

@@ -7,7 +7,7 @@ from spark_analysis.grains import ALL
 from spark_analysis.questions.question import Metric, Question, Unit
 from spark_analysis.report import charts
 from spark_analysis.report.document import Figures, legend
-from spark_analysis.report.findings import Block, Findings, Row, Summary, by_set
+from spark_analysis.report.findings import Block, MetricSummary, ReportFindings, Row, by_set
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sentences import conclusion, region_conclusion
 from spark_analysis.report.words import NONE, ParameterSet, count, margin, quantity
@@ -32,7 +32,7 @@ REGION_TITLE: Final = "From which load on does a disturbance outlive its cause?"
 class Sections:
     """Writes the sections of one report; figures are numbered as they come."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: ReportFindings) -> None:
         self._findings = findings
         self._styles = charts.Styles(findings.sets)
         self._figures = Figures()
@@ -195,14 +195,14 @@ class Sections:
         return element("details", words, table(head, cells))
 
 
-def set_name(one: ParameterSet, findings: Findings) -> Html:
+def set_name(one: ParameterSet, findings: ReportFindings) -> Html:
     """The policy, and below it the parameters that differ."""
     detail = findings.names.detail(one)
     small = [element("small", detail)] if detail else []
     return element("span", element("b", one.policy), *small, class_="set")
 
 
-def _cell(entry: Summary | None, metric: Metric) -> Content:
+def _cell(entry: MetricSummary | None, metric: Metric) -> Content:
     if entry is None:
         return NONE
     if entry.mean is None:

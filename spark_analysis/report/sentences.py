@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from spark_analysis.questions.question import Better, Metric, Unit
-from spark_analysis.report.findings import Block, Summary
+from spark_analysis.report.findings import Block, MetricSummary
 from spark_analysis.report.words import Names, count, margin, number, quantity
 
 ALONE_SHARE: Final = 0.05
@@ -35,7 +35,7 @@ def conclusion(block: Block, names: Names) -> str:
     return " ".join(sentences)
 
 
-def _not_compared(alone: Sequence[Summary], metric: Metric, names: Names) -> str:
+def _not_compared(alone: Sequence[MetricSummary], metric: Metric, names: Names) -> str:
     """A sentence on sets whose load no other set had."""
     shown = [f"{_value(one, metric)} ({names.name(one.set)})" for one in alone[:LOADS_SHOWN]]
     more = len(alone) - len(shown)
@@ -43,7 +43,7 @@ def _not_compared(alone: Sequence[Summary], metric: Metric, names: Names) -> str
     return f"Not compared, because each had a load of its own: {values} {metric.words}."
 
 
-def _comparison(ranked: Sequence[Summary], metric: Metric, names: Names) -> str:
+def _comparison(ranked: Sequence[MetricSummary], metric: Metric, names: Names) -> str:
     """A sentence on sets that can be compared, the best one first."""
     best, last = ranked[0], ranked[-1]
     runs = _runs(ranked)
@@ -63,7 +63,7 @@ def _comparison(ranked: Sequence[Summary], metric: Metric, names: Names) -> str:
     return f"{first}; {second}; {runs} each."
 
 
-def _leaders(lead: Sequence[Summary], all_count: int, names: Names) -> str:
+def _leaders(lead: Sequence[MetricSummary], all_count: int, names: Names) -> str:
     """The best set, with those that cannot be told from it."""
     best = names.name(lead[0].set)
     if len(lead) == 1:
@@ -73,7 +73,7 @@ def _leaders(lead: Sequence[Summary], all_count: int, names: Names) -> str:
     return f"{best} and {len(lead) - 1} more of {all_count} are ahead"
 
 
-def _trailers(behind: Sequence[Summary], names: Names) -> str:
+def _trailers(behind: Sequence[MetricSummary], names: Names) -> str:
     """The worst set, with those that cannot be told from it."""
     last = names.name(behind[-1].set)
     if len(behind) == 1:
@@ -83,7 +83,7 @@ def _trailers(behind: Sequence[Summary], names: Names) -> str:
     return f"{last} and {len(behind) - 1} more are behind"
 
 
-def _value(one: Summary, metric: Metric) -> str:
+def _value(one: MetricSummary, metric: Metric) -> str:
     if one.mean is None:
         return f"{metric.never}, in {one.missing} of {count(one.runs, 'run')}"
     is_alone = one.high is None or one.high - one.mean < 1e-12
@@ -93,23 +93,23 @@ def _value(one: Summary, metric: Metric) -> str:
     return value
 
 
-def _margin(one: Summary, unit: Unit) -> str:
+def _margin(one: MetricSummary, unit: Unit) -> str:
     assert one.mean is not None
     assert one.high is not None
     return margin(one.mean, one.high, unit)
 
 
-def _runs(ranked: Sequence[Summary]) -> str:
+def _runs(ranked: Sequence[MetricSummary]) -> str:
     fewest, most = min(one.runs for one in ranked), max(one.runs for one in ranked)
     return count(most, "run") if fewest == most else f"{fewest} to {most} runs"
 
 
-def _is_equal(ranked: Sequence[Summary]) -> bool:
+def _is_equal(ranked: Sequence[MetricSummary]) -> bool:
     means = {one.mean for one in ranked}
     return len(means) == 1 and not any(one.missing for one in ranked)
 
 
-def _is_clear(best: Summary, last: Summary) -> bool:
+def _is_clear(best: MetricSummary, last: MetricSummary) -> bool:
     """Whether the two are apart by more than noise."""
     if best.missing / best.runs != last.missing / last.runs:
         return True
@@ -119,7 +119,7 @@ def _is_clear(best: Summary, last: Summary) -> bool:
     return upper[0] > lower[1]
 
 
-def _interval(one: Summary) -> tuple[float, float]:
+def _interval(one: MetricSummary) -> tuple[float, float]:
     """The range of the mean: from its runs, or by the assumed noise of a single one."""
     assert one.mean is not None
     is_alone = one.low is None or one.high is None
@@ -129,7 +129,7 @@ def _interval(one: Summary) -> tuple[float, float]:
     return min(low, one.mean - half), max(high, one.mean + half)
 
 
-def _times(best: Summary, last: Summary, metric: Metric) -> str:
+def _times(best: MetricSummary, last: MetricSummary, metric: Metric) -> str:
     """` (2.3 times as much)`, if that ratio is informative."""
     if best.mean is None or last.mean is None or metric.unit in (Unit.INDEX, Unit.SHARE):
         return ""

@@ -21,7 +21,7 @@ _NAMED_MAX: Final = 3
 """Candidates that a sentence names."""
 
 
-class Reason(StrEnum):
+class Refusal(StrEnum):
     """Why nothing is recommended."""
 
     NO_DEFAULTS = "no defaults"
@@ -45,7 +45,7 @@ class Choice:
     """The defaults first, then by number of changes."""
     best: Judged | None
     """The candidate that was judged on the held-out seeds; recommended, if there is no refusal."""
-    reason: Reason | None
+    reason: Refusal | None
     refusal: str
     """Why nothing is recommended, in a sentence; empty: `best` is."""
 
@@ -67,7 +67,7 @@ def choose(objective: Objective, trials: Trials, measures: Measures) -> Choice:
 
 
 class _Refused(Exception):
-    def __init__(self, reason: Reason, sentence: str) -> None:
+    def __init__(self, reason: Refusal, sentence: str) -> None:
         super().__init__(sentence)
         self.reason = reason
 
@@ -122,19 +122,19 @@ class _Choosing:
         """Whether there is anything to choose from, and enough to choose by."""
         if not self._places:
             raise _Refused(
-                Reason.NO_DEFAULTS,
+                Refusal.NO_DEFAULTS,
                 "There is no run with the defaults, so nothing can be said to be better: run the "
                 "same scenarios and seeds without any flow. parameter.",
             )
         if len(self._trials.candidates) == 1:
             raise _Refused(
-                Reason.NO_CANDIDATE,
+                Refusal.NO_CANDIDATE,
                 "All runs have the defaults: there is nothing to choose from.",
             )
         least, split_ = self._objective.held_out.seeds_min, self._split
         if min(len(split_.training), len(split_.held_out)) < least:
             raise _Refused(
-                Reason.TOO_FEW_SEEDS,
+                Refusal.TOO_FEW_SEEDS,
                 f"There are too few seeds: {len(split_.training)} to choose with and "
                 f"{len(split_.held_out)} to judge by, and {least} of each are the least. Only "
                 "seeds with which the defaults ran in every scenario, without a violation, count. "
@@ -147,12 +147,12 @@ class _Choosing:
         unknown = sorted(named - {place.scenario for place in self._places})
         if unknown:
             raise _Refused(
-                Reason.UNMEASURED,
+                Refusal.UNMEASURED,
                 f"The objective names {', '.join(unknown)}, and the defaults never ran there.",
             )
         if not self._training_places:
             raise _Refused(
-                Reason.UNMEASURED,
+                Refusal.UNMEASURED,
                 "All scenarios are held out: there is nothing to choose with.",
             )
         for what in (*self._objective.objectives, *self._objective.constraints):
@@ -161,7 +161,7 @@ class _Choosing:
             if not any(self._is_measured(what, place) for place in places):
                 words = "constraint" if is_constraint else "objective"
                 raise _Refused(
-                    Reason.UNMEASURED,
+                    Refusal.UNMEASURED,
                     f"The {words} {what.metric} of population {what.population} is measured in no "
                     "run, so nobody can say how good any limits are.",
                 )
@@ -181,7 +181,7 @@ class _Choosing:
             f"{one.candidate.name}: {one.problem}" for one in others[:_NAMED_MAX]
         ) + (f"; and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else "")
         raise _Refused(
-            Reason.NONE_FEASIBLE,
+            Refusal.NONE_FEASIBLE,
             f"None of {count(len(others), 'candidate')} keeps all constraints ({reasons})."
             f"{self._defaults_words()}",
         )
@@ -197,7 +197,7 @@ class _Choosing:
         problem = self._judge.problem(best.candidate, figures)
         if figures.score is None or problem:
             raise _Refused(
-                Reason.FAILED_HELD_OUT,
+                Refusal.FAILED_HELD_OUT,
                 f"The best on the seeds to choose with, {best.candidate.name}, fails on the seeds "
                 f"that were held out: {problem or 'it cannot be compared with the defaults'}.",
             )
@@ -217,7 +217,7 @@ class _Choosing:
         if self._objective.least_improvement and score.high > 0:
             found += f"; {percent(least)} is the least that is worth a change"
         more = " With more seeds it may be surely better." if score.mean > least else ""
-        raise _Refused(Reason.NOT_BETTER, f"{words} ({found}).{more}")
+        raise _Refused(Refusal.NOT_BETTER, f"{words} ({found}).{more}")
 
 
 def simplest(feasible: Sequence[Judged]) -> Judged:

@@ -24,7 +24,7 @@ from spark_analysis.tuner.trials import Trials, sort_out
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TuningResult:
     """The files that were written."""
 
     tuning: Tuning
@@ -50,7 +50,7 @@ def run_tuning(
     memory_gib: int | None,
     partitions: int,
     progress: Progress,
-) -> Result:
+) -> TuningResult:
     """Tune by the runs in `paths`. Raises JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
@@ -87,11 +87,11 @@ def tune(
     return Tuning(choose(objective, trials, measures), trials, measures, in_order)
 
 
-def write(tuning: Tuning, out: Path) -> Result:
+def write(tuning: Tuning, out: Path) -> TuningResult:
     """Tables, page and, if something is recommended, limits."""
     choice, trials = tuning.choice, tuning.trials
     scores = Scores(choice.objective, trials, tuning.measures)
     tables = choice_tables(choice, trials, scores)
     write_tables({**tables, "left_out": left_out_table(tuning.left_out)}, out / "tables")
     page.write_page(tuning, out / page.NAME)
-    return Result(tuning, write_limits(choice, trials, out), out / page.NAME)
+    return TuningResult(tuning, write_limits(choice, trials, out), out / page.NAME)

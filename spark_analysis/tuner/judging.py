@@ -12,7 +12,7 @@ from spark_analysis.tuner.trials import ABSENT, Candidate, Place, Split, Trials
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CandidateFigures:
     """A candidate beside the defaults, on a part of the seeds; logarithms of ratios."""
 
     score: Interval | None
@@ -30,8 +30,8 @@ class Judged:
     candidate: Candidate
     missing: int
     """Runs that it lacks; with one of them missing it is not judged."""
-    training: Figures | None
-    held_out: Figures | None
+    training: CandidateFigures | None
+    held_out: CandidateFigures | None
     seeds: dict[int, float]
     """The score of every held-out seed."""
     training_seeds: dict[int, float]
@@ -82,7 +82,7 @@ class Judge:
 
     def _figures(
         self, candidate: Candidate, places: Sequence[Place], seeds: Sequence[int]
-    ) -> Figures:
+    ) -> CandidateFigures:
         scenarios = sorted({place.scenario for place in places})
         by_scenario = {}
         for scenario in scenarios:
@@ -90,7 +90,7 @@ class Judge:
             found = _interval(self._by_seed(candidate, of_scenario, seeds))
             if found is not None:
                 by_scenario[scenario] = found
-        return Figures(
+        return CandidateFigures(
             _interval(self._by_seed(candidate, places, seeds)),
             by_scenario,
             self._scores.breaches(candidate, places, seeds),
@@ -103,7 +103,7 @@ class Judge:
         scored = {seed: self._scores.seed(candidate, places, seed) for seed in seeds}
         return {seed: score for seed, score in scored.items() if score is not None}
 
-    def problem(self, candidate: Candidate, figures: Figures) -> str:
+    def problem(self, candidate: Candidate, figures: CandidateFigures) -> str:
         """The objection that these figures raise against it; empty: none."""
         absent = [key for key, value in candidate.limits if value == ABSENT]
         if absent:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from spark_analysis.tuner.choosing import Choice
-from spark_analysis.tuner.judging import Figures, Judged
+from spark_analysis.tuner.judging import CandidateFigures, Judged
 from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.trials import DEFAULTS, Trials
 
@@ -77,7 +77,7 @@ def _candidates(choice: Choice) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_CANDIDATES)
 
 
-def _figures(part: str, figures: Figures | None) -> dict[str, Any]:
+def _figures(part: str, figures: CandidateFigures | None) -> dict[str, Any]:
     if figures is None:
         return {}
     score = figures.score
@@ -107,7 +107,7 @@ def _scenarios(choice: Choice) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_SCENARIOS)
 
 
-def _parts(one: Judged) -> Mapping[str, Figures]:
+def _parts(one: Judged) -> Mapping[str, CandidateFigures]:
     parts = {"held out": one.held_out, "training": one.training}
     return {part: figures for part, figures in parts.items() if figures is not None}
 

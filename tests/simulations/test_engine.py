@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulations.engine import Engine, Lane, Timer
+from simulations.engine import Engine, EventTimer, Lane
 
 INSTANTS = st.sampled_from([0.0, 0.1, nextafter(0.25, 0.0), 0.25, 0.5, 0.5, 1.0, 2.0])
 """Few, so that many are equal."""
@@ -79,7 +79,7 @@ def test_a_cancelled_timer_does_not_happen_and_all_others_do(
 def test_a_timer_may_be_cancelled_by_an_event_of_the_same_instant_and_after_it_happened() -> None:
     engine = Engine()
     happened: list[str] = []
-    victim: Timer[str]
+    victim: EventTimer[str]
     engine.at(1.0, lambda _: victim.cancel(), None)
     victim = engine.timer(1.0, happened.append, "victim")
     other = engine.timer(1.0, happened.append, "other")

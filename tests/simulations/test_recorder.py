@@ -15,7 +15,7 @@ from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import TABLES
 from simulations.connection import Attempt, Outcome
 from simulations.invariants import Invariants
-from simulations.recorder import Recorder, RunDescription
+from simulations.recorder import RunDescription, WorldRecorder
 from simulations.scenario import (
     Fault,
     NetworkPlan,
@@ -59,7 +59,7 @@ def recorded(
     """Its tables are in `path` then."""
     attempts: list[Attempt] = []
     world = World(scenario, policy, on_attempt=attempts.append, traced=True)
-    recorder = Recorder(world, Recording(path, "run-1"), DESCRIPTION)
+    recorder = WorldRecorder(world, Recording(path, "run-1"), DESCRIPTION)
     world.run()
     recorder.finish(world.ended_by)
     return world, attempts
@@ -295,7 +295,7 @@ def test_a_violation_is_written_and_ends_the_run(
     monkeypatch.setattr(ConnectGate, "may_accept", lambda self, now_s: False)
     world = World(SCENARIO, "flowguard")
     Invariants(world)
-    recorder = Recorder(world, Recording(tmp_path, "run-1"), DESCRIPTION)
+    recorder = WorldRecorder(world, Recording(tmp_path, "run-1"), DESCRIPTION)
     world.run()
     recorder.finish(world.ended_by)
     (row,) = read(tmp_path, "violations")

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from spark_analysis.contracts import END, RUN, TABLES, Table
+from spark_analysis.contracts import END, RUN, TABLES, TableContract
 
 Row = dict[str, Any]
 
@@ -20,7 +20,7 @@ _ZEROS: dict[pa.DataType, Any] = {
 }
 
 
-def full(table: Table, row: Row) -> Row:
+def full(table: TableContract, row: Row) -> Row:
     """The row with all its columns."""
     unknown = set(row) - {column.name for column in table.columns}
     assert not unknown, unknown

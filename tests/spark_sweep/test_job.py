@@ -10,14 +10,14 @@ from pyspark.sql import SparkSession
 from spark_sweep.folder import SweepFolder
 from spark_sweep.grid import Grid
 from spark_sweep.job import SweepFailed, run_job
-from spark_sweep.plan import Plan, make_plan
+from spark_sweep.plan import SweepPlan, make_plan
 
 pytestmark = pytest.mark.spark
 
 LONG = {"scenarios": [{"name": "noisy_neighbour", "set": {"duration_s": 3_600}}], "seeds": 2}
 
 
-def plan(grid: dict[str, Any]) -> Plan:
+def plan(grid: dict[str, Any]) -> SweepPlan:
     return make_plan(Grid.model_validate(grid), Path("grid.toml"))
 
 

@@ -7,10 +7,10 @@ import pytest
 from flowguard.errors import ConfigError
 from simulations.loading import change, load
 from spark_sweep.grid import load_grid
-from spark_sweep.plan import Plan, make_plan
+from spark_sweep.plan import SweepPlan, make_plan
 
 
-def planned(folder: Path, text: str) -> Plan:
+def planned(folder: Path, text: str) -> SweepPlan:
     path = folder / "grid.toml"
     path.write_text(text)
     return make_plan(load_grid(path), path)

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_sweep.grid import Dimension, Sample
+from spark_sweep.grid import Dimension, Hypercube
 from spark_sweep.points import full_grid, latin_hypercube, points
 
 SHARES = st.floats(0, 1, exclude_max=True)
@@ -64,10 +64,10 @@ def test_a_grid_is_every_combination() -> None:
 
 def test_the_defaults_come_first_and_the_same_seed_draws_the_same() -> None:
     dimensions = {"flow.window_max": drawn(10, 200), "flow.refusal_share": drawn(0.1, 0.9)}
-    first, *others = points(dimensions, Sample(points=8, seed=5))
+    first, *others = points(dimensions, Hypercube(points=8, seed=5))
     assert not first
     assert len(others) == 8
     assert all(isinstance(point["flow.window_max"], int) for point in others)
-    assert [first, *others] == list(points(dimensions, Sample(points=8, seed=5)))
-    assert [first, *others] != list(points(dimensions, Sample(points=8, seed=6)))
+    assert [first, *others] == list(points(dimensions, Hypercube(points=8, seed=5)))
+    assert [first, *others] != list(points(dimensions, Hypercube(points=8, seed=6)))
     assert list(points({}, None)) == [{}]

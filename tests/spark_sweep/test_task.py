@@ -13,7 +13,7 @@ from simulations.archive import Archive
 from simulations.loading import load
 from simulations.run import run as simulate
 from spark_sweep.plan import PlannedRun
-from spark_sweep.task import END, Outcome, record, run_apart
+from spark_sweep.task import END, RunOutcome, record, run_apart
 
 # The tests' own process has threads; Spark's workers have none.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -56,7 +56,7 @@ def test_its_files_are_those_of_flowguard_simulate(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     run = crowd()
-    assert run_apart(run, *folders) == Outcome(run.run_id, None)
+    assert run_apart(run, *folders) == RunOutcome(run.run_id, None)
     recorders: list[Any] = []
     archive = Archive(tmp_path / "simulated")
     summary = simulate(

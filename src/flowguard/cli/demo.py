@@ -22,9 +22,9 @@ from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen
 from flowguard.broker.server import serve as serve_broker
 from flowguard.cli import top_screen
-from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, SlowStore, demo_settings, lateness_s, sample
-from flowguard.cli.demo_screen import History, line, screen
-from flowguard.cli.demo_summary import Outcome, show_summary
+from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, DemoStore, demo_settings, lateness_s, sample
+from flowguard.cli.demo_screen import DemoHistory, line, screen
+from flowguard.cli.demo_summary import DemoOutcome, show_summary
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
@@ -67,8 +67,8 @@ class Demo:
         self._console = console
         self._folder = folder
         everybody = plan.clients + 2 * plan.publishers
-        self.history = History(plan.publishers, everybody, settings.flow.window_max)
-        self._top = top_screen.History("")
+        self.history = DemoHistory(plan.publishers, everybody, settings.flow.window_max)
+        self._top = top_screen.StatusHistory("")
         self.interrupted = False
         self._started_s = trio.current_time()
         self._prelude_over = trio.Event()
@@ -76,12 +76,12 @@ class Demo:
         """Cancelling it ends the show, before the storms disconnect."""
         self._broker: Running
 
-    async def run(self) -> Outcome | None:
+    async def run(self) -> DemoOutcome | None:
         """The three acts; None: interrupted."""
         listener = listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
-            serve = partial(serve_broker, bounds_of(self._settings), SlowStore(), listener)
+            serve = partial(serve_broker, bounds_of(self._settings), DemoStore(), listener)
             self._broker = await nursery.start(_start_broker, serve)
             nursery.start_soon(self._watch)
             await self._acts()
@@ -89,7 +89,7 @@ class Demo:
         if self.interrupted:
             return None
         closed = self._broker.node.counters.connections_closed
-        return Outcome(self.history, self._read("traffic"), self._read("crowd"), closed)
+        return DemoOutcome(self.history, self._read("traffic"), self._read("crowd"), closed)
 
     def _interrupt(self, scope: trio.CancelScope) -> None:
         self.interrupted = True
@@ -232,7 +232,7 @@ def demo(
 
 async def _run(
     plan: DemoPlan, settings: Settings, console: Console, folder: Path
-) -> Outcome | None:
+) -> DemoOutcome | None:
     return await Demo(plan, settings, console, folder).run()
 
 

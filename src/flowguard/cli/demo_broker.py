@@ -58,7 +58,7 @@ def demo_settings(late_s: float) -> Settings:
 
 
 @final
-class SlowStore(MemoryStore):
+class DemoStore(MemoryStore):
     """The store in memory, as slow as a busy disk: the load is real, only its reason is made."""
 
     immediate = False
@@ -72,7 +72,7 @@ class SlowStore(MemoryStore):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class DemoSample:
     """The state of the broker at one instant; counts since its start."""
 
     at_s: float
@@ -93,12 +93,12 @@ class Sample:
     """Clients with packets that wait for room."""
 
 
-def sample(broker: Running, at_s: float) -> Sample:
+def sample(broker: Running, at_s: float) -> DemoSample:
     """Read the broker's state; changes nothing."""
     node = broker.node
     refused = sum(node.guard.gate.refused.values())
     waiting = node.guard.gate.in_process + node.guard.gate.buffered
-    return Sample(
+    return DemoSample(
         at_s,
         node.window.limit,
         node.guard.grant.pressure.value,

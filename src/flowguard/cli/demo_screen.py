@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from flowguard.cli import top_screen
-from flowguard.cli.demo_broker import Sample
+from flowguard.cli.demo_broker import DemoSample
 
 LATELY = 20
 """Samples that are sure to reach a second back."""
@@ -23,14 +23,14 @@ class Act(Enum):
 
 
 @dataclass(slots=True)
-class History:
+class DemoHistory:
     """All samples so far, and when the events that captions mention were seen in them."""
 
     publishers: int
     clients: int
     """All clients: the publishers, their subscribers, and the crowd."""
     window_max: int
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[DemoSample] = field(default_factory=list)
     came_s: float | None = None
     """When the broker received the first CONNECT of the crowd."""
     in_s: float | None = None
@@ -39,14 +39,14 @@ class History:
     """When, after that, all windows were open again."""
     _arrived_before: int = 0
 
-    def begin(self, sample: Sample) -> None:
+    def begin(self, sample: DemoSample) -> None:
         """Take the first sample that is shown; clients that arrive after it are the crowd."""
         self.samples.clear()
         self.came_s = self.in_s = self.open_s = None
         self._arrived_before = sample.arrived
         self.add(sample)
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: DemoSample) -> None:
         """Add a sample, and note what it shows for the first time."""
         self.samples.append(sample)
         if self.came_s is None and sample.arrived > self._arrived_before:
@@ -57,7 +57,7 @@ class History:
             self.open_s = sample.at_s
 
     @property
-    def last(self) -> Sample:
+    def last(self) -> DemoSample:
         return self.samples[-1]
 
     @property
@@ -72,7 +72,7 @@ class History:
         return Act.CROWD if self.in_s is None else Act.RECOVERY
 
 
-def caption(history: History) -> str:
+def caption(history: DemoHistory) -> str:
     """Two lines on what has been seen so far, of 79 columns at most."""
     match history.act:
         case Act.CALM:
@@ -83,7 +83,7 @@ def caption(history: History) -> str:
             return _recovery(history)
 
 
-def _calm(history: History) -> str:
+def _calm(history: DemoHistory) -> str:
     now = history.last
     first = f"{history.publishers} publishers write to a store that is slow on purpose"
     packets = "1 packet" if now.window == 1 else f"{now.window} packets"
@@ -92,7 +92,7 @@ def _calm(history: History) -> str:
     return f"{first}, and busy:\nevery client has a window of {packets} in process just now."
 
 
-def _crowd(history: History) -> str:
+def _crowd(history: DemoHistory) -> str:
     now = history.last
     doing = [f"{now.in_process} CONNECTs are in process"]
     if now.buffered:
@@ -106,7 +106,7 @@ def _crowd(history: History) -> str:
     return f"{first}\n{', '.join(doing)}."
 
 
-def _recovery(history: History) -> str:
+def _recovery(history: DemoHistory) -> str:
     assert history.came_s is not None
     assert history.in_s is not None
     now, top = history.last, history.window_max
@@ -120,7 +120,7 @@ def _recovery(history: History) -> str:
     return f"{first}\nThe pressure is gone: windows grow back to {top}, slowly on purpose."
 
 
-def line(history: History) -> str:
+def line(history: DemoHistory) -> str:
     """One line for logs."""
     now = history.last
     cause = f" {now.cause}" if now.cause and now.pressure >= 1 else ""
@@ -133,7 +133,7 @@ def line(history: History) -> str:
     )
 
 
-def screen(history: History, top: top_screen.History, width: int) -> RenderableType:
+def screen(history: DemoHistory, top: top_screen.StatusHistory, width: int) -> RenderableType:
     """The act, its caption and what `flowguard top` shows, `width` columns wide at most."""
     width = min(width, top_screen.WIDTH_MAX) - 1
     heading = Text.assemble(
@@ -147,7 +147,7 @@ def screen(history: History, top: top_screen.History, width: int) -> RenderableT
     return Group(*parts)
 
 
-def _lately(history: History) -> float:
+def _lately(history: DemoHistory) -> float:
     """PUBLISH packets per second in the last second."""
     recent = [s for s in history.samples[-LATELY:] if s.at_s >= history.last.at_s - 1]
     passed_s = recent[-1].at_s - recent[0].at_s

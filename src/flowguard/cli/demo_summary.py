@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from flowguard.cli.demo_broker import CONNECT_BUFFER, CONNECTS_IN_PROCESS
-from flowguard.cli.demo_screen import History
+from flowguard.cli.demo_screen import DemoHistory
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """The broker's counts, and the results of both storms (None: a storm gave no result)."""
 
-    history: History
+    history: DemoHistory
     traffic: dict[str, Any] | None
     crowd: dict[str, Any] | None
     closed_at_once: int = 0
@@ -63,7 +63,7 @@ class Outcome:
         return not self.failures()
 
 
-def show_summary(outcome: Outcome, console: Console) -> None:
+def show_summary(outcome: DemoOutcome, console: Console) -> None:
     """The table, the verdict, and where to look next."""
     console.print()
     if outcome.traffic is not None and outcome.crowd is not None:
@@ -88,7 +88,7 @@ def show_summary(outcome: Outcome, console: Console) -> None:
         )
 
 
-def _table(outcome: Outcome, traffic: dict[str, Any], crowd: dict[str, Any]) -> Table:
+def _table(outcome: DemoOutcome, traffic: dict[str, Any], crowd: dict[str, Any]) -> Table:
     samples = outcome.history.samples
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)

@@ -25,7 +25,14 @@ from flowguard.broker.server import serve as serve_broker
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.log_lines import LogLines
 from flowguard.cli.plugins import needs_extra
-from flowguard.cli.settings import Limits, Loaded, load, parse_address, read_limits, with_limits
+from flowguard.cli.settings import (
+    Limits,
+    LoadedSettings,
+    load,
+    parse_address,
+    read_limits,
+    with_limits,
+)
 from flowguard.cli.signals import on_signals
 from flowguard.cli.store import SALVAGE
 from flowguard.config import FlowSettings, Settings
@@ -266,7 +273,7 @@ def _refused(what: str, why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _in_force(limits: Path, loaded: Loaded) -> dict[str, object]:
+def _in_force(limits: Path, loaded: LoadedSettings) -> dict[str, object]:
     """The values of a file of limits, except those that a variable or an option overrides."""
     values = loaded.settings.flow.model_dump()
     keys = [key for key, origin in loaded.origins.items() if origin == str(limits)]

@@ -34,7 +34,7 @@ Values = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """Settings, and the source of each."""
 
     settings: Settings
@@ -61,7 +61,9 @@ def load_settings(path: Path | None, environ: Mapping[str, str] = os.environ) ->
     return load(path, environ).settings
 
 
-def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = None) -> Loaded:
+def load(
+    path: Path | None, environ: Mapping[str, str], limits: Limits | None = None
+) -> LoadedSettings:
     """Settings as by `load_settings`, with origins; limits override the file, and variables the
     limits."""
     values: Values = {} if path is None else _read(path)
@@ -75,7 +77,7 @@ def load(path: Path | None, environ: Mapping[str, str], limits: Limits | None = 
             _table(values, section, name)[key] = text
             origins[f"{section}.{key}"] = name
     settings = _settings(values)
-    return Loaded(settings, origins, bounds_of(settings))
+    return LoadedSettings(settings, origins, bounds_of(settings))
 
 
 def read_limits(path: Path | None) -> Limits | None:
@@ -186,7 +188,7 @@ def settings(
     sys.stdout.write(settings_toml(loaded))
 
 
-def settings_toml(loaded: Loaded | None = None) -> str:
+def settings_toml(loaded: LoadedSettings | None = None) -> str:
     """All settings, each with its meaning, a valid TOML file: what has its default as a comment."""
     lines = ["# flowguard serve --config FILE; every line here shows a default."]
     if loaded is not None and loaded.origins:

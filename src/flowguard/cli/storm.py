@@ -14,10 +14,10 @@ from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
 from flowguard.cli.settings import parse_address
 from flowguard.cli.signals import on_signals
-from flowguard.cli.storm_options import Scenario, Version
+from flowguard.cli.storm_options import StormKind, Version
 from flowguard.cli.storm_view import show_result, watch
 from flowguard.errors import ConfigError
-from flowguard.storm import Crowd, CrowdPlan, Retry, RetryPolicy, Target, Traffic, TrafficPlan
+from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
 
 KNOCK_S = 5.0
@@ -30,7 +30,7 @@ def storm(
     clients: options.Clients = 1000,
     pairs: options.Pairs = 100,
     version: options.Speak = Version.V5,
-    retry: options.RetryKind = Retry.BACKOFF,
+    retry: options.RetryKind = RetryMode.BACKOFF,
     retry_first: options.RetryFirst = 1.0,
     retry_max: options.RetryMax = 60.0,
     timeout: options.Timeout = 10.0,
@@ -56,10 +56,10 @@ def storm(
     The exit code is 1 if clients did not get in or an acknowledged message was lost.
     """
     traffic = None
-    if scenario is not Scenario.CONNECT:
+    if scenario is not StormKind.CONNECT:
         shape = _shape(scenario, clients, pairs)
         traffic = TrafficPlan(*shape, qos, payload, outstanding, backlog, rate, seconds)
-        if scenario is Scenario.SLOW_SUBSCRIBER:
+        if scenario is StormKind.SLOW_SUBSCRIBER:
             traffic = replace(
                 traffic,
                 backlog=None,
@@ -85,12 +85,12 @@ def storm(
     raise typer.Exit(_exit_code(finished))
 
 
-def _shape(scenario: Scenario, clients: int, pairs: int) -> tuple[int, int, int]:
+def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int]:
     """Groups, and publishers and subscribers of each group."""
     match scenario:
-        case Scenario.PAIRS:
+        case StormKind.PAIRS:
             return pairs, 1, 1
-        case Scenario.FANOUT | Scenario.SLOW_SUBSCRIBER:
+        case StormKind.FANOUT | StormKind.SLOW_SUBSCRIBER:
             return 1, 1, clients
         case _:
             return 1, clients, 1

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from flowguard.storm import Retry
+from flowguard.storm import RetryMode
 
 CROWD, MESSAGES, SLOWNESS, RESULT = "Clients", "Messages", "slow-subscriber", "Result"
 
 
-class Scenario(StrEnum):
+class StormKind(StrEnum):
     """What a storm does."""
 
     CONNECT = "connect"
@@ -30,7 +30,7 @@ class Version(StrEnum):
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="A broker.")]
 What = Annotated[
-    Scenario,
+    StormKind,
     typer.Argument(
         metavar="SCENARIO",
         help="connect: clients come all at once and stay. pairs: one publisher to one "
@@ -53,7 +53,7 @@ Clients = Annotated[
 Pairs = Annotated[int, typer.Option(min=1, rich_help_panel=CROWD, help="Of pairs.")]
 Speak = Annotated[Version, typer.Option(rich_help_panel=CROWD, help="MQTT version.")]
 RetryKind = Annotated[
-    Retry, typer.Option(rich_help_panel=CROWD, help="What a client does after a failure.")
+    RetryMode, typer.Option(rich_help_panel=CROWD, help="What a client does after a failure.")
 ]
 RetryFirst = Annotated[
     float, typer.Option(min=0.001, rich_help_panel=CROWD, help="First wait, seconds.")

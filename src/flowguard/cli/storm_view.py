@@ -7,7 +7,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from flowguard.storm import ConnectTally, Crowd, Latencies, Traffic, TrafficTally
+from flowguard.storm import ConnectTally, Crowd, LatencyHistogram, Traffic, TrafficTally
 from flowguard.storm.tally import SHARES
 from flowguard.types import ReasonCode
 
@@ -215,10 +215,10 @@ def _share(tally: ConnectTally, percent: int) -> str:
     return f"{percent} % in " + ("never" if after_s is None else f"after {after_s:,.3g} s")
 
 
-def _ms(latencies: Latencies, percent: float) -> str:
+def _ms(latencies: LatencyHistogram, percent: float) -> str:
     value_s = latencies.percentile_s(percent)
     return "—" if value_s is None else f"{value_s * 1e3:,.1f} ms"
 
 
-def _p99(latencies: Latencies) -> str:
+def _p99(latencies: LatencyHistogram) -> str:
     return f"p99 {_ms(latencies, 99)}, max {latencies.max_s * 1e3:,.1f} ms"

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
-from flowguard.cli.top_screen import History, frame
+from flowguard.cli.top_screen import StatusHistory, frame
 from flowguard.ops.status import Status
 
 FRAME_S = 1.0
@@ -26,7 +26,7 @@ def top(
     Where the output is no terminal one frame is printed.
     """
     console = Console(highlight=False)
-    history = History(url)
+    history = StatusHistory(url)
     try:
         history.add(_status(url))
         if once or not console.is_terminal:
@@ -37,7 +37,7 @@ def top(
         raise complain("top", error, "http://HOST:PORT") from error
 
 
-def _watch(history: History, console: Console) -> None:
+def _watch(history: StatusHistory, console: Console) -> None:
     """Show a frame a second until Ctrl-C; wait for a broker that is gone for a while."""
     try:
         with Live(console=console, auto_refresh=False, screen=True) as live:

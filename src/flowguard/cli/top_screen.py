@@ -23,7 +23,7 @@ BLOCKS: Final = "▁▂▃▄▅▆▇█"
 REASONS_SHOWN: Final = 4
 
 
-class History:
+class StatusHistory:
     """Statuses of one broker: the last two for rates, and its windows of the last minute."""
 
     def __init__(self, url: str) -> None:
@@ -59,7 +59,7 @@ class History:
         return (now - before) / passed_s if passed_s > 0 else None
 
 
-def frame(history: History, width: int) -> RenderableType:
+def frame(history: StatusHistory, width: int) -> RenderableType:
     """The whole picture, `width` columns wide at most."""
     status = history.now
     assert status is not None
@@ -67,7 +67,7 @@ def frame(history: History, width: int) -> RenderableType:
     return Group(_heading(history, status, width), Text(), *body(history, status, width))
 
 
-def body(history: History, status: Status, width: int) -> list[Text]:
+def body(history: StatusHistory, status: Status, width: int) -> list[Text]:
     """Everything below the heading."""
     return [
         *_pressure(status, width),
@@ -82,7 +82,7 @@ def body(history: History, status: Status, width: int) -> list[Text]:
     ]
 
 
-def _heading(history: History, status: Status, width: int) -> Text:
+def _heading(history: StatusHistory, status: Status, width: int) -> Text:
     text = Text.assemble(
         (" flowguard top ", "bold reverse"),
         f"  {status['version']}, policy {status['policy']}, up {_span(status)}  ",
@@ -128,7 +128,7 @@ def _pressure_style(value: float) -> str:
     return "yellow" if value >= 1 else "green"
 
 
-def _window(history: History, status: Status, width: int) -> Text:
+def _window(history: StatusHistory, status: Status, width: int) -> Text:
     window = status["window"]
     numbers = Text.assemble(
         (f"{window['granted']:6.3g} ", "bold"), (f"of {window['limit_max']} packets", "dim")
@@ -142,7 +142,7 @@ def _window(history: History, status: Status, width: int) -> Text:
     return _line("window", numbers, line + Text("  60 s", style="dim"))
 
 
-def _sparkline(history: History, now_s: float, columns: int, top: float) -> Text:
+def _sparkline(history: StatusHistory, now_s: float, columns: int, top: float) -> Text:
     """The least window in force in each column of the last minute."""
     step_s = PAST_S / columns
     text = Text(no_wrap=True)
@@ -231,7 +231,7 @@ def _use_line(label: str, use: Use, width: int, style: str, remark: str = "") ->
 # --- what flows, and what does not -------------------------------------------------------------
 
 
-def _traffic(history: History, status: Status) -> list[Text]:
+def _traffic(history: StatusHistory, status: Status) -> list[Text]:
     now, before = status["traffic"], None if history.before is None else history.before["traffic"]
     rows = []
     for label, key in (("messages in", "publish_received"), ("messages out", "publish_sent")):
@@ -241,7 +241,7 @@ def _traffic(history: History, status: Status) -> list[Text]:
     return rows
 
 
-def _reasons(history: History, status: Status) -> list[Text]:
+def _reasons(history: StatusHistory, status: Status) -> list[Text]:
     """Refusals and drops, the most frequent reasons first."""
     before = history.before
     refused_before = {} if before is None else before["gate"]["refused"]
@@ -253,7 +253,7 @@ def _reasons(history: History, status: Status) -> list[Text]:
 
 
 def _counts(
-    history: History, label: str, counts: Mapping[str, int], before: Mapping[str, int]
+    history: StatusHistory, label: str, counts: Mapping[str, int], before: Mapping[str, int]
 ) -> list[Text]:
     rows = []
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -12,19 +12,19 @@ codec, and its results speak of what clients saw.
 """
 
 from flowguard.storm.crowd import Crowd
-from flowguard.storm.plan import CrowdPlan, Retry, RetryPolicy, Target, TrafficPlan
-from flowguard.storm.tally import ConnectTally, Latencies, TrafficTally
+from flowguard.storm.plan import CrowdPlan, RetryMode, RetryPolicy, Target, TrafficPlan
+from flowguard.storm.tally import ConnectTally, LatencyHistogram, TrafficTally
 from flowguard.storm.traffic import Traffic
 
 __all__ = [
     "Target",
     "CrowdPlan",
     "TrafficPlan",
-    "Retry",
+    "RetryMode",
     "RetryPolicy",
     "Crowd",
     "Traffic",
     "ConnectTally",
     "TrafficTally",
-    "Latencies",
+    "LatencyHistogram",
 ]

@@ -5,7 +5,7 @@ from random import Random
 from typing import final
 
 from flowguard.storm.client import Client
-from flowguard.storm.loop import Loop
+from flowguard.storm.loop import ClientLoop
 from flowguard.storm.plan import CrowdPlan, Target
 from flowguard.storm.tally import ConnectTally, Result
 
@@ -21,7 +21,7 @@ class Crowd:
     def __init__(self, target: Target, plan: CrowdPlan, clock: Callable[[], float]) -> None:
         self.plan = plan
         self.rng = Random(plan.seed)
-        self.loop = Loop(target, clock)
+        self.loop = ClientLoop(target, clock)
         self.tally = ConnectTally(plan.clients)
         # Not seeded: two storms at one broker must not take each other's sessions over.
         name = f"{Random().getrandbits(40):010x}"

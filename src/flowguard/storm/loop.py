@@ -44,7 +44,7 @@ class Fate(Enum):
     LOCAL = "local"
 
 
-class Owner(Protocol):
+class WireOwner(Protocol):
     """Whoever a connection belongs to."""
 
     def opened(self, now_s: float) -> None:
@@ -63,7 +63,7 @@ class Wire:
 
     __slots__ = ("_loop", "decoder", "dialing", "interest", "out", "owner", "reads", "sock")
 
-    def __init__(self, loop: "Loop", owner: Owner, sock: socket, version: int) -> None:
+    def __init__(self, loop: "ClientLoop", owner: WireOwner, sock: socket, version: int) -> None:
         self._loop = loop
         self.reads = True
         """False: what the broker sends stays in the socket; see `hold` and `read`."""
@@ -101,7 +101,7 @@ class Wire:
 
 
 @final
-class Loop:
+class ClientLoop:
     """Sockets and timers of a storm."""
 
     def __init__(self, target: Target, clock: Callable[[], float]) -> None:
@@ -117,7 +117,7 @@ class Loop:
         """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
         heapq.heappush(self._timers, (at_s, next(self._sequence), callback))
 
-    def dial(self, owner: Owner, now_s: float) -> Wire | None:
+    def dial(self, owner: WireOwner, now_s: float) -> Wire | None:
         """Start to connect; `owner.opened` or `owner.closed` follows. None: not even started."""
         try:
             sock = socket(self.target.family, SOCK_STREAM)

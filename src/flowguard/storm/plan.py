@@ -9,7 +9,7 @@ from typing import Self, final
 from flowguard.types import MQTT_5
 
 
-class Retry(StrEnum):
+class RetryMode(StrEnum):
     """What a client does after a failed attempt."""
 
     NONE = "none"
@@ -25,7 +25,7 @@ class Retry(StrEnum):
 class RetryPolicy:
     """`first_s` is the wait after the first failure, `max_s` the longest, jitter included."""
 
-    kind: Retry = Retry.BACKOFF
+    kind: RetryMode = RetryMode.BACKOFF
     first_s: float = 1.0
     max_s: float = 60.0
 
@@ -33,11 +33,11 @@ class RetryPolicy:
         """How long to wait after `failures` (>= 1) failed attempts in a row; None: give up."""
         assert failures >= 1
         match self.kind:
-            case Retry.NONE:
+            case RetryMode.NONE:
                 return None
-            case Retry.FIXED:
+            case RetryMode.FIXED:
                 return self.first_s
-            case Retry.BACKOFF:
+            case RetryMode.BACKOFF:
                 doubled_s = self.first_s * 2.0 ** min(failures - 1, 30)
                 return min(self.max_s, doubled_s * rng.uniform(0.5, 1.5))
 

@@ -16,7 +16,7 @@ Result = dict[str, int | float | dict[str, int] | dict[str, float | None]]
 
 
 @final
-class Latencies:
+class LatencyHistogram:
     """A histogram with logarithmic buckets; the largest value is kept exactly."""
 
     __slots__ = ("_buckets", "count", "max_s")
@@ -123,11 +123,11 @@ class ConnectTally:
         """Time from the first attempt until nobody tried any more."""
         self.started_s = 0.0
         """Instant at which the first attempt was due, by the clock of the storm."""
-        self.after_start = Latencies()
+        self.after_start = LatencyHistogram()
         """Time from that instant to each client's CONNACK 0."""
-        self.to_connected = Latencies()
+        self.to_connected = LatencyHistogram()
         """Time from a client's first attempt to its CONNACK 0."""
-        self.answer = Latencies()
+        self.answer = LatencyHistogram()
         """Time from the start of an attempt to its CONNACK, whatever it said."""
 
     @property
@@ -231,9 +231,9 @@ class TrafficTally:
         """Time from the last PUBLISH to the last delivery."""
         self.seconds = 0.0
         """How long publishers published."""
-        self.acknowledgement = Latencies()
+        self.acknowledgement = LatencyHistogram()
         """Time from PUBLISH to PUBACK or PUBCOMP."""
-        self.delivery = Latencies()
+        self.delivery = LatencyHistogram()
         """Time from the instant a message was due to its arrival."""
 
     def heard(self, now_s: float) -> None:

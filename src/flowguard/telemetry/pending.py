@@ -41,7 +41,7 @@ class Portion:
 
 
 @final
-class Pending:
+class PendingRows:
     """Rows that wait, and those that are being written: both take room."""
 
     def __init__(self, rows_max: int, bytes_max: int, dropped: Drops) -> None:

@@ -1,6 +1,6 @@
 """Recorder: a broker that records itself, beside its work.
 
-With every tick of the broker it looks at the node and puts rows into `Pending`: a task of its
+With every tick of the broker it looks at the node and puts rows into `PendingRows`: a task of its
 own would cost four times as much, for waking up. Once a second its task has them written in a
 thread. Any error here ends the recording, with a line in the log, and affects nothing else. At
 the end there are FINISH_S to complete the run.
@@ -16,7 +16,7 @@ import trio
 
 from flowguard.broker.server import Running
 from flowguard.telemetry.observation import Observation, run_row
-from flowguard.telemetry.pending import Pending, Portion
+from flowguard.telemetry.pending import PendingRows, Portion
 from flowguard.telemetry.progress import Progress
 from flowguard.telemetry.runs import Runs, run_id
 from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
@@ -44,7 +44,7 @@ class Recorder:
         self._runs = runs
         self._settings = settings
         self.progress = Progress(str(settings.record_dir), settings.keep_bytes)
-        self._pending = Pending(
+        self._pending = PendingRows(
             settings.buffer_rows_max, settings.buffer_bytes_max, self.progress.dropped_rows
         )
         self._observation = Observation(node, node.bounds.memory_bytes)

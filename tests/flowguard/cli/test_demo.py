@@ -15,11 +15,11 @@ from flowguard.cli import top_screen
 from flowguard.cli.demo_broker import (
     CONNECT_BUFFER,
     CONNECTS_IN_PROCESS,
-    Sample,
+    DemoSample,
     demo_settings,
 )
-from flowguard.cli.demo_screen import Act, History, caption, line, screen
-from flowguard.cli.demo_summary import Outcome, show_summary
+from flowguard.cli.demo_screen import Act, DemoHistory, caption, line, screen
+from flowguard.cli.demo_summary import DemoOutcome, show_summary
 from flowguard.config import FlowSettings
 from flowguard.flow import Signal
 from flowguard.ops.status import status_of
@@ -54,11 +54,11 @@ def test_an_interrupt_ends_it_cleanly() -> None:
         assert demo.stderr.read() == ""
 
 
-def at(at_s: float, **changes: Any) -> Sample:
+def at(at_s: float, **changes: Any) -> DemoSample:
     """A crowd that comes at 5 s, is in at 10 s, and forgotten at 15 s."""
     crowd = 5 <= at_s < 10
     refused = min(5_000, max(0, int((at_s - 5) * 1_000)))
-    calm = Sample(
+    calm = DemoSample(
         at_s,
         window=1 if crowd else 100 if at_s < 5 or at_s >= 15 else 30,
         pressure=16.0 if crowd else 0.3,
@@ -75,17 +75,17 @@ def at(at_s: float, **changes: Any) -> Sample:
     return replace(calm, **changes)
 
 
-def history(seconds: float = 20.0) -> History:
-    result = History(publishers=20, clients=2_540, window_max=100)
+def history(seconds: float = 20.0) -> DemoHistory:
+    result = DemoHistory(publishers=20, clients=2_540, window_max=100)
     result.begin(at(0.0))
     for tick in range(1, int(seconds * 10) + 1):
         result.add(at(tick / 10))
     return result
 
 
-def pressed() -> top_screen.History:
+def pressed() -> top_screen.StatusHistory:
     """A broker as `flowguard top` sees it in the crowd: every line that it can have is there."""
-    stage, top = Stage(), top_screen.History("")
+    stage, top = Stage(), top_screen.StatusHistory("")
     before, now = (status_of(stage.node, stage.now_s + s) for s in (0.0, 1.0))
     now["pressure"] = {**now["pressure"], "value": 16.0, "cause": "queue"}
     now["pressure"]["signals"]["queue"] = 16.0
@@ -97,7 +97,7 @@ def pressed() -> top_screen.History:
     return top
 
 
-def text_on_screen(shown: History, width: int = 80) -> str:
+def text_on_screen(shown: DemoHistory, width: int = 80) -> str:
     console = Console(width=width, height=24, force_terminal=True, color_system=None)
     with console.capture() as capture:
         console.print(screen(shown, pressed(), console.width))
@@ -132,7 +132,7 @@ def test_a_caption_appears_when_the_thing_has_happened(
 
 
 def test_no_caption_speaks_of_a_crowd_that_has_not_come() -> None:
-    shown = History(publishers=20, clients=2_540, window_max=100)
+    shown = DemoHistory(publishers=20, clients=2_540, window_max=100)
     for each in (at(0.0), at(0.1), at(60.0, connected=40, refused=0, arrived=40)):
         shown.add(each) if shown.samples else shown.begin(each)
     assert shown.act is Act.CALM
@@ -140,7 +140,7 @@ def test_no_caption_speaks_of_a_crowd_that_has_not_come() -> None:
 
 
 def test_the_publishers_are_no_crowd_however_often_they_came() -> None:
-    shown = History(publishers=20, clients=2_540, window_max=100)
+    shown = DemoHistory(publishers=20, clients=2_540, window_max=100)
     shown.add(at(0.0, arrived=0, connected=0))
     shown.add(at(0.1, arrived=47))
     assert shown.act is Act.CROWD
@@ -213,7 +213,7 @@ GOOD: dict[str, Any] = {
 MESSAGES = {"sent": 1_000, "received": 1_000, "acknowledged": 1_000, "acknowledged_lost": 0}
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: DemoOutcome) -> str:
     console = Console(width=100, color_system=None)
     with console.capture() as capture:
         show_summary(outcome, console)
@@ -221,7 +221,7 @@ def text_of(outcome: Outcome) -> str:
 
 
 def test_a_kept_promise_shows_where_to_look_next() -> None:
-    outcome = Outcome(history(), GOOD | MESSAGES, GOOD)
+    outcome = DemoOutcome(history(), GOOD | MESSAGES, GOOD)
     assert outcome.promise_kept
     assert "make serve" in text_of(outcome)
     assert "half in 1.0 s, all in 2.0 s" in text_of(outcome)
@@ -242,13 +242,13 @@ def test_a_kept_promise_shows_where_to_look_next() -> None:
 def test_a_broken_promise_is_named(
     traffic: dict[str, int], crowd: dict[str, int], words: str
 ) -> None:
-    outcome = Outcome(history(), GOOD | MESSAGES | traffic, GOOD | crowd)
+    outcome = DemoOutcome(history(), GOOD | MESSAGES | traffic, GOOD | crowd)
     assert not outcome.promise_kept
     assert f"promise broken: {words}" in text_of(outcome)
 
 
 def test_a_storm_without_a_result_is_a_broken_promise() -> None:
-    outcome = Outcome(history(), None, GOOD)
+    outcome = DemoOutcome(history(), None, GOOD)
     assert not outcome.promise_kept
     assert "without a result" in text_of(outcome)
 
@@ -266,7 +266,7 @@ def test_a_storm_without_a_result_is_a_broken_promise() -> None:
 def test_sockets_closed_at_once_are_the_last_measure_and_not_a_broken_promise(
     resets: int, closed: int, at_once: int, failures: list[str]
 ) -> None:
-    outcome = Outcome(
+    outcome = DemoOutcome(
         history(), GOOD | MESSAGES, GOOD | {"resets": resets, "closed": closed}, at_once
     )
     assert outcome.failures() == failures
@@ -280,9 +280,9 @@ def test_sockets_closed_at_once_are_the_last_measure_and_not_a_broken_promise(
 def test_who_is_not_accepted_while_the_node_is_stopped_may_run_out_of_time() -> None:
     late = GOOD | {"timeouts": 3}
     shown = history()
-    assert Outcome(shown, GOOD | MESSAGES, late).failures() == ["attempts without an answer: 3"]
+    assert DemoOutcome(shown, GOOD | MESSAGES, late).failures() == ["attempts without an answer: 3"]
     shown.add(at(20.1, stopped=True))
-    assert Outcome(shown, GOOD | MESSAGES, late).promise_kept
+    assert DemoOutcome(shown, GOOD | MESSAGES, late).promise_kept
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.1, 2.0])

@@ -32,7 +32,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import record_key
 from flowguard.types import MQTT_311, Properties, Publish, SubscriptionOptions
 from tests.flowguard.cli.http_port import http_address, run
@@ -98,7 +98,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def damage(folder: Path) -> None:
-    engine = Engine(folder, SETTINGS)
+    engine = RocksEngine(folder, SETTINGS)
     batch = engine.batch()
     batch.put(record_key(1), b"\x01", engine.queues.handle)
     engine.write(batch)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from flowguard.cli.top_screen import History, _least, frame
+from flowguard.cli.top_screen import StatusHistory, _least, frame
 from flowguard.ops.status import Decision, MemoryStatus, Status, status_of
 from tests.flowguard.cli.http_port import http_address, run
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
@@ -40,7 +40,7 @@ def decision(at_s: float, window: float) -> Decision:
     )
 
 
-def shown(history: History, width: int = 100) -> list[str]:
+def shown(history: StatusHistory, width: int = 100) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(frame(history, width))
@@ -53,7 +53,7 @@ def row(lines: list[str], label: str) -> str:
 
 
 def test_the_cause_is_marked_where_there_is_pressure() -> None:
-    history, status = History("url"), calm()
+    history, status = StatusHistory("url"), calm()
     status["pressure"]["value"] = status["pressure"]["signals"]["store"] = 3.0
     status["pressure"]["cause"] = "store"
     status["why"] = "cut by 0.58: store at 3.0 of its objective"
@@ -67,14 +67,14 @@ def test_the_cause_is_marked_where_there_is_pressure() -> None:
 
 
 def test_memory_is_what_is_held_as_its_signal_has_it() -> None:
-    history = History("url")
+    history = StatusHistory("url")
     history.add(calm())
     _, held = [line for line in shown(history) if line.startswith("memory")]
     assert "512 KiB of 1.0 GiB" in held
 
 
 def test_no_signal_is_the_cause_of_calm() -> None:
-    history, status = History("url"), calm()
+    history, status = StatusHistory("url"), calm()
     status["pressure"]["value"] = status["pressure"]["signals"]["memory"] = 0.01
     status["pressure"]["cause"] = "memory"
     history.add(status)
@@ -82,7 +82,7 @@ def test_no_signal_is_the_cause_of_calm() -> None:
 
 
 def test_a_shadow_has_a_line_where_there_is_one() -> None:
-    history, status = History("url"), calm()
+    history, status = StatusHistory("url"), calm()
     history.add(status)
     assert not any(line.startswith("shadow") for line in shown(history))
     stage = Stage({"flow": {"shadow_policy": "static-10"}})
@@ -93,7 +93,7 @@ def test_a_shadow_has_a_line_where_there_is_one() -> None:
 
 
 def test_rates_are_what_happened_between_two_statuses() -> None:
-    history, before, now = History("url"), calm(), calm()
+    history, before, now = StatusHistory("url"), calm(), calm()
     now["now_s"] = before["now_s"] + 2
     before["traffic"]["publish_received"], now["traffic"]["publish_received"] = 1_000, 4_000
     now["gate"]["refused"] = {"gate_deadline": 10}
@@ -107,7 +107,7 @@ def test_rates_are_what_happened_between_two_statuses() -> None:
 
 
 def test_a_broker_that_has_started_anew_has_no_rates_yet() -> None:
-    history, before, now = History("url"), calm(), calm()
+    history, before, now = StatusHistory("url"), calm(), calm()
     before["traffic"]["publish_received"] = 1_000
     now["started_s"] += 5
     now["now_s"] += 5
@@ -118,7 +118,7 @@ def test_a_broker_that_has_started_anew_has_no_rates_yet() -> None:
 
 
 def test_a_cut_between_two_statuses_is_seen() -> None:
-    history, before, now = History("url"), calm(), calm()
+    history, before, now = StatusHistory("url"), calm(), calm()
     now["now_s"] = before["now_s"] + 1
     history.add(before)
     cut = (before["now_s"] + 0.4, 2.0), (before["now_s"] + 0.6, 100.0)
@@ -131,7 +131,7 @@ def test_a_cut_between_two_statuses_is_seen() -> None:
 
 
 def test_the_past_is_a_minute() -> None:
-    history = History("url")
+    history = StatusHistory("url")
     for second in range(200):
         status = calm()
         status["now_s"] += second
@@ -141,7 +141,7 @@ def test_the_past_is_a_minute() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_storm_fits_the_terminal(width: int) -> None:
-    history, status = History("http://127.0.0.1:9883"), calm()
+    history, status = StatusHistory("http://127.0.0.1:9883"), calm()
     status["gate"]["rung"] = "close"
     status["gate"]["refused"] = {f"gate_reason_{number}": number for number in range(9)}
     status["dropped"] = {f"reason_{number}": 10**9 for number in range(9)}
@@ -154,7 +154,7 @@ def test_a_storm_fits_the_terminal(width: int) -> None:
 
 
 def test_trouble_is_shown_above_the_last_known_state() -> None:
-    history = History("url")
+    history = StatusHistory("url")
     history.add(calm())
     history.trouble = "url: Connection refused"
     assert "no answer" in shown(history)[0]

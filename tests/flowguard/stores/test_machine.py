@@ -57,7 +57,7 @@ from flowguard.records import (
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore, payloads, pending, sweep, window
 from flowguard.stores.rocks.codec import INLINE
-from flowguard.stores.rocks.engine import Batch
+from flowguard.stores.rocks.engine import EngineBatch
 from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.test_contract import described, entry, queue_of, values
 
@@ -129,7 +129,12 @@ class AgainstMemory(RuleBasedStateMachine):
         return store
 
     def _write(
-        self, write: Callable[..., None], batch: Batch, *, sync: bool = True, wait: bool = False
+        self,
+        write: Callable[..., None],
+        batch: EngineBatch,
+        *,
+        sync: bool = True,
+        wait: bool = False,
     ) -> None:
         """What would be synced is, as far as this test goes."""
         write(batch, wait=wait)

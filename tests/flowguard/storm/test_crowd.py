@@ -2,13 +2,13 @@ import pytest
 import trio
 
 from flowguard.codec import Connack, encode
-from flowguard.storm import Crowd, CrowdPlan, Retry, RetryPolicy, Target
+from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import LINGER_ZERO, broker, server, target, until
 from tests.support.real import TEST_S
 
-ONCE = RetryPolicy(Retry.NONE)
-SOON = RetryPolicy(Retry.BACKOFF, first_s=0.01, max_s=0.1)
+ONCE = RetryPolicy(RetryMode.NONE)
+SOON = RetryPolicy(RetryMode.BACKOFF, first_s=0.01, max_s=0.1)
 
 
 async def run(where: Target, plan: CrowdPlan) -> Crowd:

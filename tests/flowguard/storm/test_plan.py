@@ -4,21 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.storm import Retry, RetryPolicy, TrafficPlan
+from flowguard.storm import RetryMode, RetryPolicy, TrafficPlan
 
 
 def test_none_gives_up_after_the_first_failure() -> None:
-    assert RetryPolicy(Retry.NONE).delay_s(1, Random(1)) is None
+    assert RetryPolicy(RetryMode.NONE).delay_s(1, Random(1)) is None
 
 
 def test_fixed_waits_the_same_time_for_ever() -> None:
-    policy = RetryPolicy(Retry.FIXED, first_s=2.0, max_s=60.0)
+    policy = RetryPolicy(RetryMode.FIXED, first_s=2.0, max_s=60.0)
     assert [policy.delay_s(failures, Random(1)) for failures in (1, 2, 50)] == [2.0, 2.0, 2.0]
 
 
 @given(failures=st.integers(1, 10_000), seed=st.integers(0, 1_000))
 def test_backoff_doubles_within_its_jitter_and_its_maximum(failures: int, seed: int) -> None:
-    delay_s = RetryPolicy(Retry.BACKOFF, first_s=1.0, max_s=60.0).delay_s(failures, Random(seed))
+    delay_s = RetryPolicy(RetryMode.BACKOFF, first_s=1.0, max_s=60.0).delay_s(
+        failures, Random(seed)
+    )
     assert delay_s is not None
     doubled_s = 2.0 ** min(failures - 1, 20)
     assert min(60.0, doubled_s / 2) <= delay_s <= min(60.0, doubled_s * 1.5)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.storm import ConnectTally, Latencies, TrafficTally
+from flowguard.storm import ConnectTally, LatencyHistogram, TrafficTally
 
 
 @given(
@@ -13,7 +13,7 @@ from flowguard.storm import ConnectTally, Latencies, TrafficTally
     percent=st.sampled_from([0, 1, 50, 90, 99, 100]),
 )
 def test_percentiles_are_the_nearest_rank_to_two_percent(values: list[float], percent: int) -> None:
-    latencies = Latencies()
+    latencies = LatencyHistogram()
     for value in values:
         latencies.record(value)
     exact = sorted(values)[max(1, math.ceil(len(values) * percent / 100)) - 1]
@@ -23,7 +23,7 @@ def test_percentiles_are_the_nearest_rank_to_two_percent(values: list[float], pe
 
 
 def test_the_maximum_is_exact() -> None:
-    latencies = Latencies()
+    latencies = LatencyHistogram()
     for value in (0.1, 0.123456, 0.01):
         latencies.record(value)
     assert latencies.percentile_s(100) == 0.123456
@@ -31,13 +31,13 @@ def test_the_maximum_is_exact() -> None:
 
 
 def test_without_values_there_is_no_percentile() -> None:
-    assert Latencies().percentile_s(50) is None
-    assert Latencies().result_ms() == {"p50": None, "p90": None, "p99": None, "max": None}
+    assert LatencyHistogram().percentile_s(50) is None
+    assert LatencyHistogram().result_ms() == {"p50": None, "p90": None, "p99": None, "max": None}
 
 
 @pytest.mark.parametrize("instant_s", [0.0, -1e-3, 1e-9])
 def test_what_is_too_short_to_measure_still_counts(instant_s: float) -> None:
-    latencies = Latencies()
+    latencies = LatencyHistogram()
     latencies.record(instant_s)
     assert latencies.count == 1
     assert latencies.percentile_s(50) == max(0.0, instant_s)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.telemetry.pending import ROW_BYTES, Pending
+from flowguard.telemetry.pending import ROW_BYTES, PendingRows
 from flowguard.telemetry.progress import Drops
 from flowguard.telemetry.schema import ATTEMPTS, GOODPUT, SAMPLES, TABLES
 
@@ -11,7 +11,7 @@ NO_BOUND = 10**9
 
 
 def test_rows_come_out_by_run_and_table_in_order() -> None:
-    pending = Pending(NO_BOUND, NO_BOUND, {})
+    pending = PendingRows(NO_BOUND, NO_BOUND, {})
     pending.begin("a", ("run a",))
     pending.add(SAMPLES, (1,))
     pending.add(GOODPUT, (2,))
@@ -30,7 +30,7 @@ def test_rows_come_out_by_run_and_table_in_order() -> None:
 
 def test_attempts_leave_half_of_the_room_to_all_others() -> None:
     dropped: Drops = {}
-    pending = Pending(10, NO_BOUND, dropped)
+    pending = PendingRows(10, NO_BOUND, dropped)
     pending.begin("a", ())
     assert [pending.add(ATTEMPTS, ()) for _ in range(6)] == [True] * 5 + [False]
     assert [pending.add(SAMPLES, ()) for _ in range(6)] == [True] * 5 + [False]
@@ -39,7 +39,7 @@ def test_attempts_leave_half_of_the_room_to_all_others() -> None:
 
 def test_long_texts_count() -> None:
     dropped: Drops = {}
-    pending = Pending(NO_BOUND, ROW_BYTES["samples"] + 10, dropped)
+    pending = PendingRows(NO_BOUND, ROW_BYTES["samples"] + 10, dropped)
     pending.begin("a", ())
     assert not pending.add(SAMPLES, (), text_bytes=11)
     assert pending.add(SAMPLES, (), text_bytes=10)
@@ -47,7 +47,7 @@ def test_long_texts_count() -> None:
 
 
 def test_what_is_being_written_takes_room_until_it_is() -> None:
-    pending = Pending(1, NO_BOUND, {})
+    pending = PendingRows(1, NO_BOUND, {})
     pending.begin("a", ())
     assert pending.add(SAMPLES, ())
     portions = pending.take()
@@ -65,7 +65,7 @@ def test_nothing_is_lost_but_what_is_counted_and_no_bound_is_passed(
     rows_max: int, bytes_max: int, steps: list[str]
 ) -> None:
     dropped: Drops = {}
-    pending = Pending(rows_max, bytes_max, dropped)
+    pending = PendingRows(rows_max, bytes_max, dropped)
     pending.begin("0", ())
     kept: list[tuple[str, str, int]] = []
     found: list[tuple[str, str, int]] = []

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from spark_analysis.grains import ALL
 from spark_analysis.questions.question import Better, Metric, Question, Unit
-from spark_analysis.report.findings import Block, Summary
+from spark_analysis.report.findings import Block, MetricSummary
 from spark_analysis.report.sentences import conclusion, region_conclusion
 from spark_analysis.report.words import Names, ParameterSet
 
@@ -21,7 +21,7 @@ def sentence(better: Better, **sets: tuple[int, int, float | None, float]) -> st
         policy, _, load = name.partition("_")
         one = ParameterSet("crowd", policy, f"clients={load}, flow.w={policy}" if load else "")
         low, high = (None, None) if mean is None or not half else (mean - half, mean + half)
-        of_metric[one, ALL] = Summary(one, ALL, runs, values, mean, low, high)
+        of_metric[one, ALL] = MetricSummary(one, ALL, runs, values, mean, low, high)
     return conclusion(block, Names(one for one, _ in of_metric)).replace(SPACE, " ")
 
 

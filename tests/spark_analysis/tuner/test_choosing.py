@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from spark_analysis.tuner.choosing import Choice, Reason
+from spark_analysis.tuner.choosing import Choice, Refusal
 from tests.spark_analysis.tuner.tried import (
     GOODPUT,
     HELD_OUT,
@@ -23,7 +23,7 @@ Q50 = candidate(queue_objective_s="0.05")
 BOTH = candidate(queue_objective_s="0.05", window_max="50")
 
 
-def refused(choice: Choice) -> Reason | None:
+def refused(choice: Choice) -> Refusal | None:
     assert (choice.chosen is None) == bool(choice.refusal) == (choice.reason is not None)
     return choice.reason
 
@@ -59,14 +59,14 @@ def test_training_figures_are_not_what_is_reported() -> None:
 
 def test_where_nothing_is_better_nothing_is_recommended() -> None:
     choice = chosen(grid({W20: 0.9, W50: 1.001, Q50: 0.999}, noise=0.02))
-    assert refused(choice) is Reason.NOT_BETTER
+    assert refused(choice) is Refusal.NOT_BETTER
     assert choice.refusal.startswith("The defaults are within ")
     assert "of the best found (window_max = 50: " in choice.refusal
 
 
 def test_where_all_are_surely_worse_the_sentence_says_so() -> None:
     choice = chosen(grid({W50: 0.99}, noise=0.001))
-    assert refused(choice) is Reason.NOT_BETTER
+    assert refused(choice) is Refusal.NOT_BETTER
     assert choice.refusal.startswith("No limits that were tried are better than the defaults")
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_worth_a_change_is_not_recommended() -> None:
     tried = grid({W50: 1.05}, noise=0.001)
     assert chosen(tried).chosen is not None
     choice = chosen(tried, objective(least_improvement=0.1))
-    assert refused(choice) is Reason.NOT_BETTER
+    assert refused(choice) is Refusal.NOT_BETTER
     assert "+10.0\N{NO-BREAK SPACE}% is the least that is worth a change" in choice.refusal
 
 
@@ -107,7 +107,7 @@ def test_a_winner_that_fails_on_held_out_seeds_is_not_recommended_nor_is_the_sec
             one = Tried(one.seed, value, one.limits, memory=memory, is_violated=is_violated)
         tried.append(one)
     choice = chosen(tried)
-    assert refused(choice) is Reason.FAILED_HELD_OUT
+    assert refused(choice) is Refusal.FAILED_HELD_OUT
     assert choice.best is not None
     assert choice.best.candidate == W20
     assert "window_max = 20, fails on the seeds that were held out" in choice.refusal
@@ -115,20 +115,20 @@ def test_a_winner_that_fails_on_held_out_seeds_is_not_recommended_nor_is_the_sec
 
 def test_without_runs_with_the_defaults_nothing_can_be_said() -> None:
     tried = [one for one in grid({W50: 1.2}) if one.limits]
-    assert refused(chosen(tried)) is Reason.NO_DEFAULTS
-    assert refused(chosen([])) is Reason.NO_DEFAULTS
+    assert refused(chosen(tried)) is Refusal.NO_DEFAULTS
+    assert refused(chosen([])) is Refusal.NO_DEFAULTS
 
 
 def test_with_the_defaults_alone_there_is_nothing_to_choose_from() -> None:
-    assert refused(chosen(grid({}))) is Reason.NO_CANDIDATE
+    assert refused(chosen(grid({}))) is Refusal.NO_CANDIDATE
 
 
 def test_too_few_seeds_are_refused_with_their_numbers() -> None:
     choice = chosen(grid({W50: 1.2}, seeds=range(1, 6)))
-    assert refused(choice) is Reason.TOO_FEW_SEEDS
+    assert refused(choice) is Refusal.TOO_FEW_SEEDS
     assert "2 to choose with and 3 to judge by, and 3 of each are the least" in choice.refusal
     assert "Run everything with more seeds" in choice.refusal
-    assert refused(chosen(grid({W50: 1.2}, seeds=[1]))) is Reason.TOO_FEW_SEEDS
+    assert refused(chosen(grid({W50: 1.2}, seeds=[1]))) is Refusal.TOO_FEW_SEEDS
 
 
 def test_a_seed_with_which_the_defaults_violate_an_invariant_is_no_measure() -> None:
@@ -154,7 +154,7 @@ def test_what_no_run_measures_can_neither_be_improved_nor_promised(
     changes: dict[str, object],
 ) -> None:
     choice = chosen(grid({W50: 1.2}), objective(**changes))
-    assert refused(choice) is Reason.UNMEASURED
+    assert refused(choice) is Refusal.UNMEASURED
 
 
 def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
@@ -163,7 +163,7 @@ def test_if_nobody_keeps_the_constraints_the_reasons_are_named() -> None:
         for one in grid({W20: 1.5, W50: 1.2})
     ]
     choice = chosen(tried)
-    assert refused(choice) is Reason.NONE_FEASIBLE
+    assert refused(choice) is Refusal.NONE_FEASIBLE
     assert "window_max = 20: memory left < 10" in choice.refusal
     assert "Nor do the defaults" not in choice.refusal
     all_broken = [Tried(one.seed, one.value, one.limits, memory=0.01) for one in tried]
@@ -212,7 +212,7 @@ def test_a_scenario_that_is_held_out_has_no_say_in_the_choice_but_in_the_judgeme
         *grid({W20: 0.8, W50: 1.1}, scenario="crowd"),
     ]
     choice = chosen(tried, objective(held_out={"scenarios": ["crowd"]}))
-    assert refused(choice) is Reason.FAILED_HELD_OUT
+    assert refused(choice) is Refusal.FAILED_HELD_OUT
     assert "worse in crowd" in choice.refusal
 
 
@@ -233,7 +233,7 @@ def test_a_candidate_that_lacks_a_run_is_not_judged() -> None:
 def test_a_limit_that_is_taken_away_cannot_be_recommended() -> None:
     absent = candidate(window_max="")
     choice = chosen(grid({absent: 1.5}))
-    assert refused(choice) is Reason.NONE_FEASIBLE
+    assert refused(choice) is Refusal.NONE_FEASIBLE
     assert "takes out window_max, which a file of limits cannot say" in choice.refusal
 
 

@@ -24,11 +24,11 @@ from flowguard.records import (
 )
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import INLINE, UID_BYTES, encode_entry
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import HLC_KEY
 from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.pending import Pending
-from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.pending import PendingRecords
+from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import encode_retained
 from flowguard.stores.rocks.sessions import Sessions
 
@@ -44,10 +44,10 @@ class Builder:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: RocksEngine,
         sessions: Sessions,
         payloads: Payloads,
-        pending: Pending,
+        pending: PendingRecords,
         clock: UidClock,
     ) -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class Builder:
         self._payloads = payloads
         self._pending = pending
         self._clock = clock
-        self._others: dict[type, Callable[[Work, Any], None]] = {
+        self._others: dict[type, Callable[[Draft, Any], None]] = {
             Release: self._release,
             PutSession: sessions.put,
             DropSession: sessions.drop,
@@ -68,11 +68,11 @@ class Builder:
             DropRetained: self._drop_retained,
         }
 
-    def work(self) -> Work:
+    def work(self) -> Draft:
         """A new batch."""
-        return Work(self._engine, self._clock)
+        return Draft(self._engine, self._clock)
 
-    def build(self, work: Work, ops: Sequence[StoreOp]) -> Iterator[None]:
+    def build(self, work: Draft, ops: Sequence[StoreOp]) -> Iterator[None]:
         """Add all of `ops` in order, and the records that are due; yields after each piece."""
         self._clock.begin()
         shared = self._payloads.shared(ops)
@@ -84,7 +84,7 @@ class Builder:
         self.finish(work)
         yield
 
-    def _add(self, work: Work, ops: Sequence[StoreOp], shared: dict[int, bytes]) -> None:
+    def _add(self, work: Draft, ops: Sequence[StoreOp], shared: dict[int, bytes]) -> None:
         payloads, clock, queues = self._payloads, self._clock, self._sessions.queues
         node = clock.node
         for op in ops:
@@ -113,7 +113,7 @@ class Builder:
                 self._others[op.__class__](work, op)
                 work.is_promised = True
 
-    def finish(self, work: Work, tidy: Sequence[Queue] = ()) -> None:
+    def finish(self, work: Draft, tidy: Sequence[Queue] = ()) -> None:
         """Add the records whose turn it is, and delete messages that are left without a
         reference."""
         quiet = set(tidy)
@@ -127,12 +127,12 @@ class Builder:
             work.batch.put(HLC_KEY, clock.hlc.to_bytes(8, "big"), self._engine.meta.handle)
             work.hlc = clock.hlc
 
-    def take_back(self, work: Work) -> None:
+    def take_back(self, work: Draft) -> None:
         """Undo the batch, which was not written."""
         self._payloads.take_back(work)
         work.take_back()
 
-    def apply(self, work: Work) -> None:
+    def apply(self, work: Draft) -> None:
         """Apply the batch, which is written: operations that nothing waits for take effect now as
         well."""
         pending = self._pending
@@ -163,16 +163,16 @@ class Builder:
             if value is not None:
                 queue.apply_looked_up(pos, value)
 
-    def _release(self, work: Work, op: Release) -> None:
+    def _release(self, work: Draft, op: Release) -> None:
         queue = self._sessions.queues.get(op.client_id)
         if queue is not None:
             queue.release(work, op.pos, op.packet_id, op.delivery)
 
-    def _put_retained(self, work: Work, op: PutRetained) -> None:
+    def _put_retained(self, work: Draft, op: PutRetained) -> None:
         clock = self._clock
         clock.hlc += 1
         value = encode_retained(op.message, op.expires_at_s, clock.hlc, clock.node)
         work.batch.put(op.message.topic.encode(), value, self._engine.retained.handle)
 
-    def _drop_retained(self, work: Work, op: DropRetained) -> None:
+    def _drop_retained(self, work: Draft, op: DropRetained) -> None:
         work.batch.delete(op.topic.encode(), self._engine.retained.handle)

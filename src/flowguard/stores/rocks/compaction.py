@@ -5,7 +5,7 @@ from typing import Final
 
 from flowguard.errors import LockedError
 from flowguard.stores.rocks import format
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.reader import SETTINGS, StoreReader
 
 DATA: Final = frozenset({".sst", ".blob", ".log"})
@@ -16,7 +16,7 @@ def compact(folder: Path, now_s: float) -> tuple[int, int]:
     StoreReader(folder).close()  # It is one, and nobody has it open.
     before_bytes = data_bytes_of(folder)
     try:
-        engine = Engine(folder, SETTINGS)
+        engine = RocksEngine(folder, SETTINGS)
     except LockedError as error:
         raise format.locked(folder) from error
     try:

@@ -45,7 +45,7 @@ def used_bytes_of(folder: Path) -> int:
 
 
 @final
-class Disk:
+class DiskSpace:
     """Free bytes of the store's file system, looked at now and then."""
 
     def __init__(self, folder: Path, reserve_bytes: int, free_bytes: Callable[[Path], int]) -> None:

@@ -83,7 +83,7 @@ _SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
 """Parts of RocksDB's messages, and the errors they mean; rocksdict has one exception for all."""
 
 
-class Batch(Protocol):
+class EngineBatch(Protocol):
     """Writes that happen together; `family` is a `Family.handle`."""
 
     def put(self, key: bytes, value: bytes, family: Any, /) -> None: ...
@@ -192,7 +192,7 @@ _open_here: Final[set[Path]] = set()
 
 
 @final
-class Engine:
+class RocksEngine:
     """One open database directory."""
 
     def __init__(
@@ -234,7 +234,7 @@ class Engine:
         if not read_synced(self._folder):
             return
         try:
-            before = Engine(self._folder, self._settings, read_only=True)
+            before = RocksEngine(self._folder, self._settings, read_only=True)
         except StoreError:
             return  # So will opening it to write, and say why.
         try:
@@ -327,11 +327,11 @@ class Engine:
         """Whether no family holds anything."""
         return not any(family.scan(b"", b"\xff" * 16, 1) for family in self._families)
 
-    def batch(self) -> Batch:
+    def batch(self) -> EngineBatch:
         """A new, empty batch."""
         return WriteBatch(raw_mode=True)
 
-    def write(self, batch: Batch, *, sync: bool = True, wait: bool = False) -> None:
+    def write(self, batch: EngineBatch, *, sync: bool = True, wait: bool = False) -> None:
         """Apply the batch, and sync it where the settings say so too.
 
         `wait`: through a stall, with the whole process; only where it serves nobody.

@@ -17,7 +17,7 @@ from typing import Final
 
 from flowguard import __version__
 from flowguard.errors import FormatError, LockedError, StoreError
-from flowguard.stores.rocks.engine import FAMILIES, Engine, families_in
+from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
 from flowguard.stores.rocks.keys import FORMAT_KEY
 
 NAME: Final = "flowguard-rocks"
@@ -75,7 +75,7 @@ class Format:
     """The version of flowguard that made the directory."""
 
 
-def read_record(engine: Engine, folder: Path) -> Format:
+def read_record(engine: RocksEngine, folder: Path) -> Format:
     """The format record. Raises `FormatError` where this version cannot read the directory."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:
@@ -83,7 +83,7 @@ def read_record(engine: Engine, folder: Path) -> Format:
     return _parsed(record, folder)
 
 
-def check_record(engine: Engine, folder: Path, layout: str) -> bytes | None:
+def check_record(engine: RocksEngine, folder: Path, layout: str) -> bytes | None:
     """The record to be written where the directory is new, else None. Raises `FormatError`."""
     record = engine.meta.get(FORMAT_KEY)
     if record is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.engine import Batch, Engine
+from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
 from flowguard.stores.rocks.keys import HLC_KEY, NODE_KEY, SEEN_KEY
 
 COPY: Final = "copy"
@@ -58,7 +58,7 @@ class Received:
         return uid[:_CLOCK_BYTES] <= self._hlc_of.get(uid[_CLOCK_BYTES:], b"")
 
 
-def read_identity(engine: Engine, folder: Path) -> Identity | None:
+def read_identity(engine: RocksEngine, folder: Path) -> Identity | None:
     """The directory's identity; None: the directory is new. Raises `CorruptionError`."""
     node = engine.meta.get(NODE_KEY)
     if node is None:
@@ -86,7 +86,7 @@ def new_identity(
     return Identity(number.to_bytes(_NODE_BYTES, "big"), hlc, former)
 
 
-def put_identity(engine: Engine, batch: Batch, identity: Identity, folder: Path) -> None:
+def put_identity(engine: RocksEngine, batch: EngineBatch, identity: Identity, folder: Path) -> None:
     """Record the identity, for this folder."""
     meta = engine.meta.handle
     inode = folder.stat().st_ino.to_bytes(8, "big")
@@ -96,7 +96,7 @@ def put_identity(engine: Engine, batch: Batch, identity: Identity, folder: Path)
     batch.put(HLC_KEY, identity.hlc, meta)
 
 
-def open_identity(engine: Engine, folder: Path, random_node: Callable[[], int]) -> Identity:
+def open_identity(engine: RocksEngine, folder: Path, random_node: Callable[[], int]) -> Identity:
     """The identity of this directory from now on; recorded, and synced where the number is new."""
     found = read_identity(engine, folder)
     if found is not None and not found.is_copy:

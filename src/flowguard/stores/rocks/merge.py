@@ -27,7 +27,7 @@ from flowguard.errors import FormatError, StoreError
 from flowguard.records import is_group
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.identity import Received, new_identity, put_identity
 from flowguard.stores.rocks.keys import (
     OWN_KIND_AT,
@@ -39,7 +39,7 @@ from flowguard.stores.rocks.keys import (
     session_key,
     sweep_key,
 )
-from flowguard.stores.rocks.merge_queue import Output, QueueMerge, Replica, Tally, copier
+from flowguard.stores.rocks.merge_queue import MergeTally, Output, QueueMerge, Replica, copier
 from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
 from flowguard.stores.rocks.window import WindowQueue
@@ -60,7 +60,7 @@ class MergeReport:
     retained: int = 0
     payloads: int = 0
     """Shared messages that were copied."""
-    entries: Tally = field(default_factory=Tally)
+    entries: MergeTally = field(default_factory=MergeTally)
 
 
 def merge(
@@ -82,7 +82,7 @@ def merge(
         try:
             with published(out, first, second) as unfinished:
                 copy_files(a.folder, unfinished)
-                engine = Engine(unfinished, SETTINGS, bulk=True)
+                engine = RocksEngine(unfinished, SETTINGS, bulk=True)
                 try:
                     report = _Merge(a, b, Output(engine), progress).run()
                     _finish(a, b, engine, unfinished, random_node)
@@ -108,7 +108,11 @@ def _check(a: StoreReader, b: StoreReader) -> None:
 
 
 def _finish(
-    a: StoreReader, b: StoreReader, engine: Engine, folder: Path, random_node: Callable[[], int]
+    a: StoreReader,
+    b: StoreReader,
+    engine: RocksEngine,
+    folder: Path,
+    random_node: Callable[[], int],
 ) -> None:
     """Record the identity of the new store; sync all of it to the disk."""
     seen = a.identity.seen

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, final
 from flowguard.errors import CorruptionError
 from flowguard.records import QOS_1_IDS
 from flowguard.stores.rocks.codec import INLINE, entry_place, entry_size_bytes, entry_uid
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.identity import Received
 from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL
@@ -37,7 +37,7 @@ _LOSERS: Final = b"\1"
 class Output:
     """The new store, written in large batches."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RocksEngine) -> None:
         self.engine = engine
         self._batch = engine.batch()
         self._rows = 0
@@ -70,7 +70,7 @@ class Output:
 
 
 @dataclass(slots=True)
-class Tally:
+class MergeTally:
     """Counts of entries by what became of them."""
 
     both: int = 0
@@ -83,7 +83,7 @@ class Tally:
     done: int = 0
     """Entries released and without a position: the client has the message."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "MergeTally") -> None:
         self.both += other.both
         self.new += other.new
         self.late += other.late
@@ -95,7 +95,7 @@ class Tally:
 class Replica:
     """One side of a queue; `queue` None: it has no such session."""
 
-    engine: Engine
+    engine: RocksEngine
     received: Received
     queue: WindowQueue | None
     adopt: Callable[[bytes], None] | None
@@ -232,7 +232,7 @@ class QueueMerge:
             each.queue is not None and each.queue.unordered for each in (winner, loser)
         )
         self.count = 0
-        self.tally = Tally()
+        self.tally = MergeTally()
 
     def run(self) -> None:
         """Write entries and record."""
@@ -388,7 +388,7 @@ def _without(gaps: list[tuple[int, int]], pos: int) -> Iterator[tuple[int, int]]
             yield pos + 1, last
 
 
-def copier(output: Output, source: Engine, received: Received) -> Callable[[bytes], None]:
+def copier(output: Output, source: RocksEngine, received: Received) -> Callable[[bytes], None]:
     """A function for `Replica.adopt`: it copies messages that the new store's base may have
     deleted.
 

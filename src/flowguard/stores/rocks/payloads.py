@@ -18,7 +18,7 @@ from flowguard.stores.rocks.codec import (
     encode_shared_entry,
     uid,
 )
-from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.queue import Draft, Queue
 
 SHARED_BYTES_MIN: Final = 513
 """Size from which a payload with more than one queue to go to is stored once."""
@@ -57,7 +57,7 @@ class Payloads:
 
     def entry(
         self,
-        work: Work,
+        work: Draft,
         queue: Queue,
         pos: int,
         delivery: Delivery,
@@ -82,12 +82,12 @@ class Payloads:
         clock.hlc += 1
         return encode_shared_entry(delivery, size_bytes, clock.hlc, clock.node, place)
 
-    def _is_there(self, work: Work, place: bytes) -> bool:
+    def _is_there(self, work: Draft, place: bytes) -> bool:
         if place in self.references:
             return True
         return not self.is_complete and work.engine.payloads.get_readable(place) is not None
 
-    def _store(self, work: Work, delivery: Delivery) -> bytes:
+    def _store(self, work: Draft, delivery: Delivery) -> bytes:
         clock = work.clock
         clock.hlc += 1
         place = uid(clock.hlc, clock.node)
@@ -95,19 +95,19 @@ class Payloads:
         work.batch.put(place, value, work.engine.payloads.handle)
         return place
 
-    def delete_forgotten(self, work: Work) -> None:
+    def delete_forgotten(self, work: Draft) -> None:
         """Delete messages that this batch leaves without any reference."""
         if self.is_complete:
             for place, count in work.forgotten.items():
                 if self.references.get(place, 0) <= count:
                     work.batch.delete(place, work.engine.payloads.handle)
 
-    def take_back(self, work: Work) -> None:
+    def take_back(self, work: Draft) -> None:
         """Undo the counts of a batch that was not written."""
         for place in work.referred:
             self._drop(place)
 
-    def forget(self, work: Work) -> None:
+    def forget(self, work: Draft) -> None:
         """Take away the references that the batch has ended; it was written."""
         for place, count in work.forgotten.items():
             for _ in range(count):

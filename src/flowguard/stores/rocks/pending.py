@@ -15,7 +15,7 @@ TIDY_MAX: Final = 64
 
 
 @final
-class Pending:
+class PendingRecords:
     """The queues whose records wait; numbers of queues are dense, so turns are evenly filled."""
 
     __slots__ = ("_step", "_turns", "_untidy")

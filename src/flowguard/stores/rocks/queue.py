@@ -1,8 +1,8 @@
 """The queue of one session as a layout keeps it, and the batch that is being built.
 
 A batch that fails leaves no trace. So changes that later operations of the batch must see are
-made at once and can be taken back (`Work.take_back`); those that nothing waits for may be made
-after the write (`Work.sent`, `Work.settled`).
+made at once and can be taken back (`Draft.take_back`); those that nothing waits for may be made
+after the write (`Draft.sent`, `Draft.settled`).
 """
 
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from typing import Any, Final, final
 from flowguard.records import Delivery, QueueEntry
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import entry_place, entry_size_bytes
-from flowguard.stores.rocks.engine import Batch, Engine
+from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
 
 POS_ALL: Final = 2**63
 
@@ -50,25 +50,25 @@ class Queue(ABC):
 
     @abstractmethod
     def append(
-        self, work: "Work", pos: int, value: bytes, size_bytes: int, delivery: Delivery
+        self, work: "Draft", pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
         """Add an entry at `pos`, not below `next_pos`; `value` is one of `codec`."""
 
     @abstractmethod
-    def sent(self, work: "Work", pos: int) -> None:
+    def sent(self, work: "Draft", pos: int) -> None:
         """Note that positions up to `pos` were sent."""
 
     @abstractmethod
-    def release(self, work: "Work", pos: int, packet_id: int, delivery: Delivery | None) -> None:
+    def release(self, work: "Draft", pos: int, packet_id: int, delivery: Delivery | None) -> None:
         """Release a message that was sent and is the client's; ignored if it is settled or was
         released."""
 
     @abstractmethod
-    def settle(self, work: "Work", pos: int, delivery: Delivery | None) -> None:
+    def settle(self, work: "Draft", pos: int, delivery: Delivery | None) -> None:
         """Settle the position; ignored where there is nothing."""
 
     @abstractmethod
-    def write_record(self, work: "Work", *, tidy: bool = False, last: bool = False) -> None:
+    def write_record(self, work: "Draft", *, tidy: bool = False, last: bool = False) -> None:
         """Write the state that survives besides the entries.
 
         `tidy`: delete settled rows, however few; `last`: the store is being closed.
@@ -77,15 +77,15 @@ class Queue(ABC):
     # --- after it was written, for a layout that puts things off ------------------------------
 
     def recorded(self, mark: int, trimmed: int, forgets: int) -> None:
-        """Note that the record is written, as `Work.recorded` says."""
+        """Note that the record is written, as `Draft.recorded` says."""
         raise AssertionError("nothing was recorded")
 
     def apply_sent(self, pos: int) -> None:
-        """Apply an element of `Work.sent`."""
+        """Apply an element of `Draft.sent`."""
         raise AssertionError("nothing was put off")
 
     def apply_settled(self, pos: int, delivery: Delivery | None) -> bool:
-        """Apply an element of `Work.settled`; False: `apply_looked_up` must follow."""
+        """Apply an element of `Draft.settled`; False: `apply_looked_up` must follow."""
         raise AssertionError("nothing was put off")
 
     def apply_looked_up(self, pos: int, value: bytes) -> None:
@@ -100,18 +100,18 @@ class Queue(ABC):
     # --- reading ------------------------------------------------------------------------------
 
     @abstractmethod
-    def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
+    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
         """Restore the queue from its record; not `clean`: the record may be older than the
         entries."""
 
     @abstractmethod
     def fetch(
-        self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
+        self, engine: RocksEngine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
         """Entries, as by `Store.fetch`."""
 
     @abstractmethod
-    def mark(self, engine: Engine, rows: int) -> list[bytes]:
+    def mark(self, engine: RocksEngine, rows: int) -> list[bytes]:
         """Shared payloads of the next entries at `marked_pos`, which moves on."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Queue(ABC):
 
 
 @final
-class Work:
+class Draft:
     """One batch under construction."""
 
     __slots__ = (
@@ -157,10 +157,10 @@ class Work:
         "values",
     )
 
-    def __init__(self, engine: Engine, clock: UidClock) -> None:
+    def __init__(self, engine: RocksEngine, clock: UidClock) -> None:
         self.engine = engine
         self.clock = clock
-        self.batch: Batch = engine.batch()
+        self.batch: EngineBatch = engine.batch()
         self.handle: Any = engine.queues.handle
         self.appended: list[tuple[Queue, int, int, int, Delivery]] = []
         """Appended entries: queue, its `next_pos` before, position, size in bytes, delivery."""

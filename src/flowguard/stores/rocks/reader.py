@@ -19,7 +19,7 @@ from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format
 from flowguard.stores.rocks.copying import LEFT_OUT
-from flowguard.stores.rocks.engine import SCAN_ROWS, Engine, Family, is_open_here
+from flowguard.stores.rocks.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
 from flowguard.stores.rocks.identity import Identity, read_identity
 from flowguard.stores.rocks.keys import (
     CLEAN_KEY,
@@ -88,7 +88,7 @@ class StoreReader:
         family: Callable[[str], Family] = Family
         if self._tolerant:
             family = partial(TolerantFamily, tell=self.damage.append)
-        self.engine = Engine(self._view, SETTINGS, read_only=True, family=family)
+        self.engine = RocksEngine(self._view, SETTINGS, read_only=True, family=family)
         self._stack.callback(self.engine.close)
         self._check_log()
         self.format = self._read_format()

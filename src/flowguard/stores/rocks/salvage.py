@@ -31,7 +31,7 @@ from flowguard.records import (
 )
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
-from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.findings import Findings
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
@@ -78,7 +78,7 @@ def salvage(
 
 def _copy_payloads(reader: StoreReader, out: Path) -> None:
     """Copy shared messages under their names: entries refer to them, and others are swept."""
-    engine = Engine(out, SETTINGS)
+    engine = RocksEngine(out, SETTINGS)
     try:
         for place, row in rows_of(reader.engine.payloads):
             batch = engine.batch()

@@ -15,7 +15,7 @@ from flowguard.records import (
     SessionRecord,
     owner_name,
 )
-from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.keys import (
     INBOUND,
     OWN_KIND_AT,
@@ -33,7 +33,7 @@ from flowguard.stores.rocks.keys import (
     sweep_key,
     will_key,
 )
-from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import (
     check_inbound,
     decode_session,
@@ -57,7 +57,7 @@ class Sessions:
 
     __slots__ = ("_engine", "_new_queue", "_qno_written", "dropped", "next_qno", "queues")
 
-    def __init__(self, engine: Engine, new_queue: NewQueue) -> None:
+    def __init__(self, engine: RocksEngine, new_queue: NewQueue) -> None:
         self._engine = engine
         self._new_queue = new_queue
         self.queues: dict[str, Queue] = {}
@@ -124,7 +124,7 @@ class Sessions:
         else:
             raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
-    def write_counter(self, work: Work) -> None:
+    def write_counter(self, work: Draft) -> None:
         """Write the counter with the batch that used numbers; one too many does no harm."""
         if self.next_qno != self._qno_written:
             work.batch.put(QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
@@ -134,7 +134,7 @@ class Sessions:
 
     # --- operations ---------------------------------------------------------------------------
 
-    def put(self, work: Work, op: PutSession) -> None:
+    def put(self, work: Draft, op: PutSession) -> None:
         client_id = op.client_id
         queue = self.queues.get(client_id)
         if queue is None:
@@ -155,7 +155,7 @@ class Sessions:
         value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s, clock.hlc, clock.node)
         work.batch.put(session_key(client_id), value, self._engine.own.handle)
 
-    def drop(self, work: Work, op: DropSession) -> None:
+    def drop(self, work: Draft, op: DropSession) -> None:
         client_id = op.client_id
         queue = self.queues.pop(client_id, None)
         if queue is None:
@@ -171,7 +171,7 @@ class Sessions:
         del self.dropped[queue.qno]
         self.queues[client_id] = queue
 
-    def put_subscription(self, work: Work, op: PutSubscription) -> None:
+    def put_subscription(self, work: Draft, op: PutSubscription) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
             clock = work.clock
@@ -180,13 +180,13 @@ class Sessions:
             key = subscription_key(queue.qno, op.filter)
             work.batch.put(key, value, self._engine.own.handle)
 
-    def drop_subscription(self, work: Work, op: DropSubscription) -> None:
+    def drop_subscription(self, work: Draft, op: DropSubscription) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
             key = subscription_key(queue.qno, op.filter)
             work.batch.delete(key, self._engine.own.handle)
 
-    def put_inbound(self, work: Work, op: PutInbound) -> None:
+    def put_inbound(self, work: Draft, op: PutInbound) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
             clock = work.clock
@@ -195,12 +195,12 @@ class Sessions:
             value = encode_inbound(clock.hlc, clock.node)
             work.batch.put(key, value, self._engine.own.handle)
 
-    def drop_inbound(self, work: Work, op: DropInbound) -> None:
+    def drop_inbound(self, work: Draft, op: DropInbound) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
             work.batch.delete(inbound_key(queue.qno, op.packet_id), self._engine.own.handle)
 
-    def put_will(self, work: Work, op: PutWill) -> None:
+    def put_will(self, work: Draft, op: PutWill) -> None:
         queue = self.queues.get(op.client_id)
         if queue is None:
             return

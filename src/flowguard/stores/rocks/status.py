@@ -25,9 +25,9 @@ from flowguard.stores.rocks.codec import (
     entry_size_bytes,
     uid,
 )
-from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.keys import queue_prefix, record_key
-from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
 
 INFLIGHT: Final = b"\x01"
 RELEASED: Final = b"\x02"
@@ -69,7 +69,7 @@ class StatusQueue(Queue):
     # --- while a batch is built ---------------------------------------------------------------
 
     def append(
-        self, work: Work, pos: int, value: bytes, size_bytes: int, delivery: Delivery
+        self, work: Draft, pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
         clock = work.clock
         clock.hlc += 1
@@ -89,12 +89,12 @@ class StatusQueue(Queue):
         del self._rows[pos]
         self._idle.pop()
 
-    def _put(self, work: Work, pos: int, row: Row, value: bytes) -> None:
+    def _put(self, work: Draft, pos: int, row: Row, value: bytes) -> None:
         key, value = self._key(row), _HEAD.pack(pos, row.packet_id) + value
         work.batch.put(key, value, work.handle)
         work.values[key] = value
 
-    def sent(self, work: Work, pos: int) -> None:
+    def sent(self, work: Draft, pos: int) -> None:
         if pos <= self.sent_pos:
             return
         idle, before = self._idle, self.sent_pos
@@ -109,7 +109,7 @@ class StatusQueue(Queue):
             if row is not None and row.status == IDLE:
                 self._move(work, moved, row)
 
-    def _move(self, work: Work, pos: int, row: Row) -> None:
+    def _move(self, work: Draft, pos: int, row: Row) -> None:
         key = self._key(row)
         value = work.values.get(key) or work.engine.queues.get(key)
         if value is None:
@@ -119,11 +119,11 @@ class StatusQueue(Queue):
         self._put(work, pos, moved, value[_HEAD.size :])
         self._replace(work, pos, row, moved)
 
-    def _replace(self, work: Work, pos: int, row: Row, other: Row) -> None:
+    def _replace(self, work: Draft, pos: int, row: Row, other: Row) -> None:
         self._rows[pos] = other
         work.undo.append(lambda: self._rows.__setitem__(pos, row))
 
-    def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+    def release(self, work: Draft, pos: int, packet_id: int, delivery: Delivery | None) -> None:
         if pos < self.next_pos:
             self.sent(work, pos)
         row = self._rows.get(pos)
@@ -135,7 +135,7 @@ class StatusQueue(Queue):
         self._replace(work, pos, row, released)
         self._count(work, pos, row, 0)
 
-    def settle(self, work: Work, pos: int, delivery: Delivery | None) -> None:
+    def settle(self, work: Draft, pos: int, delivery: Delivery | None) -> None:
         row = self._rows.get(pos)
         if row is None:
             return
@@ -149,7 +149,7 @@ class StatusQueue(Queue):
         self._rows[pos] = row
         self._rows = dict(sorted(self._rows.items()))
 
-    def _count(self, work: Work, pos: int, row: Row, count: int) -> None:
+    def _count(self, work: Draft, pos: int, row: Row, count: int) -> None:
         """Count an entry less, or its message."""
         self.count -= count
         self.size_bytes -= row.size_bytes
@@ -161,13 +161,13 @@ class StatusQueue(Queue):
         self.count += count
         self.size_bytes += size_bytes
 
-    def write_record(self, work: Work, *, tidy: bool = False, last: bool = False) -> None:
+    def write_record(self, work: Draft, *, tidy: bool = False, last: bool = False) -> None:
         value = _RECORD.pack(_VERSION, self.next_pos, self.sent_pos)
         work.batch.put(record_key(self.qno), value, work.handle)
 
     # --- reading ------------------------------------------------------------------------------
 
-    def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
+    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
         if record is not None:
             if len(record) != _RECORD.size or record[0] != _VERSION:
                 raise CorruptionError(f"the record of queue {self.qno} is damaged")
@@ -192,7 +192,7 @@ class StatusQueue(Queue):
             self.next_pos = max(self.next_pos, found[-1][0] + 1)
 
     def fetch(
-        self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
+        self, engine: RocksEngine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
         wanted: list[tuple[int, Row]] = []
         size_bytes = 0
@@ -208,7 +208,7 @@ class StatusQueue(Queue):
             found += self._entries(engine, wanted[start : start + SCAN_ROWS])
         return found
 
-    def _entries(self, engine: Engine, wanted: list[tuple[int, Row]]) -> list[QueueEntry]:
+    def _entries(self, engine: RocksEngine, wanted: list[tuple[int, Row]]) -> list[QueueEntry]:
         values = engine.queues.get_many([self._key(row) for _, row in wanted])
         places = [row.place for _, row in wanted if row.place != INLINE]
         payloads = dict(zip(places, engine.payloads.get_many(places), strict=True))
@@ -222,7 +222,7 @@ class StatusQueue(Queue):
             found.append(QueueEntry(pos, row.packet_id, delivery))
         return found
 
-    def mark(self, engine: Engine, rows: int) -> list[bytes]:
+    def mark(self, engine: RocksEngine, rows: int) -> list[bytes]:
         self.marked_pos = POS_ALL
         return [row.place for row in self._rows.values() if row.place != INLINE]
 

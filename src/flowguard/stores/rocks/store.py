@@ -22,8 +22,8 @@ from flowguard.stores.rocks import format
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.copying import published
-from flowguard.stores.rocks.disk import Disk, free_bytes_of, used_bytes_of
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of, used_bytes_of
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.identity import mark_as_copy, open_identity
 from flowguard.stores.rocks.keys import (
     CLEAN_KEY,
@@ -33,8 +33,8 @@ from flowguard.stores.rocks.keys import (
     qno_of_sweep,
 )
 from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.pending import TURNS, Pending
-from flowguard.stores.rocks.queue import Queue, Work
+from flowguard.stores.rocks.pending import TURNS, PendingRecords
+from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.status import StatusQueue
@@ -79,7 +79,7 @@ class RocksStore:
         self._folder = folder
         format.check_folder(folder)
         try:
-            self._engine = Engine(folder, settings)
+            self._engine = RocksEngine(folder, settings)
         except LockedError as error:
             raise format.locked(folder) from error
         try:
@@ -96,7 +96,7 @@ class RocksStore:
         free_bytes: Callable[[Path], int],
     ) -> None:
         engine, folder = self._engine, self._folder
-        self._disk = Disk(folder, settings.disk_reserve_bytes, free_bytes)
+        self._disk = DiskSpace(folder, settings.disk_reserve_bytes, free_bytes)
         record = format.check_record(engine, folder, settings.layout)
         format.hold(folder, wall_s())
         clean = engine.meta.get(CLEAN_KEY) is not None
@@ -115,7 +115,7 @@ class RocksStore:
         shares = bool(engine.payloads.scan(b"", b"\xff" * 16, 1))
         self._payloads = Payloads(is_complete=not shares)
         self._sweep = Sweep(engine, self._sessions, self._payloads)
-        self._pending = Pending()
+        self._pending = PendingRecords()
         for queue in self._sessions.queues.values():
             self._pending.recorded(queue)
         self._builder = Builder(engine, self._sessions, self._payloads, self._pending, clock)
@@ -146,7 +146,7 @@ class RocksStore:
         self._state = self._engine.state()
 
     @contextmanager
-    def _batch(self) -> Iterator[Work]:
+    def _batch(self) -> Iterator[Draft]:
         """A batch, written when the body ends: the state in memory follows it, or nothing
         changes."""
         work = self._builder.work()
@@ -164,7 +164,7 @@ class RocksStore:
             self._failed = True
             raise
 
-    def _write(self, work: Work, *, sync: bool) -> None:
+    def _write(self, work: Draft, *, sync: bool) -> None:
         if work.batch.is_empty():
             return
         size_bytes = work.batch.size_in_bytes()

@@ -8,10 +8,10 @@ from itertools import islice
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Engine, Family
+from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Family, RocksEngine
 from flowguard.stores.rocks.keys import own_prefix, queue_prefix, sweep_key
 from flowguard.stores.rocks.payloads import Payloads
-from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
 from flowguard.stores.rocks.sessions import Sessions
 
 PLACES_END: Final = b"\xff" * 16
@@ -35,7 +35,7 @@ class Sweep:
         "_unmarked",
     )
 
-    def __init__(self, engine: Engine, sessions: Sessions, payloads: Payloads) -> None:
+    def __init__(self, engine: RocksEngine, sessions: Sessions, payloads: Payloads) -> None:
         self._engine = engine
         self._sessions = sessions
         self._payloads = payloads
@@ -59,7 +59,7 @@ class Sweep:
         marked = self._payloads.is_complete or self._is_blind
         return not self._sessions.dropped and marked and self._place is None
 
-    def step(self, work: Work) -> None:
+    def step(self, work: Draft) -> None:
         """Add one slice to `work`, if something is left to do."""
         if self._sessions.dropped:
             self._sweep_dropped(work)
@@ -76,7 +76,7 @@ class Sweep:
 
     # --- dropped sessions ---------------------------------------------------------------------
 
-    def _sweep_dropped(self, work: Work) -> None:
+    def _sweep_dropped(self, work: Draft) -> None:
         for qno, queue in list(islice(self._sessions.dropped.items(), QUEUES_MAX)):
             if not self._sweep_queue(work, qno, queue):
                 return
@@ -85,7 +85,7 @@ class Sweep:
             del self._sessions.dropped[qno]
             work.undo.append(partial(self._sessions.dropped.__setitem__, qno, queue))
 
-    def _sweep_queue(self, work: Work, qno: int, queue: Queue | None) -> bool:
+    def _sweep_queue(self, work: Draft, qno: int, queue: Queue | None) -> bool:
         """Delete rows of a dropped queue; False: there are more."""
         rows = self._engine.queues
         start, end = queue_prefix(qno), queue_prefix(qno + 1)
@@ -106,7 +106,7 @@ class Sweep:
         self._delete(work, rows, start, end)
         return True
 
-    def _delete(self, work: Work, family: Family, start: bytes, end: bytes) -> None:
+    def _delete(self, work: Draft, family: Family, start: bytes, end: bytes) -> None:
         try:
             rows = family.scan(start, end, SINGLY_MAX + 1)
         except CorruptionError:
@@ -136,7 +136,7 @@ class Sweep:
                     return
             self._unmarked.pop()
 
-    def _sweep_payloads(self, work: Work, start: bytes) -> None:
+    def _sweep_payloads(self, work: Draft, start: bytes) -> None:
         try:
             rows = self._engine.payloads.scan(start, PLACES_END)
         except CorruptionError:

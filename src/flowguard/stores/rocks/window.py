@@ -18,9 +18,9 @@ from flowguard.stores.rocks.codec import (
     entry_place,
     entry_size_bytes,
 )
-from flowguard.stores.rocks.engine import SCAN_ROWS, Engine
+from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.keys import entry_prefix, pos_of, record_key
-from flowguard.stores.rocks.queue import POS_ALL, Queue, Work
+from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
 from flowguard.stores.rocks.window_record import (
     NO_RELEASED,
     Runs,
@@ -131,7 +131,7 @@ class WindowQueue(Queue):
     # --- while a batch is built ---------------------------------------------------------------
 
     def append(
-        self, work: Work, pos: int, value: bytes, size_bytes: int, delivery: Delivery
+        self, work: Draft, pos: int, value: bytes, size_bytes: int, delivery: Delivery
     ) -> None:
         next_pos = self.next_pos
         if pos != next_pos:
@@ -155,7 +155,7 @@ class WindowQueue(Queue):
         self.lo = lo
         self._runs = runs
 
-    def sent(self, work: Work, pos: int) -> None:
+    def sent(self, work: Draft, pos: int) -> None:
         work.sent.append((self, pos))
         if pos > self._mark:
             if pos > self._ahead:
@@ -164,11 +164,11 @@ class WindowQueue(Queue):
             work.records.append(self)
             work.is_promised = True
 
-    def settle(self, work: Work, pos: int, delivery: Delivery | None) -> None:
+    def settle(self, work: Draft, pos: int, delivery: Delivery | None) -> None:
         if pos < self.next_pos:
             work.settled.append((self, pos, delivery))
 
-    def release(self, work: Work, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+    def release(self, work: Draft, pos: int, packet_id: int, delivery: Delivery | None) -> None:
         if pos >= self.next_pos:
             return
         self.sent(work, pos)
@@ -198,7 +198,7 @@ class WindowQueue(Queue):
             self._forgets = []
         self._forgets.append(place)
 
-    def write_record(self, work: Work, *, tidy: bool = False, last: bool = False) -> None:
+    def write_record(self, work: Draft, *, tidy: bool = False, last: bool = False) -> None:
         mark, sent_pos = self._mark, max(self.sent_pos, self._ahead)
         if last or not self.connected:
             mark = sent_pos
@@ -219,7 +219,7 @@ class WindowQueue(Queue):
             return STRIDE_MAX
         return max(STRIDE_MIN, self.count * STRIDE_BYTES // self.size_bytes)
 
-    def _trim(self, work: Work, tidy: bool) -> int:
+    def _trim(self, work: Draft, tidy: bool) -> int:
         trimmed, lo = self._trimmed, self.lo
         if lo - trimmed < self._stride // 2 and not tidy:
             return trimmed
@@ -314,7 +314,7 @@ class WindowQueue(Queue):
             record.runs = merged(self._runs, self._settled or ())
         return record
 
-    def restore(self, engine: Engine, record: bytes | None, *, clean: bool) -> None:
+    def restore(self, engine: RocksEngine, record: bytes | None, *, clean: bool) -> None:
         if record is not None:
             found = decode_record(record)
             self.next_pos = self._recorded_pos = found.next_pos
@@ -327,7 +327,7 @@ class WindowQueue(Queue):
             self._count_entries(engine)
         self.sent_pos = self._mark if self._is_exact else min(self._mark, self.next_pos - 1)
 
-    def _count_entries(self, engine: Engine) -> None:
+    def _count_entries(self, engine: RocksEngine) -> None:
         """Count entries that were appended after the record was written."""
         end = self.entry_key(POS_ALL)
         while True:
@@ -345,7 +345,7 @@ class WindowQueue(Queue):
     # --- reading ------------------------------------------------------------------------------
 
     def fetch(
-        self, engine: Engine, after_pos: int, limit: int, until_pos: int, bytes_max: int
+        self, engine: RocksEngine, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
         start, end = max(after_pos, self.lo) + 1, min(until_pos + 1, self.next_pos)
         found: list[QueueEntry] = []
@@ -372,7 +372,7 @@ class WindowQueue(Queue):
             start = pos_of(rows[-1][0]) + 1
         return found
 
-    def _entries(self, engine: Engine, rows: list[tuple[int, bytes]]) -> list[QueueEntry]:
+    def _entries(self, engine: RocksEngine, rows: list[tuple[int, bytes]]) -> list[QueueEntry]:
         released = self._released or {}
         places = [entry_place(value) for pos, value in rows if pos not in released]
         places = [place for place in places if place != INLINE]
@@ -386,7 +386,7 @@ class WindowQueue(Queue):
                 found.append(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
         return found
 
-    def mark(self, engine: Engine, rows: int) -> list[bytes]:
+    def mark(self, engine: RocksEngine, rows: int) -> list[bytes]:
         start = max(self.marked_pos, self.lo) + 1
         found: list[bytes] = []
         taken = engine.queues.scan(self.entry_key(start), self.entry_key(self.next_pos), rows)

@@ -26,7 +26,7 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.signals import StoreState
-from flowguard.stores.rocks.engine import FAMILIES, Engine, families_in
+from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit
 
 SETTINGS = StoreSettings(durability="os", write_buffer_bytes=MIB)
@@ -40,20 +40,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(folder: Path) -> Iterator[Engine]:
-    opened = Engine(folder, SETTINGS)
+def engine(folder: Path) -> Iterator[RocksEngine]:
+    opened = RocksEngine(folder, SETTINGS)
     yield opened
     opened.close()
 
 
-def put(engine: Engine, rows: dict[bytes, bytes], family: str = "queues") -> None:
+def put(engine: RocksEngine, rows: dict[bytes, bytes], family: str = "queues") -> None:
     batch = engine.batch()
     for key, value in rows.items():
         batch.put(key, value, getattr(engine, family).handle)
     engine.write(batch)
 
 
-def rows_of(engine: Engine) -> list[tuple[bytes, bytes]]:
+def rows_of(engine: RocksEngine) -> list[tuple[bytes, bytes]]:
     return engine.queues.scan(b"", b"\xff")
 
 
@@ -61,7 +61,7 @@ def rows_of(engine: Engine) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_batch_reaches_all_families_and_survives_opening_again(folder: Path) -> None:
-    engine = Engine(folder, SETTINGS)
+    engine = RocksEngine(folder, SETTINGS)
     families = (engine.meta, engine.queues, engine.payloads, engine.own, engine.retained)
     batch = engine.batch()
     for family in families:
@@ -69,14 +69,14 @@ def test_a_batch_reaches_all_families_and_survives_opening_again(folder: Path) -
     engine.write(batch)
     engine.close()
     engine.close()
-    engine = Engine(folder, SETTINGS)
+    engine = RocksEngine(folder, SETTINGS)
     families = (engine.meta, engine.queues, engine.payloads, engine.own, engine.retained)
     assert [family.get(b"k") for family in families] == [name.encode() for name in FAMILIES]
     assert sorted(families_in(folder)) == sorted(FAMILIES)
     engine.close()
 
 
-def test_a_scan_stays_within_its_bounds_its_rows_and_its_bytes(engine: Engine) -> None:
+def test_a_scan_stays_within_its_bounds_its_rows_and_its_bytes(engine: RocksEngine) -> None:
     put(engine, {bytes((number,)): b"x" * 10 for number in range(10)})
     scan = engine.queues.scan
     assert [key[0] for key, _ in scan(b"\x02", b"\x05")] == [2, 3, 4]
@@ -86,13 +86,13 @@ def test_a_scan_stays_within_its_bounds_its_rows_and_its_bytes(engine: Engine) -
     assert scan(b"\x02", b"\x09", 0) == scan(b"\x05", b"\x05") == []
 
 
-def test_many_keys_are_read_in_their_order_with_gaps(engine: Engine) -> None:
+def test_many_keys_are_read_in_their_order_with_gaps(engine: RocksEngine) -> None:
     put(engine, {b"a": b"1", b"c": b"", b"b": b"2"})
     assert engine.queues.get_many([b"b", b"x", b"c", b"b"]) == [b"2", None, b"", b"2"]
     assert engine.queues.get_many([]) == []
 
 
-def test_a_range_is_deleted_in_the_order_of_its_batch(engine: Engine) -> None:
+def test_a_range_is_deleted_in_the_order_of_its_batch(engine: RocksEngine) -> None:
     handle = engine.queues.handle
     put(engine, {b"a": b"1", b"b": b"1", b"c": b"1"})
     batch = engine.batch()
@@ -103,20 +103,22 @@ def test_a_range_is_deleted_in_the_order_of_its_batch(engine: Engine) -> None:
     assert rows_of(engine) == [(b"b", b"2"), (b"c", b"1")]
 
 
-def test_it_is_empty_until_any_family_holds_something(engine: Engine) -> None:
+def test_it_is_empty_until_any_family_holds_something(engine: RocksEngine) -> None:
     assert engine.is_empty
     put(engine, {b"\xff\xff": b""}, "own")
     assert not engine.is_empty
 
 
-def test_a_second_one_is_told_that_the_directory_is_locked(folder: Path, engine: Engine) -> None:
+def test_a_second_one_is_told_that_the_directory_is_locked(
+    folder: Path, engine: RocksEngine
+) -> None:
     with pytest.raises(LockedError):
-        Engine(folder, SETTINGS)
+        RocksEngine(folder, SETTINGS)
     engine.close()
-    Engine(folder, SETTINGS).close()
+    RocksEngine(folder, SETTINGS).close()
 
 
-def test_damaged_tables_are_corruption(folder: Path, engine: Engine) -> None:
+def test_damaged_tables_are_corruption(folder: Path, engine: RocksEngine) -> None:
     put(engine, {b"k": b"v" * 1_000})
     engine.queues.flush()
     engine.close()
@@ -125,10 +127,10 @@ def test_damaged_tables_are_corruption(folder: Path, engine: Engine) -> None:
         content[10:200] = bytes(190)
         table.write_bytes(content)
     with pytest.raises(CorruptionError):
-        Engine(folder, SETTINGS).queues.get(b"k")
+        RocksEngine(folder, SETTINGS).queues.get(b"k")
 
 
-def test_a_torn_log_ends_with_its_last_whole_batch(tmp_path: Path, engine: Engine) -> None:
+def test_a_torn_log_ends_with_its_last_whole_batch(tmp_path: Path, engine: RocksEngine) -> None:
     put(engine, {b"a": b"1"})
     (log,) = (tmp_path / "db").glob("*.log")
     whole_bytes = log.stat().st_size
@@ -136,12 +138,12 @@ def test_a_torn_log_ends_with_its_last_whole_batch(tmp_path: Path, engine: Engin
     torn = tmp_path / "torn"
     shutil.copytree(tmp_path / "db", torn)
     os.truncate(torn / log.name, (whole_bytes + log.stat().st_size) // 2)
-    opened = Engine(torn, SETTINGS)
+    opened = RocksEngine(torn, SETTINGS)
     assert rows_of(opened) == [(b"a", b"1")]
     opened.close()
 
 
-def test_a_stall_is_an_error_at_once_that_has_changed_nothing(engine: Engine) -> None:
+def test_a_stall_is_an_error_at_once_that_has_changed_nothing(engine: RocksEngine) -> None:
     """No write waits: rocksdict would keep the GIL, and so stop the whole process."""
     written = 0
     try:
@@ -161,7 +163,7 @@ def test_a_stall_is_an_error_at_once_that_has_changed_nothing(engine: Engine) ->
 
 
 def test_no_room_is_an_error_that_sticks_until_it_is_opened_again(
-    folder: Path, engine: Engine
+    folder: Path, engine: RocksEngine
 ) -> None:
     put(engine, {b"a": b"1"})
     with file_size_limit(folder):
@@ -176,7 +178,7 @@ def test_no_room_is_an_error_that_sticks_until_it_is_opened_again(
     assert rows_of(engine) == [(b"a", b"1"), (b"b", b"1")]
 
 
-def test_after_close_there_is_an_error_not_a_crash(engine: Engine) -> None:
+def test_after_close_there_is_an_error_not_a_crash(engine: RocksEngine) -> None:
     engine.close()
     with pytest.raises(StoreError):
         engine.queues.get(b"k")
@@ -196,20 +198,22 @@ def test_any_thread_may_use_it_one_at_a_time(folder: Path) -> None:
         thread.start()
         thread.join()
 
-    in_thread(lambda: Engine(folder, SETTINGS))
+    in_thread(lambda: RocksEngine(folder, SETTINGS))
     engine = found.pop()
     in_thread(lambda: put(engine, {b"k": b"v"}))
     in_thread(lambda: engine.queues.scan(b"", b"x"))
     assert found == [None, [(b"k", b"v")]]
     in_thread(engine.close)
-    Engine(folder, SETTINGS).close()
+    RocksEngine(folder, SETTINGS).close()
 
 
-def test_a_checkpoint_is_a_database_of_what_was_written(tmp_path: Path, engine: Engine) -> None:
+def test_a_checkpoint_is_a_database_of_what_was_written(
+    tmp_path: Path, engine: RocksEngine
+) -> None:
     put(engine, {b"a": b"1"})
     engine.checkpoint(tmp_path / "copy")
     put(engine, {b"b": b"1"})
-    copy = Engine(tmp_path / "copy", SETTINGS)
+    copy = RocksEngine(tmp_path / "copy", SETTINGS)
     assert rows_of(copy) == [(b"a", b"1")]
     copy.close()
     with pytest.raises(StoreError):
@@ -220,9 +224,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from flowguard.config import StoreSettings
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 
-engine = Engine(Path(sys.argv[1]), StoreSettings(durability=sys.argv[2]))
+engine = RocksEngine(Path(sys.argv[1]), StoreSettings(durability=sys.argv[2]))
 number = 0
 while True:
     batch = engine.batch()
@@ -244,7 +248,7 @@ def test_what_was_written_survives_the_death_of_the_process(folder: Path, durabi
             acknowledged = int(writer.stdout.readline())
         writer.send_signal(signal.SIGKILL)
         acknowledged = max([acknowledged, *map(int, writer.stdout.read().split())])
-    engine = Engine(folder, SETTINGS)
+    engine = RocksEngine(folder, SETTINGS)
     keys = {key for key, _ in engine.queues.scan(b"", b"x", 2**40)}
     engine.close()
     assert {

@@ -22,7 +22,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.status import StatusQueue
 from flowguard.types import Publish
 from tests.flowguard.stores.rocks.limits import file_size_limit
@@ -76,7 +76,7 @@ def prepared(open_store: Open, folder: Path, layout: str) -> RocksStore:
     return store
 
 
-def stall(engine: Engine) -> None:
+def stall(engine: RocksEngine) -> None:
     """Write more than the disk can take, into a queue that nobody has."""
     try:
         while True:

@@ -126,9 +126,9 @@ def test_a_start_that_was_cut_short_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_before_the_record_was_written_it_is_an_empty_directory(tmp_path: Path) -> None:
-    from flowguard.stores.rocks.engine import Engine
+    from flowguard.stores.rocks.engine import RocksEngine
 
-    Engine(tmp_path / "store", StoreSettings(durability="os")).close()
+    RocksEngine(tmp_path / "store", StoreSettings(durability="os")).close()
     assert record_of(tmp_path / "store") is not None
 
 

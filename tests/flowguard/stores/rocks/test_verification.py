@@ -26,7 +26,7 @@ from flowguard.records import (
     packet_id_of,
 )
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.engine import Engine
+from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import inbound_key, record_key, session_key
 from flowguard.stores.rocks.reader import StoreReader
 from flowguard.stores.rocks.verification import Verification, verify
@@ -105,18 +105,20 @@ def test_what_nobody_refers_to_is_no_problem(tmp_path: Path) -> None:
     assert (found.problems, found.orphans) == ([], 2)
 
 
-def shared_message(engine: Engine) -> bytes:
+def shared_message(engine: RocksEngine) -> bytes:
     return engine.payloads.scan(b"", b"\xff" * 16)[0][0]
 
 
-def lose_shared_message(engine: Engine) -> None:
+def lose_shared_message(engine: RocksEngine) -> None:
     batch = engine.batch()
     batch.delete(shared_message(engine), engine.payloads.handle)
     engine.write(batch)
 
 
-def put(family: str, key: Callable[[Engine], bytes], value: bytes) -> Callable[[Engine], None]:
-    def write(engine: Engine) -> None:
+def put(
+    family: str, key: Callable[[RocksEngine], bytes], value: bytes
+) -> Callable[[RocksEngine], None]:
+    def write(engine: RocksEngine) -> None:
         batch = engine.batch()
         batch.put(key(engine), value, getattr(engine, family).handle)
         engine.write(batch)
@@ -124,19 +126,19 @@ def put(family: str, key: Callable[[Engine], bytes], value: bytes) -> Callable[[
     return write
 
 
-def lose_entry(engine: Engine) -> None:
+def lose_entry(engine: RocksEngine) -> None:
     key = engine.queues.scan(b"", b"\xff" * 16, 20)[-1][0]
     batch = engine.batch()
     batch.delete(key, engine.queues.handle)
     engine.write(batch)
 
 
-def damage_entry(engine: Engine) -> None:
+def damage_entry(engine: RocksEngine) -> None:
     key = engine.queues.scan(b"", b"\xff" * 16, 20)[-1][0]
     put("queues", lambda _: key, b"\x7f" * 40)(engine)
 
 
-DAMAGE: dict[str, tuple[Callable[[Engine], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[RocksEngine], None], str]] = {
     "a shared message is missing": (lose_shared_message, "'a', soon after position.*not there"),
     "a shared message is damaged": (
         put("payloads", shared_message, b"\x7f"),
@@ -156,7 +158,7 @@ DAMAGE: dict[str, tuple[Callable[[Engine], None], str]] = {
 def test_damage_is_found_and_named(tmp_path: Path, name: str) -> None:
     damage, says = DAMAGE[name]
     store_with_everything(tmp_path / "store").close()
-    engine = Engine(tmp_path / "store", StoreSettings(durability="os"))
+    engine = RocksEngine(tmp_path / "store", StoreSettings(durability="os"))
     damage(engine)
     engine.close()
     found = verified(tmp_path / "store")
