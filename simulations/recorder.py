@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from flowguard import __version__
+from flowguard.telemetry.pending import Row
 from flowguard.telemetry.recording import BATCH_ROWS, Columns, Recording
 from flowguard.telemetry.schema import (
     ATTEMPTS,
@@ -29,7 +30,7 @@ from flowguard.telemetry.schema import (
 from simulations.clients import NEVER_S, Population
 from simulations.connection import Attempt, Outcome
 from simulations.latencies import BOUNDS_S, Latencies
-from simulations.samples import Row, Samples
+from simulations.samples import Samples
 
 if TYPE_CHECKING:
     from simulations.world import World

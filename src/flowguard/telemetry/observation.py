@@ -11,13 +11,13 @@ from typing import Final, final
 
 from flowguard import __version__
 from flowguard.config import Settings
-from flowguard.flow import Reason, Rung, Signal
+from flowguard.flow import Reason
 from flowguard.flow.observer import BOUNDS_S
 from flowguard.flow.pressure import objectives_of
-from flowguard.flow.signals import Pressure
 from flowguard.node.attempts import CLOSED, CONNECTED
 from flowguard.node.node import Node
 from flowguard.telemetry.pending import Row
+from flowguard.telemetry.rows import Decisions, sample_row
 from flowguard.telemetry.schema import VERSION
 
 POPULATION: Final = "all"
@@ -62,12 +62,9 @@ class Observation:
     """The observation of one node; `begin` a run first."""
 
     def __init__(self, node: Node, memory_limit_bytes: int) -> None:
-        objectives = objectives_of(node.settings.flow)
         self._node = node
+        self._objectives = objectives_of(node.settings.flow)
         self._memory_limit_bytes = memory_limit_bytes
-        self._queue_s = objectives.queue_s
-        self._loop_s = objectives.loop_s
-        self._store_s = objectives.store_s
         self._started_s = 0.0
         self._counts = self._node_counts()
         self._busy_s: float | None = None
@@ -80,18 +77,14 @@ class Observation:
         self._connects = [0] * len(BUCKETS_S)
         self._acknowledged = node.router.acknowledgements.latency.cumulative()
         self._decided_s = 0.0
-        self._window = 0.0
-        self._limit = 0
-        self._rung = Rung.BUFFER
+        self._decisions = Decisions(NODE)
 
     def begin(self, now_s: float) -> None:
         """A run begins now; its decisions begin with what is in force."""
         guard = self._node.guard
         self._started_s = self._decided_s = self._ended_s = now_s
         self._client = 0
-        self._window = guard.grant.window
-        self._limit = guard.gate.limit
-        self._rung = guard.gate.rung
+        self._decisions.begin(guard.grant.window, guard.gate)
 
     def t_s(self, now_s: float) -> float:
         """Time since the start of the run."""
@@ -101,55 +94,23 @@ class Observation:
 
     def sample(self, now_s: float, memory_bytes: int, busy_s: float) -> Row:
         """A row of table `samples`; `busy_s`: the loop's working time so far, from any start."""
-        pressure = self._node.guard.grant.pressure
-        parts = pressure.parts
-        queue = parts.get(Signal.QUEUE, 0.0)
-        loop = parts.get(Signal.LOOP, 0.0)
-        store = parts.get(Signal.STORE, 0.0)
+        node = self._node
         counts = self._node_counts()
         since = [now - before for now, before in zip(counts, self._counts, strict=True)]
         worked_s = None if self._busy_s is None else busy_s - self._busy_s
         self._counts, self._busy_s = counts, busy_s
-        return (
+        return sample_row(
             NODE,
             self.t_s(now_s),
-            True,
-            pressure.value,
-            queue,
-            loop,
-            store,
-            parts.get(Signal.REPLICATION, 0.0),
-            parts.get(Signal.MEMORY, 0.0),
-            _name(pressure),
-            *self._levels(),
-            memory_bytes,
-            self._memory_limit_bytes,
-            *since[:-1],
-            0,  # What is acknowledged is stored: nothing of it gets lost while the process lives.
-            since[-1],
-            worked_s,
+            node.guard.grant,
+            node.guard.gate,
+            node.guard.window,
+            self._objectives,
+            (None, node.connections_count),
             None,
-            # The parts are these by their objectives; a store that says it stalls has more.
-            queue * self._queue_s,
-            loop * self._loop_s,
-            store * self._store_s,
-        )
-
-    def _levels(self) -> Row:
-        node = self._node
-        gate, window = node.guard.gate, node.window
-        return (
-            node.guard.grant.window,
-            gate.limit,
-            gate.rung.name.lower(),
-            gate.in_process,
-            gate.buffered,
-            gate.buffered_bytes,
-            None,
-            node.connections_count,
-            window.in_process,
-            None,
-            window.in_process_bytes,
+            (memory_bytes, self._memory_limit_bytes),
+            # What is acknowledged is stored: nothing of it gets lost while the process lives.
+            (*since[:-1], 0, since[-1], worked_s, None),
         )
 
     def _node_counts(self) -> tuple[int, ...]:
@@ -232,35 +193,9 @@ class Observation:
         """Rows of table `decisions`: those since the last call, as far as the node remembers
         them."""
         guard = self._node.guard
-        decided = guard.decisions
-        if decided and decided[-1][0] > self._decided_s:
-            for at_s, grant in decided:
-                if at_s > self._decided_s:
-                    change = (self._window, grant.window)
-                    self._window = grant.window
-                    pressed = (grant.pressure.value, _name(grant.pressure), grant.why)
-                    yield NODE, self.t_s(at_s), "window", *change, *pressed
+        decided = [each for each in guard.decisions if each[0] > self._decided_s]
+        if decided:
             self._decided_s = decided[-1][0]
-        limit, rung = guard.gate.limit, guard.gate.rung
-        if limit != self._limit or rung is not self._rung:
-            yield from self._gate_decisions(self.t_s(now_s), limit, rung)
-
-    def _gate_decisions(self, t_s: float, limit: int, rung: Rung) -> Iterator[Row]:
-        pressure = self._node.guard.grant.pressure
-        pressed = (pressure.value, _name(pressure), _why(pressure))
-        if limit != self._limit:
-            yield NODE, t_s, "connect_limit", float(self._limit), float(limit), *pressed
-            self._limit = limit
-        if rung is not self._rung:
-            yield NODE, t_s, "rung", float(self._rung), float(rung), *pressed
-            self._rung = rung
-
-
-def _name(pressure: Pressure) -> str | None:
-    return None if pressure.cause is None else pressure.cause.value
-
-
-def _why(pressure: Pressure) -> str:
-    if pressure.cause is None:
-        return "no pressure"
-    return f"{pressure.cause} at {pressure.value:.1f} times its objective"
+        timed = [(self.t_s(at_s), grant) for at_s, grant in decided]
+        t_s = self.t_s(now_s)
+        yield from self._decisions.rows(timed, guard.grant, guard.gate, t_s)
