@@ -44,7 +44,7 @@ def info(
 ) -> None:
     """Show what is in a store: format, node, sessions, queued messages, size."""
     from flowguard.cli.store_info import show
-    from flowguard.stores.rocks.reader import StoreReader
+    from flowguard.stores.rocks.offline.reader import StoreReader
 
     with _complaints("info"), StoreReader(_existing(directory, "info")) as reader:
         show(reader, top, Console(markup=False, highlight=False, emoji=False))
@@ -53,8 +53,8 @@ def info(
 @store.command()
 def verify(directory: Folder = DEFAULT) -> None:
     """Read everything and check that it fits together; exit code 1 if it does not."""
-    from flowguard.stores.rocks import verification
-    from flowguard.stores.rocks.reader import StoreReader
+    from flowguard.stores.rocks.offline import verification
+    from flowguard.stores.rocks.offline.reader import StoreReader
 
     with _complaints("verify"):
         folder = _existing(directory, "verify")
@@ -87,7 +87,7 @@ def salvage(
     ),
 ) -> None:
     """Make a new store of what can be read in a damaged one; exit code 1: something is lost."""
-    from flowguard.stores.rocks import salvage as saving
+    from flowguard.stores.rocks.offline import salvage as saving
 
     with _complaints("salvage"):
         folder = _existing(directory, "salvage")
@@ -125,7 +125,7 @@ def export(
 ) -> None:
     """Write everything as JSON Lines: one record per line, payloads in base64."""
     from flowguard.cli.store_export import export_lines
-    from flowguard.stores.rocks.reader import StoreReader
+    from flowguard.stores.rocks.offline.reader import StoreReader
 
     with _complaints("export"), StoreReader(_existing(directory, "export")) as reader:
         if out is None:
@@ -145,7 +145,7 @@ def merge(
     out: Annotated[Path, typer.Option("--out", metavar="C", help="The new directory.")],
 ) -> None:
     """Make one store of two that were one once, and lived on separately."""
-    from flowguard.stores.rocks import merge as merging
+    from flowguard.stores.rocks.offline import merge as merging
 
     for folder in (first, second):
         _existing(folder, "merge")
@@ -176,7 +176,7 @@ def merge(
 def compact(directory: Folder = DEFAULT) -> None:
     """Rewrite the tables without what was deleted."""
     from flowguard.cli.store_info import size_text
-    from flowguard.stores.rocks import compaction
+    from flowguard.stores.rocks.offline import compaction
 
     _existing(directory, "compact")
     waiting = Console(stderr=True)
@@ -207,7 +207,7 @@ def backup(
     with _complaints("backup"):
         if url is None:
             from flowguard.stores.rocks.copying import back_up_files
-            from flowguard.stores.rocks.reader import StoreReader
+            from flowguard.stores.rocks.offline.reader import StoreReader
 
             try:
                 with StoreReader(_existing(data, "backup")):

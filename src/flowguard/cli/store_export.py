@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
-from flowguard.stores.rocks.reader import StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 

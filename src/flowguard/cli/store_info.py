@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
-from flowguard.stores.rocks.reader import StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.types import SESSION_NEVER_EXPIRES
 

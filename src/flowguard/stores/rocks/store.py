@@ -37,12 +37,11 @@ from flowguard.stores.rocks.pending import TURNS, PendingRecords
 from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.stores.rocks.sessions import Sessions
-from flowguard.stores.rocks.status import StatusQueue
 from flowguard.stores.rocks.sweep import Sweep
 from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish
 
-LAYOUTS: Final[dict[str, Callable[[int], Queue]]] = {"window": WindowQueue, "status": StatusQueue}
+LAYOUTS: Final = ("window", "status")
 DURABILITIES: Final = {
     "memory": Durability.MEMORY,
     "os": Durability.OS,
@@ -52,6 +51,16 @@ LOOK_SLICES: Final = 64
 """Slices of maintenance between two looks at the files: there may be hundreds."""
 CLOSE_QUEUES: Final = 1_024
 """Records in one batch while closing."""
+
+
+def queues_of(layout: str) -> Callable[[int], Queue]:
+    """The queues of `layout`; `status`, for comparison, is imported only if it is named."""
+    if layout == "window":
+        return WindowQueue
+    from flowguard.stores.rocks.status import StatusQueue
+
+    assert layout == "status"
+    return StatusQueue
 
 
 @final
@@ -108,7 +117,7 @@ class RocksStore:
         identity = open_identity(engine, folder, random_node)
         node, last = int.from_bytes(identity.node, "big"), int.from_bytes(identity.hlc, "big")
         clock = UidClock(node, last, wall_s)
-        self._sessions = Sessions(engine, LAYOUTS[settings.layout])
+        self._sessions = Sessions(engine, queues_of(settings.layout))
         self._sessions.restore(clean=clean)
         for key, _ in engine.meta.scan(SWEEP, SWEEP_END, 2**40):
             self._sessions.dropped[qno_of_sweep(key)] = None

@@ -5,7 +5,7 @@ from pathlib import Path
 from flowguard.cli.store_export import export_lines
 from flowguard.config import StoreSettings
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.reader import StoreReader
+from flowguard.stores.rocks.offline.reader import StoreReader
 
 FOLDER = Path(__file__).parent
 WALL_S = 1.7e9

@@ -4,7 +4,7 @@ One rule for all rows (`flowguard.stores.rocks.identity`): a row that only one r
 unless the other has received it and so must have deleted it. Of a row that both have the later
 version stays. So nothing is lost, nothing comes back, and the order of the two does not matter:
 
-    queues         `flowguard.stores.rocks.merge_queue`
+    queues         `flowguard.stores.rocks.offline.merge_queue`
     sessions       the later PutSession has expiry, end and will; one that ended elsewhere stays
                    only if there is something new in it
     subscriptions  the later one of a filter
@@ -39,8 +39,14 @@ from flowguard.stores.rocks.keys import (
     session_key,
     sweep_key,
 )
-from flowguard.stores.rocks.merge_queue import MergeTally, Output, QueueMerge, Replica, copier
-from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.merge_queue import (
+    MergeTally,
+    Output,
+    QueueMerge,
+    Replica,
+    copier,
+)
+from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
 from flowguard.stores.rocks.window import WindowQueue
 

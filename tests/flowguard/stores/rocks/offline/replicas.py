@@ -36,8 +36,8 @@ from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.clock import COUNTER_BITS, EPOCH_S
 from flowguard.stores.rocks.codec import entry_uid
 from flowguard.stores.rocks.keys import pos_of
-from flowguard.stores.rocks.merge import MergeReport, merge
-from flowguard.stores.rocks.reader import StoreReader
+from flowguard.stores.rocks.offline.merge import MergeReport, merge
+from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.stores.rocks.session_codec import row_uid
 from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish, SubscriptionOptions

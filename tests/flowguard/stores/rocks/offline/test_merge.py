@@ -15,9 +15,9 @@ from flowguard.records import NEVER_S, Append, Delivery, PutSession, Settle, pac
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.codec import encode_message
 from flowguard.stores.rocks.identity import put_identity, read_identity
-from flowguard.stores.rocks.merge import merge
+from flowguard.stores.rocks.offline.merge import merge
 from flowguard.types import Publish
-from tests.flowguard.stores.rocks.replicas import (
+from tests.flowguard.stores.rocks.offline.replicas import (
     SETTINGS,
     Site,
     World,

@@ -30,11 +30,11 @@ from flowguard.stores.rocks.keys import (
     record_key,
 )
 from flowguard.stores.rocks.log_files import check_logs, endless_logs
+from flowguard.stores.rocks.offline.tolerant import TolerantFamily
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
-from flowguard.stores.rocks.store import LAYOUTS
-from flowguard.stores.rocks.tolerant import TolerantFamily
+from flowguard.stores.rocks.store import LAYOUTS, queues_of
 
 SETTINGS: Final = StoreSettings(
     cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
@@ -102,7 +102,7 @@ class StoreReader:
         self.identity: Identity = identity
         self.is_clean = self.engine.meta.get(CLEAN_KEY) is not None
         """Whether it was closed in good order: its counters need no second look."""
-        self._new_queue = LAYOUTS[self.format.layout]
+        self._new_queue = queues_of(self.format.layout)
         self._sessions = Sessions(self.engine, self._new_queue)
 
     def _check_log(self) -> None:

@@ -32,9 +32,9 @@ from flowguard.records import (
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.findings import Findings
+from flowguard.stores.rocks.offline.findings import Findings
+from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.queue import Queue
-from flowguard.stores.rocks.reader import SETTINGS, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained, decode_session
 from flowguard.stores.rocks.store import RocksStore
 from flowguard.types import Publish

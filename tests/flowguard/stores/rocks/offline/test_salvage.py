@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.reader import StoreReader
-from flowguard.stores.rocks.salvage import Salvage, salvage
-from flowguard.stores.rocks.verification import Verification, verify
+from flowguard.stores.rocks.offline.reader import StoreReader
+from flowguard.stores.rocks.offline.salvage import Salvage, salvage
+from flowguard.stores.rocks.offline.verification import Verification, verify
 from tests.flowguard.stores.rocks.damage import build, contents, with_byte_changed
 
 POSITIONS = 6

@@ -6,7 +6,7 @@ from typing import Final
 from flowguard.errors import LockedError
 from flowguard.stores.rocks import format
 from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.reader import SETTINGS, StoreReader
+from flowguard.stores.rocks.offline.reader import SETTINGS, StoreReader
 
 DATA: Final = frozenset({".sst", ".blob", ".log"})
 

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowguard.records import packet_id_of
-from tests.flowguard.stores.rocks.replicas import Model, Seen, Site, World, look, merged
+from tests.flowguard.stores.rocks.offline.replicas import Model, Seen, Site, World, look, merged
 
 CLIENTS = ["a", "ab"]
 FILTERS = ["t", "t/#"]
@@ -168,7 +168,7 @@ def test_three_replicas_may_be_merged_in_any_order(
     histories: tuple[list[tuple], ...],  # type: ignore[type-arg]
     late: bool,
 ) -> None:
-    """Without deletions, for which see `flowguard.stores.rocks.merge`; messages are settled."""
+    """Without deletions (`flowguard.stores.rocks.offline.merge`); messages are settled."""
     with world() as of:
         a = start(of, before)
         b = a.fork()

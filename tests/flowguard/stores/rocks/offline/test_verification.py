@@ -28,8 +28,8 @@ from flowguard.records import (
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import inbound_key, record_key, session_key
-from flowguard.stores.rocks.reader import StoreReader
-from flowguard.stores.rocks.verification import Verification, verify
+from flowguard.stores.rocks.offline.reader import StoreReader
+from flowguard.stores.rocks.offline.verification import Verification, verify
 from flowguard.types import Publish, SubscriptionOptions
 
 LAYOUTS = pytest.mark.parametrize("layout", ["window", "status"])

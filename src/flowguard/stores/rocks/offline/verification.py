@@ -8,9 +8,9 @@ from typing import Final, final
 from flowguard.errors import CorruptionError
 from flowguard.records import is_group, owner_name
 from flowguard.stores.rocks.codec import UID_BYTES, decode_message
-from flowguard.stores.rocks.findings import Findings
 from flowguard.stores.rocks.keys import queue_prefix
-from flowguard.stores.rocks.reader import KEYS_END, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.findings import Findings
+from flowguard.stores.rocks.offline.reader import KEYS_END, StoredSession, StoreReader, rows_of
 from flowguard.stores.rocks.session_codec import decode_retained
 
 PROGRESS_ROWS: Final = 1_000
