@@ -293,6 +293,25 @@ def test_who_waits_for_a_large_place_is_not_passed_by_small_ones() -> None:
     assert [len(payload) for payload in payloads] == [5, KIB, KIB, KIB, 2 * KIB, 5]
 
 
+def test_who_has_waited_longest_is_before_those_in_the_line_of_its_next_queue() -> None:
+    stage = blocking(messages_max=100, queue_bytes_max=4 * KIB, packet_size_max=4 * KIB)
+    one, two = slow(stage, "one"), slow(stage, "two")
+    two.subscribe("b", qos=1)
+    filler = stage.connect("filler")
+    for _ in range(3):
+        filler.publish("a", bytes(KIB), qos=1)
+    longest, later = stage.connect("longest"), stage.connect("later")
+    longest.publish("a", bytes(KIB), qos=1)
+    later.publish("b", bytes(3 * KIB), qos=1)
+    assert len(acknowledged(filler)) == 3
+    assert acknowledged(longest) == acknowledged(later) == []
+    take_one(two)
+    assert acknowledged(later) == [], "its message is too large still"
+    take_one(one)
+    assert len(acknowledged(longest)) == 1
+    assert acknowledged(later) == []
+
+
 def test_one_with_many_subscribers_waits_for_each_of_them() -> None:
     stage = blocking()
     subscribers = [slow(stage, name) for name in ("one", "two", "three")]

@@ -134,6 +134,22 @@ def test_tenants_take_turns_whatever_the_number_of_their_clients() -> None:
     assert done["c9"] == pytest.approx(sum(done.values()) / 2, abs=5)
 
 
+def test_a_fraction_of_a_place_is_given_by_turns_and_on_the_average_what_was_granted() -> None:
+    stage, (client,) = slow({})
+    client.send(*messages(1))
+    stage.advance(3)
+    stage.release_commits()
+    owed, fractions = 0.0, 0
+    while stage.node.window.limit < 50:
+        stage.advance(0.1)
+        granted = stage.node.protection.grant.window
+        if granted >= 1:
+            owed += granted - stage.node.window.limit
+            fractions += granted % 1 > 0
+            assert abs(owed) < 1 + 1e-6
+    assert fractions > 10
+
+
 def test_bytes_in_process_are_bounded_for_the_whole_node() -> None:
     stage, clients = slow({"unfinished_bytes_max": 1 << 20}, publishers=5)
     for client in clients:

@@ -147,6 +147,20 @@ def test_qos_0_is_not_queued_for_a_client_that_reads_nothing(version: int) -> No
     assert 0 < dropped < 20
 
 
+@pytest.mark.parametrize("excess_bytes", [0, 5_000])
+def test_one_qos_0_message_is_always_possible_however_large(
+    version: int, excess_bytes: int
+) -> None:
+    """Its tail is shared by all who get it, or it is sent as a frame of its own."""
+    stage = Stage({"session": {"outbox_bytes_max": 16 * KIB}})
+    client = stage.connect("s", version=version)
+    client.subscribe("a")
+    publish(stage, bytes(16 * KIB + excess_bytes), qos=0)
+    (message,) = client.publishes()
+    assert len(message.payload) == 16 * KIB + excess_bytes
+    assert stage.node.counters.dropped == {}
+
+
 def test_qos_1_waits_in_the_queue_while_a_client_reads_nothing(version: int) -> None:
     stage = Stage()
     client = stage.connect("s", version=version)

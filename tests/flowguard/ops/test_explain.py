@@ -195,3 +195,11 @@ def test_a_shared_subscription_without_room_is_named() -> None:
     stage, _ = full_queue("$share/g/t")
     (pause,) = explained(stage, "p")["paused"]
     assert "any queue of $share/g/t" in pause["text"]
+
+
+def test_a_session_whose_client_is_back_has_no_end() -> None:
+    stage = Stage()
+    stage.connect_durable("c").close()
+    assert explained(stage, "c")["session_ends_s"] is not None
+    stage.connect_durable("c")
+    assert explained(stage, "c")["session_ends_s"] is None

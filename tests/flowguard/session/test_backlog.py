@@ -222,3 +222,15 @@ class BacklogsOnDisk(Backlogs):
 
 TestBacklogs = Backlogs.TestCase
 TestBacklogsOnDisk = BacklogsOnDisk.TestCase
+
+
+def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left() -> None:
+    """A retained message is there at once, one from another client after its commit."""
+    queue = Backlog(10, 1 << 20, FairBudget(1 << 20), FairBudget(1 << 20))
+    for pos in (2, 1):
+        assert queue.reserve(BASE_BYTES) is None
+        queue.put(pos, delivery_of(0), BASE_BYTES, connected=True)
+    queue.leave()
+    fetch = queue.fetch(Session("c", queue, 1))
+    assert fetch is not None
+    assert (fetch.after_pos, fetch.until_pos) == (0, 2)

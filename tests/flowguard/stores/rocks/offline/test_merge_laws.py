@@ -9,7 +9,8 @@ what a merge must give (`replicas.Model`).
 4. Idempotent: merging with a replica that is in it already adds nothing.
 5. Entries of the session that was connected later keep their positions and what is known of them;
    those of the other keep their order.
-6. No two entries that were sent share a packet identifier; what is released was sent.
+6. No two entries that were sent share a packet identifier, which they do 32,767 positions apart;
+   what is released was sent.
 """
 
 import shutil
@@ -23,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowguard.records import packet_id_of
+from flowguard.stores.rocks.offline import merge_queue
 from tests.flowguard.stores.rocks.offline.replicas import Model, Seen, Site, World, look, merged
 
 CLIENTS = ["a", "ab"]
@@ -221,3 +223,20 @@ def test_a_merged_store_lives_on_and_is_merged_again(
         check_places(look(c.folder), look(b.folder), last)
         again = look(merged(of, b.folder, c.folder))
         assert content(again) == content(last)
+
+
+def test_no_more_of_a_queue_is_sent_than_there_are_packet_identifiers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law 6, where identifiers are few: what was sent beyond them waits again."""
+    monkeypatch.setattr(merge_queue, "QOS_1_IDS", 4)
+    with world() as of:
+        a = start(of, [("publish", ["a"], 0)] * 6)
+        b = a.fork()
+        live(a, [("send", "a", 6), ("settle", "a", 0)])
+        for site in (a, b):
+            site.close()
+        lowest = min(look(a.folder).places.values())
+        found = look(merged(of, a.folder, b.folder))
+        assert sorted(found.places.values()) == list(range(lowest, lowest + 5))
+        assert found.sent["a"] == lowest + 3
