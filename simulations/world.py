@@ -7,6 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Literal, final
 
+from flowguard import baselines
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow import PressureRecord
 from flowguard.flow.cluster import LOST_S
@@ -22,6 +23,8 @@ from simulations.network import Network
 from simulations.publishers import Publishers
 from simulations.scenario import PopulationPlan, Scenario
 from simulations.topics import Message, Topic
+
+baselines.load()  # What flowguard is compared with.
 
 
 @final

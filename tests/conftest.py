@@ -13,8 +13,10 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from flowguard import baselines
 from tests.support.reaper import reap_at_the_end
 
+baselines.load()  # Tests compare with them; a broker does so only where its settings name one.
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("test", COMMON, max_examples=50, derandomize=True)

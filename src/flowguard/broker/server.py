@@ -19,6 +19,7 @@ from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
 from flowguard.broker.reactor import LINGER_S, Reactor
 from flowguard.config import FlowSettings
+from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
 from flowguard.node.holdings import check_restored
@@ -87,9 +88,9 @@ async def serve(
     `shadow`: limits that only watch (`flowguard.flow.guard`); `descriptors`: as they are now,
     unless they are known. Raises `ConfigError` where these leave none for clients.
     """
+    _load_policies(bounds.settings.flow, shadow)
     clock = unix_clock()
-    errors = ErrorLog("connection failed")
-    tick_errors = ErrorLog("tick failed")
+    errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
     turned_away = PeerLog("peer turned away")
     node = Node(
         bounds,
@@ -141,6 +142,16 @@ async def serve(
         reactor.close()
         listener.close()  # Where the store could not be read, the reactor never had it.
         store.close()
+
+
+def _load_policies(*limits: FlowSettings | None) -> None:
+    """The laws of others are read only where one of them is named."""
+    flows = [flow for flow in limits if flow is not None]
+    named = {name for flow in flows for name in (flow.policy, flow.shadow_policy)}
+    if named - {*POLICIES, None}:
+        from flowguard import baselines
+
+        baselines.load()
 
 
 async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowguard.baselines.gates import RejectGate
 from flowguard.config import FlowSettings
 from flowguard.flow.adaptive import Flowguard
-from flowguard.flow.baselines.gates import RejectGate
 from flowguard.flow.cluster import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecord
 from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START
 from flowguard.flow.gate import ConnectGate

@@ -24,8 +24,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from flowguard.baselines.gates import CONNECTS_UNLIMITED
 from flowguard.config import FlowSettings, PolicyName
-from flowguard.flow.baselines.gates import CONNECTS_UNLIMITED
 from flowguard.flow.policies import MINDED, POLICIES, make_policy
 from flowguard.flow.policy import Arrival, Grant, Policy, Resumption, Rung
 from flowguard.flow.signals import PRESSURE_MAX, TICK_S, Sample, StoreState

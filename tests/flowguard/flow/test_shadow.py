@@ -16,15 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from flowguard.baselines.gates import OpenGate
+from flowguard.baselines.static import Static
 from flowguard.config import FlowSettings, PolicyName
-from flowguard.flow.baselines.gates import OpenGate
-from flowguard.flow.baselines.static import Static
 from flowguard.flow.policies import make_policy
 from flowguard.flow.policy import Arrival, Grant, Policy, Resumption, Rung
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import TICK_S, Sample
 from flowguard.flow.verdict import Reason, Verdict
-from tests.flowguard.flow.baselines.samples import judge
+from tests.flowguard.baselines.samples import judge
 from tests.flowguard.flow.crowd import Crowd
 
 NAMES: tuple[PolicyName, ...] = get_args(PolicyName)

@@ -15,8 +15,8 @@ experiment is about: windows follow a noisy, delayed signal at full speed, and t
 from math import exp, floor, log, log2
 from typing import Final, Generic, TypeVar, final
 
+from flowguard.baselines.static import Judge
 from flowguard.flow.adaptive import Tell, tell_nobody
-from flowguard.flow.baselines.static import Judge
 from flowguard.flow.cluster import Cluster
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.signals import Pressure, Sample

@@ -19,8 +19,8 @@ watch the drift of the event loop, which is the wait of whatever is ready to run
 from collections import deque
 from typing import Final, Generic, Protocol, TypeVar, final
 
-from flowguard.flow.baselines.gates import OpenGate
-from flowguard.flow.baselines.static import Judge
+from flowguard.baselines.gates import OpenGate
+from flowguard.baselines.static import Judge
 from flowguard.flow.policy import Gate, Grant, Rung
 from flowguard.flow.signals import Sample
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowguard.flow.baselines.gates import OpenGate, RejectGate, TokenBucketGate
+from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.verdict import Reason, Verdict
 

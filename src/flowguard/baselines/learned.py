@@ -18,7 +18,7 @@ numbers are the library's defaults.
 from math import ceil, log10
 from typing import Final, Generic, Protocol, TypeVar, final
 
-from flowguard.flow.baselines.static import Judge
+from flowguard.baselines.static import Judge
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.signals import Sample
 

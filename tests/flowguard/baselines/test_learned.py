@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowguard.flow.baselines.gates import OpenGate
-from flowguard.flow.baselines.learned import (
+from flowguard.baselines.gates import OpenGate
+from flowguard.baselines.learned import (
     GRADIENT_LIMIT_MAX,
     GRADIENT_LIMIT_MIN,
     LIMIT_START,
@@ -16,7 +16,7 @@ from flowguard.flow.baselines.learned import (
     Vegas,
 )
 from flowguard.flow.signals import Sample
-from tests.flowguard.flow.baselines.samples import judge, ticks
+from tests.flowguard.baselines.samples import judge, ticks
 
 BUSY = 10_000
 

@@ -12,8 +12,8 @@ their cost as well; here every PUBLISH takes one credit.
 
 from typing import Final, Generic, TypeVar, final
 
-from flowguard.flow.baselines.level_map import LEVEL_MAX, Levels
-from flowguard.flow.baselines.static import WINDOW_UNLIMITED, Judge
+from flowguard.baselines.level_map import LEVEL_MAX, Levels
+from flowguard.baselines.static import WINDOW_UNLIMITED, Judge
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.signals import Sample
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from flowguard.flow.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
+from flowguard.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from flowguard.flow.policy import Rung
 from flowguard.flow.signals import TICK_S, Sample
-from tests.flowguard.flow.baselines.samples import judge, ticks
+from tests.flowguard.baselines.samples import judge, ticks
 
 OBJECTIVE_S = 0.05
 

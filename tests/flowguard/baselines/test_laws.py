@@ -1,4 +1,4 @@
-"""The laws without feedback: fixed windows, levels, rates (flow/baselines).
+"""The laws without feedback: fixed windows, levels, rates (flowguard.baselines).
 
 1. A fixed window stays, whatever is seen.
 2. Levels run from 1 to 10, and never fall while the pressure rises; nor do allowances rise.
@@ -6,6 +6,8 @@
 4. The highest pressure of the cluster decides on packets, the node's own on CONNECTs.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
@@ -14,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowguard.baselines.gates import OpenGate
+from flowguard.baselines.level_map import LevelMap, Levels, allowance_of, level_of
+from flowguard.baselines.rate_limit import CREDITS_MAX, RateLimit
+from flowguard.baselines.static import WINDOW_UNLIMITED, Static
 from flowguard.config import FlowSettings
-from flowguard.flow.baselines.gates import OpenGate
-from flowguard.flow.baselines.level_map import LevelMap, Levels, allowance_of, level_of
-from flowguard.flow.baselines.rate_limit import CREDITS_MAX, RateLimit
-from flowguard.flow.baselines.static import WINDOW_UNLIMITED, Static
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.policy import Policy
 from flowguard.flow.signals import Signal
-from tests.flowguard.flow.baselines.samples import judge, under
+from tests.flowguard.baselines.samples import judge, under
 
 PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
 
@@ -128,3 +130,31 @@ def test_credits_fall_from_a_thousand_to_ten_packets_per_second_without_any_wind
     grants = [rates().tick(under(pressure)) for pressure in (0.1, 1.0, 4.0)]
     assert [grant.credits for grant in grants] == [CREDITS_MAX, 22, 1]
     assert {grant.window for grant in grants} == {float(WINDOW_UNLIMITED)}
+
+
+# --- where they are ------------------------------------------------------------------------------
+
+
+def test_a_broker_knows_no_law_but_its_own_unless_its_settings_name_one() -> None:
+    ask = (
+        "import sys\n"
+        "from flowguard.broker import server\n"
+        "from flowguard.config import FlowSettings\n"
+        "def known(): return any(name.startswith('flowguard.baselines') for name in sys.modules)\n"
+        "server._load_policies(FlowSettings(), None)\n"
+        "print(known())\n"
+        "server._load_policies(FlowSettings(), FlowSettings(policy='static-10'))\n"
+        "print(known())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+def test_a_law_that_is_not_loaded_is_refused_by_name() -> None:
+    ask = (
+        "from flowguard.config import FlowSettings\n"
+        "from flowguard.flow import make_policy\n"
+        "make_policy('emqx-flag', FlowSettings())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    assert "flow.policy: emqx-flag is another broker's law" in done.stderr

@@ -1,0 +1,87 @@
+"""The laws of others by name, for `flow.policy` and `flow.shadow_policy`.
+
+| name | window | CONNECTs | whose law |
+|---|---|---|---|
+| unlimited | none | all at once | nobody's: the measure of what protection does |
+| static-1, -10, -100 | that many | as flowguard | brokers with a fixed cap |
+| reject-at-limit | as flowguard | its limit, then 137 | flowguard without the buffer |
+| rate-limit-v1 | none; PUBLISH per tick | 500 a second, then 137 | HiveMQ before 4.28.10 |
+| level-map | of the level of now | as flowguard | HiveMQ-like, without memory |
+| emqx-flag, flashmq-gate | the maximum | sockets closed while a flag is up | EMQX, FlashMQ |
+| vegas, gradient2 | a learned limit by clients | as flowguard | Netflix |
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from flowguard.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
+from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
+from flowguard.baselines.learned import Gradient2, Learned, Limit, Vegas
+from flowguard.baselines.level_map import LevelMap, Levels
+from flowguard.baselines.rate_limit import CREDITS_MAX, RateLimit
+from flowguard.baselines.static import WINDOW_UNLIMITED, Judge, Static
+from flowguard.config import PolicyName
+from flowguard.flow.gate import ConnectGate
+from flowguard.flow.policies import Order, adaptive
+from flowguard.flow.policy import Policy
+from flowguard.flow.pressure import objectives_of, pressure_of
+
+
+def _reject_at_limit(order: Order) -> Policy[Any]:
+    return adaptive(order, RejectGate(ConnectGate(order.settings)))
+
+
+def _unlimited(order: Order) -> Policy[Any]:
+    return Static(order.name, WINDOW_UNLIMITED, OpenGate(), _judge(order))
+
+
+def _static(order: Order) -> Policy[Any]:
+    gate: ConnectGate[Any] = ConnectGate(order.settings)
+    return Static(order.name, STATIC_WINDOWS[order.name], gate, _judge(order))
+
+
+def _rate_limit(order: Order) -> Policy[Any]:
+    levels = Levels(CREDITS_MAX, order.cluster, order.tell)
+    return RateLimit(order.name, levels, TokenBucketGate(), _judge(order))
+
+
+def _level_map(order: Order) -> Policy[Any]:
+    levels = Levels(order.settings.window_max, order.cluster, order.tell)
+    return LevelMap(order.name, levels, ConnectGate(order.settings), _judge(order))
+
+
+def _flagged(order: Order) -> Policy[Any]:
+    drift_max_s = order.settings.loop_objective_s
+    flag: Flag = RunQueueFlag(drift_max_s) if order.name == "emqx-flag" else DriftFlag()
+    return Flagged(order.name, order.settings.window_max, flag, _judge(order))
+
+
+def _learned(order: Order) -> Policy[Any]:
+    limit: Limit = Vegas() if order.name == "vegas" else Gradient2()
+    gate: ConnectGate[Any] = ConnectGate(order.settings)
+    return Learned(order.name, limit, order.settings.window_max, gate, _judge(order))
+
+
+def _judge(order: Order) -> Judge:
+    return partial(pressure_of, objectives=objectives_of(order.settings))
+
+
+STATIC_WINDOWS: Final[dict[PolicyName, int]] = {
+    "static-1": 1,
+    "static-10": 10,
+    "static-100": 100,
+}
+OTHERS: Final[dict[PolicyName, Callable[[Order], Policy[Any]]]] = {
+    "unlimited": _unlimited,
+    "static-1": _static,
+    "static-10": _static,
+    "static-100": _static,
+    "reject-at-limit": _reject_at_limit,
+    "rate-limit-v1": _rate_limit,
+    "level-map": _level_map,
+    "emqx-flag": _flagged,
+    "flashmq-gate": _flagged,
+    "vegas": _learned,
+    "gradient2": _learned,
+}
