@@ -142,7 +142,7 @@ def test_a_fraction_of_a_place_is_given_by_turns_and_on_the_average_what_was_gra
     owed, fractions = 0.0, 0
     while stage.node.window.limit < 50:
         stage.advance(0.1)
-        granted = stage.node.protection.grant.window
+        granted = stage.node.guard.grant.window
         if granted >= 1:
             owed += granted - stage.node.window.limit
             fractions += granted % 1 > 0
