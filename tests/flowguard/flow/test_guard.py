@@ -297,6 +297,36 @@ def test_who_is_gone_takes_its_turn_with_it() -> None:
     assert broker.guard.window.permits == 0
 
 
+@pytest.mark.parametrize(
+    ("policy", "limits", "journal_max"),
+    [
+        ("flowguard", {}, 1),
+        ("flowguard", {"unfinished_max": 1}, 1_000),
+        ("rate-limit-v1", {}, 1_000),
+    ],
+    ids=["its host was full", "others had their turn", "its rate was spent"],
+)
+def test_who_is_gone_is_not_run_again(
+    policy: PolicyName, limits: dict[str, int], journal_max: int
+) -> None:
+    broker = broker_of(policy, **limits)
+    broker.journal_max = journal_max
+    client = connected(broker)
+    broker.tick(TICK_S)
+    broker.send(client, [(1, 0)] * 200)
+    while broker.journal and policy != "flowguard":
+        broker.done(0)
+    assert client.unread
+    broker.runnable.clear()
+    broker.leave(client)
+    while broker.journal:
+        broker.done(0)
+    broker.turn()  # The toy asserts that nobody who is gone is scheduled.
+    broker.tick(TICK_S)
+    broker.turn()
+    assert not broker.guard.has_work
+
+
 @pytest.mark.parametrize("shadow", [None, "static-10"])
 def test_the_guard_forgets_whoever_is_gone(shadow: PolicyName | None) -> None:
     settings = FlowSettings(

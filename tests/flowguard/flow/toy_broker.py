@@ -26,7 +26,8 @@ class ToyClient:
     is_gone: bool = False
 
     def schedule(self) -> None:
-        """Be run again in the next turn."""
+        """Be run again in the next turn; the guard knows who is gone."""
+        assert not self.is_gone
         if self not in self.broker.runnable:
             self.broker.runnable.append(self)
 
