@@ -25,6 +25,14 @@ FUNCTION_LINES_MAX = 70
 # "src/flowguard/room/file.py:Class.function": lines it may have until it has been split.
 LONG_FUNCTIONS: dict[str, int] = {}
 
+# "package/room": files of its largest import circle; the numbers only ever go down.
+CIRCLE_FILES = {
+    "simulations": 13,
+    "src/flowguard/node": 4,
+    "src/flowguard/session": 2,
+    "src/flowguard/storm": 5,
+}
+
 
 def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -161,6 +169,51 @@ def test_a_room_that_lists_its_files_lists_all_of_them() -> None:
                 for name in sorted(files)
                 if f"`{name}`" not in listed
             ]
+    report(findings)
+
+
+def imports_within(room: Path) -> dict[str, set[str]]:
+    """Which files of a folder each of its files imports, for types only included."""
+    package = ".".join(room.relative_to(SRC.parent if SRC in (room, *room.parents) else ROOT).parts)
+    files = {path.stem: path for path in room.glob("*.py") if path.stem != "__init__"}
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        modules = [
+            node.module
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module
+        ]
+        names = {module.removeprefix(f"{package}.") for module in modules}
+        found[name] = names & set(files) - {name}
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Files of which each reaches all the others, and more than one."""
+    reached: dict[str, set[str]] = {}
+    for start in imports:
+        to_see, seen = [start], set[str]()
+        while to_see:
+            more = imports[to_see.pop()] - seen
+            seen |= more
+            to_see += more
+        reached[start] = seen
+    found = {frozenset(b for b in imports if b in reached[a] and a in reached[b]) for a in imports}
+    return {circle for circle in found if len(circle) > 1}
+
+
+def test_no_import_circle_of_a_room_grows() -> None:
+    """Also under TYPE_CHECKING: who is to understand one file of a circle has to read all."""
+    findings = []
+    waiting = dict(CIRCLE_FILES)
+    for room in sorted({path.parent for path in python_files(*PACKAGES)}):
+        largest = max(circles(imports_within(room)), key=len, default=frozenset())
+        allowed = waiting.pop(name_of(room), 1)
+        if len(largest) > allowed:
+            findings.append(f"{name_of(room)}: a circle of {', '.join(sorted(largest))}")
+        elif max(1, len(largest)) < allowed:
+            findings.append(f"{name_of(room)}: only {len(largest)} now: lower CIRCLE_FILES")
+    findings += [f"{room}: is in CIRCLE_FILES and nowhere else" for room in waiting]
     report(findings)
 
 

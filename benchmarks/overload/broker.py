@@ -81,7 +81,7 @@ def row(node: Node, resident_bytes: int) -> dict[str, object]:
         "pressure": pressure.value,
         "cause": None if pressure.cause is None else str(pressure.cause),
         "in_process": node.window.in_process,
-        "paused": node.paused_count,
+        "paused": node.state.paused_count,
         "sojourn": node.journal.sojourn.cumulative(),
         "resident_mib": resident_bytes / 2**20,
         "received": node.counters.publish_received,

@@ -111,7 +111,7 @@ def assert_at_rest(stage: Stage, others: list[Client]) -> None:
     assert node.input_budget.used_bytes == 0
     assert node.outbox_budget.used_bytes == 0
     assert node.journal.is_empty
-    assert node.paused_count == 0
+    assert node.state.paused_count == 0
     there = sum(not other.is_closed for other in others)
     assert node.connections_count == node.connected_count == there
     for other in others:

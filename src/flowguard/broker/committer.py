@@ -125,7 +125,7 @@ class Committer:
             self._refused = batch if error is not None else None
             if error is None:
                 node.durable(batch, now_s, now_s - started_s)
-                if node.read_only:
+                if node.state.read_only:
                     node.observe_store(self._store.load())
             elif isinstance(error, NoSpaceError):
                 node.no_space(now_s)
@@ -153,7 +153,7 @@ class Committer:
 
     def _read(self, fetch: Fetch) -> list[QueueEntry] | None:
         """A page; None: with the next tick. What is wrong with one queue concerns no other one."""
-        known = fetch.owner.queue.damage
+        known = fetch.owner.damage
         page: list[QueueEntry] = []
         try:
             page = fetch.entries(self._store)

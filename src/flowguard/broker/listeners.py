@@ -17,7 +17,7 @@ from flowguard.broker.link import Link
 from flowguard.flow import Reason, Rung
 from flowguard.node.door import Rest
 from flowguard.node.node import Node
-from flowguard.session.connection import State
+from flowguard.session.states import State
 
 ACCEPTS_MAX: Final = 128
 """Accepts per turn and listener, so that accepting never starves the connections there are."""

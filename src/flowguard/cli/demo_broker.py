@@ -110,5 +110,5 @@ def sample(broker: Running, at_s: float) -> DemoSample:
         node.connected_count,
         node.counters.publish_received,
         node.guard.gate.rung is Rung.STOP,
-        node.paused_count,
+        node.state.paused_count,
     )

@@ -1,10 +1,11 @@
 """One broker node without a socket: sessions, routing, wills, admission, the journal.
 
-- `node`            the host of all conversations: their begin and end, expiry, drain
+- `node`            what all conversations run on: their begin and end, expiry, drain
 - `connecting`      the path of a CONNECT: capacity, guard, authentication, claim, CONNACK
 - `publishing`      the path of a PUBLISH from route to acknowledgement: `in_process` until it is
                     durable, as a `fan_out` where it has many subscribers
 - `subscribing`     SUBSCRIBE, UNSUBSCRIBE, retained messages for new subscriptions
+- `packets`         which of these a client's PUBLISH, SUBSCRIBE or UNSUBSCRIBE goes to
 - `plans`           which sessions a topic reaches, worked out once per topic, by `grouping`
 - `shared_queues`   which shared subscriptions have a queue; `shared_queue` is one
 - `full_queues`     publishers that wait for room in a subscriber's queue

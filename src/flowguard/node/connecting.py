@@ -16,9 +16,10 @@ from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Resumption, Verdict
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
-from flowguard.session.connection import ServerConnection, State
+from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.session import Session
+from flowguard.session.states import State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Handshakes:
         self._exchanges: dict[ServerConnection, Exchange] = {}
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
-        """Admission: capacity, then the guard; see `Host.connect`."""
+        """Admission: capacity, then the guard; see `Lifecycle.connect`."""
         node = self._node
         if node.draining:
             connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
@@ -208,7 +209,7 @@ class Handshakes:
         answer = Answer(granted, properties, present=present)
         claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
         claimed_by = partial(self._claimed, claim)
-        if node.read_only and not ops:
+        if node.state.read_only and not ops:
             claimed_by(now_s)
         else:
             node.journal.append(ops, claimed_by, now_s)
@@ -216,7 +217,7 @@ class Handshakes:
     def _may_keep(self, client_id: str) -> bool:
         """Whether a session may outlive its connection: the disk has room, and memory a place."""
         node = self._node
-        if node.read_only:
+        if node.state.read_only:
             return False
         session = node.registry.sessions.get(client_id)
         return (
@@ -243,7 +244,7 @@ class Handshakes:
         node.guard.answered(connection, now_s)
         node.connect_service.observe(now_s - claim.since_s)
         node.connected(connection, now_s)
-        connection.accept(session, answer, now_s)
+        connection.accept(session, answer, node.packets, now_s)
         if connection.ended:
             return
         if connection.keep_alive_s:

@@ -8,16 +8,14 @@ never lost between the two, nor there twice.
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.flow import Reason
 from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
 from flowguard.records import GROUP_PREFIX, Settle
+from flowguard.session.node_state import NodeState
 from flowguard.types import Publish
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 TOPIC_BYTES_MAX: Final = 65_535
 
@@ -28,9 +26,9 @@ class DeadLetters:
 
     __slots__ = ("_counters", "_expired", "_is_busy", "_journal", "_prefix", "_router")
 
-    def __init__(self, host: "Host", router: Router, journal: Journal) -> None:
-        self._counters = host.counters
-        self._prefix = host.settings.session.dead_letter_topic
+    def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
+        self._counters = node.counters
+        self._prefix = node.settings.session.dead_letter_topic
         self._router = router
         self._journal = journal
         self._expired: deque[Settle] = deque()

@@ -18,12 +18,12 @@ from flowguard.node.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
 from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.node.publishing import Router
-    from flowguard.session.host import Host
 
 OFFERS_PIECE: Final = 250
 """Of a message that is durable now: each may be sent at once, four milliseconds for all of them."""
@@ -43,7 +43,7 @@ class FanOut(Chore):
         "_at",
         "_complete",
         "_cost",
-        "_host",
+        "_node",
         "_inbound",
         "_is_queued",
         "_journal",
@@ -65,7 +65,7 @@ class FanOut(Chore):
     def __init__(
         self,
         router: "Router",
-        host: "Host",
+        node: NodeState,
         journal: Journal,
         inbound: Inbound | None,
         plan: Plan,
@@ -78,7 +78,7 @@ class FanOut(Chore):
         settle: Settle | None = None,
     ) -> None:
         self._router = router
-        self._host = host
+        self._node = node
         self._journal = journal
         self._inbound = inbound
         self._plan = plan
@@ -226,7 +226,7 @@ class FanOut(Chore):
         """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
         self._journal.promise(-self._promised_count)
         for owner, append in zip(self._owners, self._appends, strict=True):
-            if (owner.durable or self._host.blocks) and not owner.ended:
+            if (owner.durable or self._node.blocks) and not owner.ended:
                 owner.queue.forget(append.delivery.size_bytes)
         self._owners, self._appends = [], []
         inbound = self._inbound

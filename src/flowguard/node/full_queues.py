@@ -12,18 +12,16 @@ comes back. Then the message is routed to all who have room, and dropped for the
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.node.plans import Plan, Shared
 from flowguard.node.publishing import Router
 from flowguard.records import message_bytes
 from flowguard.session.host import WAITS
 from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import Publish
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 Queue = Session | Shared
 """Of a client, or of a shared subscription.
@@ -53,12 +51,12 @@ class Wait:
 class FullQueues:
     """The lines of one node; a session publishes one message at a time, so it is in one of them."""
 
-    __slots__ = ("_block_s", "_host", "_lines", "_router", "_tickets", "_waits")
+    __slots__ = ("_block_s", "_node", "_lines", "_router", "_tickets", "_waits")
 
-    def __init__(self, host: "Host", router: Router) -> None:
-        self._host = host
+    def __init__(self, node: NodeState, router: Router) -> None:
+        self._node = node
         self._router = router
-        self._block_s = host.settings.session.block_s
+        self._block_s = node.settings.session.block_s
         self._waits: dict[Session, Wait] = {}
         """By publisher."""
         self._lines: dict[Queue, dict[Session, Wait]] = {}
@@ -69,7 +67,7 @@ class FullQueues:
         return self._waits.get(publisher)
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        """`Router.publish`, once there is room for the message; see `Host.publish`."""
+        """`Router.publish`, once there is room for the message; see `Routing.publish`."""
         wait = None
         if message.qos and len(message.payload) <= self._router.payload_bytes_max:
             publisher = inbound.session
@@ -103,13 +101,13 @@ class FullQueues:
 
     def _lacks_room(self, queue: Queue, size_bytes: int, now_s: float) -> bool:
         if isinstance(queue, Session):
-            return queue.lacks_room(size_bytes, self._host, now_s)
+            return queue.lacks_room(size_bytes, self._node, now_s)
         shared_queue = self._router.queues.of(queue)
         if shared_queue is not None:
-            return shared_queue.lacks_room(size_bytes, self._host, now_s)
+            return shared_queue.lacks_room(size_bytes, self._node, now_s)
         members = queue.members()
         for session, options in members:
-            if not options.qos or not session.lacks_room(size_bytes, self._host, now_s):
+            if not options.qos or not session.lacks_room(size_bytes, self._node, now_s):
                 return False
         return bool(members)
 

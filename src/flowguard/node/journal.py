@@ -24,6 +24,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
 from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
+from flowguard.session.host import GroupCommit
 
 Continuation = Callable[[float], None]
 """Called with `now_s` when the work is durable."""
@@ -54,7 +55,7 @@ class Batch:
 
 
 @final
-class Journal:
+class Journal(GroupCommit):
     """Operations and continuations waiting for the next commit."""
 
     __slots__ = (

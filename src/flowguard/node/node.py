@@ -1,4 +1,4 @@
-"""Node: the host of all conversations of one broker process, and of nothing that moves bytes.
+"""Node: what all conversations of one broker process run on; it moves no bytes itself.
 
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
@@ -9,14 +9,15 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 4. calls `turn` once per turn and `tick` every 100 ms.
 """
 
+from collections import deque
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, cast, final
 
 from flowguard.bounds import Bounds
-from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
+from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
 from flowguard.errors import PeerError
-from flowguard.flow import Budget, Cluster, FairBudget, Guard, Holders, Tell, tell_nobody
+from flowguard.flow import Budget, Cluster, Guard, Holders, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
@@ -27,23 +28,23 @@ from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
 from flowguard.node.journal import Batch, Journal
+from flowguard.node.packets import Packets
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
 from flowguard.node.subscribing import Subscriber
 from flowguard.node.timers import Timers, Wheel
-from flowguard.records import DropInbound, QueueEntry, Release, Settle, StoreOp
-from flowguard.session.chores import Chores
-from flowguard.session.connection import ServerConnection, State
-from flowguard.session.counters import Counters
+from flowguard.records import QueueEntry
+from flowguard.session.connection import ServerConnection
+from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.fetch import Fetch
-from flowguard.session.host import Host
-from flowguard.session.inbound import Inbound
-from flowguard.session.inflight import Inflight
+from flowguard.session.host import Lifecycle
+from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
-from flowguard.session.session import Session
+from flowguard.session.owner import QueueOwner
+from flowguard.session.states import State
 from flowguard.stores import Store, StoreLoad
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
 """So long a part of a packet may stand still where memory for input is short."""
@@ -53,12 +54,9 @@ the reason code, and more in words, or nothing."""
 Answered = tuple[Fetch, list[QueueEntry]]
 """What the store was asked, and its answer."""
 
-UNKNOWN_DISK_BYTES: Final = 1 << 62
-"""Until a store says how large its disk is."""
-
 
 @final
-class Node(Host):
+class Node(Lifecycle[ServerConnection]):
     """One broker node."""
 
     def __init__(
@@ -80,7 +78,6 @@ class Node(Host):
         (`Guard`)."""
         self.bounds = bounds
         self.settings = settings = bounds.settings
-        self.counters = Counters()
         self.hooks = hooks or Hooks()
         self.started_s = now_s
         self.handshakes = Handshakes(self, random_id)
@@ -96,41 +93,59 @@ class Node(Host):
         )
         self.window = self.guard.window
         self.journal = Journal.create(settings.flow, self.window, self.guard.observer)
-        self.sent = self.journal.sent
         self.draining = False
         """It is about to end: nothing is admitted any more, what is in process goes on."""
-        self.input_holders: Holders[ServerConnection] = Holders(Budget(bounds.input_bytes))
-        self.outbox_budget = FairBudget(bounds.outbox_bytes)
-        self.queue_budget = FairBudget(bounds.queue_bytes)
-        self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
-        self.state_budget = FairBudget(bounds.state_bytes)
-        self.inflight = Inflight(bounds, self.queue_budget)
-        self.spills = False
+        self.state = state = NodeState(bounds, self.window, self.journal, on_error)
+        """What conversations share; the names below are of the same objects."""
+        self.counters = state.counters
+        self.chores = state.chores
+        self.inflight = state.inflight
+        self.queue_budget = state.queue_budget
+        self.disk_queue_budget = state.disk_queue_budget
+        self.outbox_budget = state.outbox_budget
+        self.state_budget = state.state_budget
+        self.input_holders = cast("Holders[ServerConnection]", state.input_holders)
+        state.sent = self.journal.sent
+        self.pages: Pages[Fetch, Answered | Outbound] = Pages()
+        state.fetches = self.pages.wanted
+        state.replays = cast("deque[Sender]", self.pages.ready)
         self.store_load = StoreLoad()
         """What the store said of itself at the last tick."""
-        self.read_only = False
-        """The disk is full: what would have to be durable is refused."""
-        self.drops_oldest = settings.session.queue_policy == "drop-oldest"
-        self.blocks = settings.session.queue_policy == "block"
-        self.pages: Pages[Fetch, Answered | Outbound] = Pages()
-        self.fetches = self.pages.wanted
-        self.runnable: list[ServerConnection] = []
-        self.dirty: list[ServerConnection] = []
-        self.chores = Chores(on_error)
         self.timers = Timers()
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self._due = Due(self)
-        self.router = Router(self, self.journal, self.hooks, self.queue_budget)
-        self.full_queues = FullQueues(self, self.router)
-        self._dead_letters = DeadLetters(self, self.router, self.journal)
-        self.registry = Registry(self, self.router, self.journal, self.timers, self.queue_budget)
-        self.subscriber = Subscriber(self, self.router, self.hooks, self.full_queues)
+        self.router = Router(state, self.journal, self.hooks, self.queue_budget)
+        self.full_queues = FullQueues(state, self.router)
+        state.expired = DeadLetters(state, self.router, self.journal).expired
+        self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
+        self.subscriber = Subscriber(state, self.router, self.hooks, self.full_queues)
+        self.packets = Packets(self.router, self.full_queues, self.subscriber, blocks=state.blocks)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door = Attempts(), Door()
-        self.connections_count = self.connected_count = self.paused_count = 0
+        self.connections_count = self.connected_count = 0
         self._on_error = on_error
         self._on_turned_away = on_turned_away
+
+    # --- what conversations share ------------------------------------------------------------
+
+    @property
+    def runnable(self) -> list[ServerConnection]:
+        """Connections with decoded work left: to be run again in the next turn."""
+        return cast("list[ServerConnection]", self.state.runnable)
+
+    @runnable.setter
+    def runnable(self, connections: list[ServerConnection]) -> None:
+        self.state.runnable = cast("list[Conversation]", connections)
+
+    @property
+    def dirty(self) -> list[ServerConnection]:
+        """Connections with bytes to send."""
+        return cast("list[ServerConnection]", self.state.dirty)
+
+    @dirty.setter
+    def dirty(self, connections: list[ServerConnection]) -> None:
+        self.state.dirty = cast("list[Conversation]", connections)
 
     # --- connections -------------------------------------------------------------------------
 
@@ -149,7 +164,7 @@ class Node(Host):
 
         All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
         """
-        self.spills = store.on_disk
+        self.state.spills = store.on_disk
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max
@@ -166,7 +181,7 @@ class Node(Host):
         """
         self.counters.connections_accepted += 1
         self.connections_count += 1
-        connection = ServerConnection(self, transport, now_s, waited_s)
+        connection = ServerConnection(self.state, self, transport, now_s, waited_s)
         self.attempts.began(connection, now_s - waited_s)
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
@@ -228,66 +243,22 @@ class Node(Host):
         self.wheel.forget(connection)
         self.handshakes.left(connection, now_s)
 
-    def expire_after(self, session: Session, expiry_interval_s: int) -> None:
-        limit_s = self.settings.session.session_expiry_max_s
-        session.expiry_interval_s = min(expiry_interval_s, limit_s)
-
-    # --- packets -----------------------------------------------------------------------------
-
-    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        if self.blocks:
-            return self.full_queues.publish(inbound, message, now_s)
-        return self.router.publish(inbound, message, now_s)
-
-    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
-        return self.subscriber.subscribe(inbound, packet, now_s)
-
-    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
-        return self.subscriber.unsubscribe(inbound, packet, now_s)
-
-    def release(self, inbound: Inbound, packet_id: int, now_s: float, *, known: bool) -> None:
-        session = inbound.session
-        if session.durable and (known or not self.journal.is_idle):
-            # A repeated PUBREL, too, waits for what the first one has changed.
-            ops: list[StoreOp] = [DropInbound(session.client_id, packet_id)] if known else []
-            self.journal.append(ops, lambda _: inbound.released(packet_id, known=known), now_s)
-        else:
-            inbound.released(packet_id, known=known)
-
-    def received(self, session: Session, release: Release, now_s: float) -> None:
-        def done(now_s: float) -> None:
-            if session.outbound is not None:
-                session.outbound.release(release.packet_id)
-
-        self.journal.append([release], done, now_s)
-
     def replay(self, piece: Answered | Outbound, now_s: float) -> None:
         """It is its turn: a page is there, or more of it can be sent."""
         if isinstance(piece, Outbound):
             piece.take_turn(now_s)
             return
         fetch, entries = piece
-        if not fetch.owner.ended:
-            fetch.owner.fetched(fetch, entries, self, now_s)
-
-    def replays(self, outbound: Outbound) -> None:
-        self.pages.ready.append(outbound)
-
-    def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
-        self.journal.append([], done, now_s)
-
-    def expired(self, settle: Settle, now_s: float) -> None:
-        self._dead_letters.expired(settle, now_s)
-
-    def must_wait(self, inbound: Inbound) -> bool:
-        """Only those wait of whom something waits already: the order of others is nobody's."""
-        return inbound.window.in_process > 0 and not self.journal.is_idle
+        owner = fetch.owner
+        assert isinstance(owner, QueueOwner)
+        if not owner.ended:
+            owner.fetched(fetch, entries, self.state, now_s)
 
     def observe_store(self, load: StoreLoad) -> None:
         """What the store says of itself: at the start, and with every tick."""
         self.store_load = load
         self.guard.observer.store(load.state)
-        self.read_only = load.read_only or self.journal.is_refused
+        self.state.read_only = load.read_only or self.journal.is_refused
 
     def no_space(self, now_s: float) -> None:
         """The store has no room for the batch under way, which will be tried again.
@@ -295,11 +266,8 @@ class Node(Host):
         Nobody waits for that at the gate: whose session would have to be durable is refused.
         """
         self.journal.is_refused = True
-        self.read_only = True
+        self.state.read_only = True
         self.handshakes.no_space(now_s)
-
-    def note(self, op: StoreOp) -> None:
-        self.journal.note(op)
 
     def paused(self, connection: ServerConnection, now_s: float) -> None:
         self.guard.paused(connection, now_s)

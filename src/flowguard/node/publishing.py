@@ -5,7 +5,7 @@ and if anything about them must be durable (or is still waiting to be) they go t
 they enter queues, and their publisher is answered, only after the commit.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.codec.encoder import publish_qos_0_frame
 from flowguard.config import PACKET_SIZE_MAX
@@ -32,12 +32,10 @@ from flowguard.records import (
 from flowguard.routing import RetainedMessages, RetainOutcome
 from flowguard.session.host import IN_PROCESS, WAITS
 from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 # Looking an enum's member up costs as much as routing does: hot paths use plain names.
 SUCCESS: Final = ReasonCode.SUCCESS
@@ -52,7 +50,7 @@ class Router:
 
     __slots__ = (
         "_hooks",
-        "_host",
+        "_node",
         "_journal",
         "acknowledgements",
         "cost",
@@ -64,10 +62,10 @@ class Router:
     )
 
     def __init__(
-        self, host: "Host", journal: Journal, hooks: Hooks, queue_budget: FairBudget
+        self, node: NodeState, journal: Journal, hooks: Hooks, queue_budget: FairBudget
     ) -> None:
-        limits = host.settings
-        self._host = host
+        limits = node.settings
+        self._node = node
         self._journal = journal
         self._hooks = hooks
         self.table: Table = Table()
@@ -79,16 +77,16 @@ class Router:
             self.table,
             self.cost,
             levels_max=limits.session.topic_levels_max,
-            bytes_max=host.bounds.plans_bytes,
+            bytes_max=node.bounds.plans_bytes,
         )
-        self.queues = SharedQueues(host, self.table, self.plans, journal, queue_budget)
+        self.queues = SharedQueues(node, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
-            bytes_max=host.bounds.retained_bytes,
+            bytes_max=node.bounds.retained_bytes,
         )
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        """A client's PUBLISH; see `Host.publish`."""
+        """A client's PUBLISH; see `Routing.publish`."""
         plans = self.plans
         plan = plans.by_topic.get(message.topic)
         if plan is None or plan.version != plans.version:
@@ -102,7 +100,7 @@ class Router:
             and not inbound.window.fits(self.cost.of(plan.deliveries, size_bytes, plan.ops))
         ):
             return WAITS
-        counters = self._host.counters
+        counters = self._node.counters
         counters.publish_received += 1
         counters.publish_bytes_received += size_bytes
         session = inbound.session
@@ -138,7 +136,7 @@ class Router:
     def _publish_durably(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Through the journal, unless it turns out that there is nothing to wait for."""
         session = inbound.session
-        if self._host.read_only and self._is_refused_durably(session, plan, message):
+        if self._node.read_only and self._is_refused_durably(session, plan, message):
             return ReasonCode.QUOTA_EXCEEDED
         admitted: list[Admitted] = []
         complete = self.admit(admitted, plan, message, session, now_s)
@@ -149,7 +147,7 @@ class Router:
             code = self.answer(session, message, code)
         if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
-        if not ops and not message.retain and not self._host.must_wait(inbound):
+        if not ops and not message.retain and not inbound.must_wait:
             return code if self.deliver_to(targets, now_s) else self.answer(session, message, code)
         size_bytes = len(message.payload)
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
@@ -164,16 +162,16 @@ class Router:
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
         """Piece by piece: it fills its client's window until everybody has it."""
-        host, session = self._host, inbound.session
+        node, session = self._node, inbound.session
         size_bytes = len(message.payload)
-        cost = max(host.window.limit_max, self.cost.of(plan.deliveries, size_bytes, plan.ops))
+        cost = max(node.window.limit_max, self.cost.of(plan.deliveries, size_bytes, plan.ops))
         if not inbound.window.fits(cost):
             return WAITS
-        host.counters.publish_received += 1
-        host.counters.publish_bytes_received += size_bytes
+        node.counters.publish_received += 1
+        node.counters.publish_bytes_received += size_bytes
         refused = self._admit(session, plan, message, now_s)
         lasts = message.qos > 0 and (plan.durable or session.durable or message.retain)
-        if refused is None and lasts and host.read_only:
+        if refused is None and lasts and node.read_only:
             is_refused = self._is_refused_durably(session, plan, message)
             refused = ReasonCode.QUOTA_EXCEEDED if is_refused else None
         if refused is not None:
@@ -184,10 +182,10 @@ class Router:
         if plan.making is not None:
             held_bytes += plan.size_bytes
         inbound.window.admit(cost, held_bytes)
-        host.chores.add(
+        node.chores.add(
             FanOut(
                 self,
-                host,
+                node,
                 self._journal,
                 inbound,
                 plan,
@@ -211,20 +209,20 @@ class Router:
     ) -> ReasonCode | None:
         """What is asked of few messages: topic, size, permission, a place among the retained."""
         if plan.refused is not None:
-            self._host.counters.drop(Reason.TOPIC_REFUSED)
+            self._node.counters.drop(Reason.TOPIC_REFUSED)
             return plan.refused
         if len(message.payload) > self.payload_bytes_max:
-            self._host.counters.drop(Reason.PAYLOAD_TOO_LARGE)
+            self._node.counters.drop(Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
         if not self.may_publish(session.client_id, message.topic):
-            self._host.counters.drop(Reason.NOT_AUTHORIZED)
+            self._node.counters.drop(Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
             return None
-        if self._host.read_only:
-            self._host.counters.drop(Reason.DISK_FULL)
+        if self._node.read_only:
+            self._node.counters.drop(Reason.DISK_FULL)
             return self._refusal_to(session, message)
-        if not self._host.settings.session.retain_available:
+        if not self._node.settings.session.retain_available:
             # [MQTT-3.2.2-14]
             raise ProtocolViolation("no retain here", ReasonCode.RETAIN_NOT_SUPPORTED)
         return None if self._retain(message, now_s) else self._refusal_to(session, message)
@@ -262,8 +260,8 @@ class Router:
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
-            host, journal = self._host, self._journal
-            host.chores.add(FanOut(self, host, journal, None, plan, message, now_s, settle=settle))
+            node, journal = self._node, self._journal
+            node.chores.add(FanOut(self, node, journal, None, plan, message, now_s, settle=settle))
             return
         admitted: list[Admitted] = []
         self.admit(admitted, plan, message, None, now_s)
@@ -286,7 +284,7 @@ class Router:
         expires_at_s = _expires_at_s(message, now_s)
         outcome = self.retained.put(message, expires_at_s)
         if outcome.is_refusal:
-            self._host.counters.drop(Reason.RETAINED_FULL)
+            self._node.counters.drop(Reason.RETAINED_FULL)
             self.retained.discard(message.topic)
         if message.topic.startswith("$SYS/"):
             return not outcome.is_refusal
@@ -340,13 +338,13 @@ class Router:
         outbound = session.outbound
         if outbound is not None and not outbound.has_more and outbound.send(pos, delivery, now_s):
             return SUCCESS
-        if session.wait(pos, delivery, self._host, now_s):
+        if session.wait(pos, delivery, self._node, now_s):
             return SUCCESS
         return self.answer(origin, message, SUCCESS)
 
     def deliver_now(self, plan: Plan, message: Publish, origin: Session, now_s: float) -> int:
         """Route and deliver in one stretch, without a list of targets; the code to answer."""
-        host = self._host
+        node = self._node
         complete = True
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
@@ -367,7 +365,7 @@ class Router:
                         or outbound.has_more
                         or not outbound.send(pos, delivery, now_s)
                     ):
-                        complete &= session.wait(pos, delivery, host, now_s)
+                        complete &= session.wait(pos, delivery, node, now_s)
                 elif outbound is not None:
                     outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
@@ -384,8 +382,10 @@ class Router:
         complete = True
         for owner, pos, delivery in targets:
             if pos:
-                complete &= owner.offer(pos, delivery, self._host, now_s)
-            elif owner.outbound is not None:
+                complete &= owner.offer(pos, delivery, self._node, now_s)
+                continue
+            assert isinstance(owner, Session)
+            if owner.outbound is not None:
                 owner.outbound.send_qos_0(delivery, now_s)
         return complete
 
@@ -443,7 +443,7 @@ class Router:
                 continue
             chosen = group.pick(rank if message.qos else rank_qos_0)
             if chosen is None:
-                self._host.counters.drop(Reason.OFFLINE_QOS_0)
+                self._node.counters.drop(Reason.OFFLINE_QOS_0)
             else:
                 delivery = granted(message, chosen[1], expires_at_s)
                 complete &= self._admit_to(admitted, chosen[0], delivery, now_s)
@@ -455,10 +455,10 @@ class Router:
         """A place in the queue of `owner`, if there is one: what goes on has been counted."""
         if owner.ended:
             return True  # Its subscriptions are about to leave the table.
-        if delivery.qos and (owner.durable or self._host.blocks):
-            reason = owner.admit(delivery.size_bytes, self._host, now_s)
+        if delivery.qos and (owner.durable or self._node.blocks):
+            reason = owner.admit(delivery.size_bytes, self._node, now_s)
             if reason is not None:
-                self._host.counters.drop(reason)
+                self._node.counters.drop(reason)
                 return not owner.keeps_up
         admitted.append((owner, delivery))
         return True

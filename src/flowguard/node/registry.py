@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.flow import FairBudget
 from flowguard.node.journal import Journal
@@ -18,17 +18,15 @@ from flowguard.records import (
     WillRecord,
 )
 from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
-from flowguard.session.state import (
+from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
     client_id_bytes,
     subscription_bytes,
     will_bytes,
 )
 from flowguard.stores import Store
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 FETCH_LIMIT = 1_000
 
@@ -66,7 +64,7 @@ class Registry:
     __slots__ = (
         "_armed",
         "_budget",
-        "_host",
+        "_node",
         "_journal",
         "_queues",
         "_router",
@@ -76,9 +74,9 @@ class Registry:
     )
 
     def __init__(
-        self, host: "Host", router: Router, journal: Journal, timers: Timers, budget: FairBudget
+        self, node: NodeState, router: Router, journal: Journal, timers: Timers, budget: FairBudget
     ) -> None:
-        self._host = host
+        self._node = node
         self._router = router
         self._queues = router.queues
         self._journal = journal
@@ -112,13 +110,13 @@ class Registry:
             session = None
         present = session is not None
         if session is None:
-            session = Session.create(client_id, self._host, self._budget, expiry_s)
+            session = Session.create(client_id, self._node, self._budget, expiry_s)
             more_bytes = client_id_bytes(client_id) + will_bytes(will)
         else:
             more_bytes = will_bytes(will) - will_bytes(session.will)
-        reason = session.charge_state(more_bytes, self._host)
+        reason = session.charge_state(more_bytes, self._node)
         if reason is not None:
-            self._host.counters.drop(reason)
+            self._node.counters.drop(reason)
             return None
         # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
         session.will = will
@@ -142,7 +140,7 @@ class Registry:
     def disconnected(self, session: Session, *, with_will: bool, now_s: float) -> None:
         """The connection of `session` is over: owe its will, start its expiry."""
         if session.membership is not None:
-            session.membership.leave(session, self._host, now_s)
+            session.membership.leave(session, self._node, now_s)
         if not with_will:
             self._drop_will(session)
         expiry_s = session.expiry_interval_s
@@ -168,7 +166,7 @@ class Registry:
         session.ended = True
         self._disarm(session)
         if len(session.subscriptions) > FILTERS_PIECE:
-            self._host.chores.add(Leaving(session, self._queues, self._journal))
+            self._node.chores.add(Leaving(session, self._queues, self._journal))
         else:
             for filter in session.subscriptions:
                 for op in self._queues.unsubscribe(filter, session):
@@ -178,10 +176,10 @@ class Registry:
         session.queue.clear()
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()
-            self._host.inflight.settle(session, packet_id, delivery)
+            session.free_place(packet_id, delivery, self._node)
         session.positions.clear()
-        self._host.sent.pop(session.client_id, None)
-        self._host.state_budget.give_back(session.state_bytes, 0)
+        self._node.sent.pop(session.client_id, None)
+        self._node.state_budget.give_back(session.state_bytes, 0)
         session.state_bytes = 0
         del self.sessions[session.client_id]
         if session.durable:
@@ -191,7 +189,7 @@ class Registry:
             self._publish_will(session, session.will, now_s)
 
     def _expire(self, session: Session, now_s: float) -> None:
-        self._host.counters.clients_expired += 1
+        self._node.counters.clients_expired += 1
         self.end(session, now_s)
 
     def _arm(self, session: Session, due_s: float, call: Callable[[Session, float], None]) -> None:
@@ -219,11 +217,11 @@ class Registry:
     def _publish_will(self, session: Session, will: WillRecord, now_s: float) -> None:
         """[MQTT-3.1.2-8]; [MQTT-3.1.2-10]: once published it is no longer part of the session."""
         self._drop_will(session)
-        self._host.counters.wills_published += 1
+        self._node.counters.wills_published += 1
         self._router.publish_own(will.message, now_s)
 
     def _drop_will(self, session: Session) -> None:
-        session.charge_state(-will_bytes(session.will), self._host)
+        session.charge_state(-will_bytes(session.will), self._node)
         session.will = None
 
     # --- restart -----------------------------------------------------------------------------
@@ -245,7 +243,7 @@ class Registry:
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
         client_id = record.client_id
-        session = Session.create(client_id, self._host, self._budget, record.expiry_interval_s)
+        session = Session.create(client_id, self._node, self._budget, record.expiry_interval_s)
         self.sessions[client_id] = session
         self.kept_count += session.durable
         session.next_pos = record.next_pos
@@ -276,17 +274,17 @@ class Registry:
             for entry in entries:
                 after = entry.pos
                 delivery = entry.delivery
-                self._host.inflight.restore(session, entry.packet_id, delivery)
+                session.restore_place(entry.packet_id, delivery, self._node)
                 session.inflight[entry.packet_id] = delivery
                 session.positions[entry.packet_id] = after
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
         session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)
-        if not self._host.spills:
-            session.load(store, self._host)
+        if not self._node.spills:
+            session.load(store, self._node)
 
     def _charge_restored(self, session: Session) -> None:
         size_bytes = client_id_bytes(session.client_id) + will_bytes(session.will)
         size_bytes += sum(map(subscription_bytes, session.subscriptions))
         size_bytes += INBOUND_ID_BYTES * len(session.inbound_ids or ())
-        session.charge_state_restored(size_bytes, self._host)
+        session.charge_state_restored(size_bytes, self._node)

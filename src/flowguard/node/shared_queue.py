@@ -18,7 +18,7 @@ were granted no more, leaves like QoS 2, to nowhere.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.flow import Reason
 from flowguard.node.journal import Continuation, Journal
@@ -27,12 +27,11 @@ from flowguard.records import QOS_1_IDS, Append, Delivery, Release, SessionRecor
 from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
 from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.membership import Lender, Loan, membership_of
+from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import LARGE_INFLIGHT_MAX, Outbound
+from flowguard.session.receiver import Receiver
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 NO_PACKET_ID: Final = 0
 """Of what was released to another owner, not to a client."""
@@ -42,15 +41,15 @@ NO_PACKET_ID: Final = 0
 class SharedQueue(Lender):
     """A group's messages, and who of its members gets the next one."""
 
-    __slots__ = ("_backlog_end", "_group", "_host", "_journal")
+    __slots__ = ("_backlog_end", "_group", "_node", "_journal")
 
     def __init__(
-        self, name: str, queue: Backlog, group: Shared, host: "Host", journal: Journal
+        self, name: str, queue: Backlog, group: Shared, node: NodeState, journal: Journal
     ) -> None:
         """`name`: under which the store keeps it."""
         super().__init__(name, queue, durable=True)
         self._group = group
-        self._host = host
+        self._node = node
         self._journal = journal
         self._backlog_end = 1
         """Messages before this position waited for a member to come."""
@@ -66,11 +65,11 @@ class SharedQueue(Lender):
         self.ended = True
         self.queue.clear()
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+    def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         if not self.ended:
             self.queue.put(pos, delivery, delivery.size_bytes, connected=True)
             self.pump(now_s)
-            self.trim(host, now_s)
+            self.trim(node, now_s)
         return True
 
     @property
@@ -86,7 +85,8 @@ class SharedQueue(Lender):
         self._group.wake(member)
         membership_of(member).asked[self] = None
 
-    def wake(self, member: Session, now_s: float) -> None:
+    def wake(self, member: Receiver, now_s: float) -> None:
+        assert isinstance(member, Session)
         self._group.wake(member)
         self.pump(now_s)
 
@@ -100,14 +100,14 @@ class SharedQueue(Lender):
                 return
             head = queue.peek()
             if head is None:
-                self.fetch(self._host)
+                self.fetch(self._node)
                 return
             if head[1].expires_at_s <= now_s:
                 queue.take()
-                self.expire(head[0], head[1], self._host, now_s)
+                self.expire(head[0], head[1], self._node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
-                    self._host.when_durable(self.pump, now_s)
+                    self._node.when_durable(self.pump, now_s)
                     return
                 continue
             member, options = chosen
@@ -125,7 +125,7 @@ class SharedQueue(Lender):
         outbound = member.outbound
         if outbound is None:
             return -1
-        if membership_of(member).has_room(member, outbound) and self._may_send(member):
+        if outbound.has_room(member, membership_of(member)) and self._may_send(member):
             return 0
         self._ask(member, outbound)
         return -1
@@ -134,7 +134,7 @@ class SharedQueue(Lender):
         """A backlog is replayed no faster than a client's own (`Outbound.take_turn`)."""
         head = self.queue.peek()
         is_new = head is not None and head[0] >= self._backlog_end
-        return is_new or len(member.inflight) < self._host.window.limit
+        return is_new or len(member.inflight) < self._node.window.limit
 
     def _ask(self, member: Session, outbound: Outbound) -> None:
         """There is no room now, so there will be an acknowledgement, or a socket that takes more.
@@ -166,7 +166,7 @@ class SharedQueue(Lender):
 
     def _send_qos_0(self, outbound: Outbound, delivery: Delivery, now_s: float) -> None:
         if outbound.ended:
-            self._host.counters.drop(Reason.OFFLINE_QOS_0)
+            self._node.counters.drop(Reason.OFFLINE_QOS_0)
         else:
             outbound.send_qos_0(delivery, now_s)
 
@@ -182,13 +182,13 @@ class SharedQueue(Lender):
         inflight = member.inflight
         frame = outbound.encode(delivery, now_s)
         if frame is None:
-            self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._host)
+            self.drop(pos, waiting, Reason.PACKET_TOO_LARGE, self._node)
             return True
         packet_id = membership_of(member).unused_id(QOS_1_IDS - pos % QOS_1_IDS, inflight)
         large = len(frame[1]) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX
         # (It is waiting still, and charged.)
-        if large or not self._host.inflight.take(
-            member, packet_id, delivery, plain=True, charged=True
+        if large or not member.take_place(
+            packet_id, delivery, self._node, plain=True, charged=True
         ):
             outbound.forget_alias(delivery)
             return False
@@ -205,8 +205,8 @@ class SharedQueue(Lender):
     ) -> bool:
         queue, size_bytes = member.queue, delivery.size_bytes
         if queue.count and queue.refusal(size_bytes) is not None:
-            # With what is on its way there; nothing waits in it (`Membership.has_room`).
-            self._host.when_durable(member.pump, now_s)
+            # With what is on its way there; nothing waits in it (`Outbound.has_room`).
+            self._node.when_durable(member.pump, now_s)
             return False
         queue.promise(size_bytes)
         member_pos = member.reserve()
@@ -218,7 +218,7 @@ class SharedQueue(Lender):
             if member.ended:
                 self._return(waiting, now_s)
             else:
-                member.enqueue(member_pos, delivery, self._host, now_s)
+                member.enqueue(member_pos, delivery, self._node, now_s)
                 member.pump(now_s)
 
         ops: list[StoreOp] = []
@@ -242,7 +242,7 @@ class SharedQueue(Lender):
         self.queue.promise(delivery.size_bytes)
 
         def done(now_s: float) -> None:
-            self.offer(pos, delivery, self._host, now_s)
+            self.offer(pos, delivery, self._node, now_s)
 
         self._journal.append([Append(self.client_id, pos, delivery)], done, now_s)
 
@@ -252,7 +252,7 @@ class SharedQueue(Lender):
         """The message leaves the group for good; `then`, after the commit, it is sent."""
 
         def done(now_s: float) -> None:
-            self.settle(pos, None, self._host)
+            self.settle(pos, None, self._node)
             then(now_s)
 
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)

@@ -5,7 +5,7 @@ clean sessions only has none: its messages go to members that are here, and wait
 `rank` says to whom.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.flow import FairBudget
 from flowguard.node.journal import Journal
@@ -21,13 +21,11 @@ from flowguard.records import (
 )
 from flowguard.routing import has_wildcard, parse_shared
 from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.node_state import NodeState
 from flowguard.session.owner import new_backlog
 from flowguard.session.session import Session
 from flowguard.stores import Store
 from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 
 @final
@@ -50,8 +48,7 @@ class Welcoming(Chore):
             filter = filters.pop()
             if filter in session.subscriptions:
                 self._queues.welcome(filter, session)
-        if session.membership is not None:
-            session.membership.tell(session, outbound, now_s)
+        outbound.tell_groups(now_s)
         return bool(filters)
 
 
@@ -59,12 +56,12 @@ class Welcoming(Chore):
 class SharedQueues:
     """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
 
-    __slots__ = ("_budget", "_host", "_journal", "_plans", "_queues", "_stored", "_table")
+    __slots__ = ("_budget", "_journal", "_node", "_plans", "_queues", "_stored", "_table")
 
     def __init__(
-        self, host: "Host", table: Table, plans: Plans, journal: Journal, budget: FairBudget
+        self, node: NodeState, table: Table, plans: Plans, journal: Journal, budget: FairBudget
     ) -> None:
-        self._host = host
+        self._node = node
         self._table = table
         self._plans = plans
         self._journal = journal
@@ -92,8 +89,8 @@ class SharedQueues:
         queue = self._queues.get(group)
         name = GROUP_PREFIX + filter
         if queue is None and session.durable and (options.qos or name in self._stored):
-            backlog = new_backlog(self._host, self._budget, durable=True)
-            queue = SharedQueue(name, backlog, group, self._host, self._journal)
+            backlog = new_backlog(self._node, self._budget, durable=True)
+            queue = SharedQueue(name, backlog, group, self._node, self._journal)
             self._queues[group] = queue
             record = self._stored.pop(name, None)
             if record is not None:
@@ -129,7 +126,7 @@ class SharedQueues:
     def connected(self, session: Session) -> None:
         """The client of `session` is back: its groups may choose it again."""
         if len(session.subscriptions) > FILTERS_PIECE:
-            self._host.chores.add(Welcoming(session, self))
+            self._node.chores.add(Welcoming(session, self))
         else:
             for filter in session.subscriptions:
                 self.welcome(filter, session)
@@ -163,9 +160,9 @@ class SharedQueues:
         for name in self._stored:
             self._journal.note(DropSession(name))
         self._stored.clear()
-        if not self._host.spills:
+        if not self._node.spills:
             for queue in self._queues.values():
-                queue.load(store, self._host)
+                queue.load(store, self._node)
 
 
 def rank(session: Session) -> int:

@@ -6,7 +6,7 @@ meanwhile it has its client's window for itself.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from flowguard.errors import MalformedPacket
@@ -17,12 +17,10 @@ from flowguard.records import Delivery, DropSubscription, PutSubscription, Store
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
-from flowguard.session.state import subscription_bytes
+from flowguard.session.state_bytes import subscription_bytes
 from flowguard.types import MQTT_5, ReasonCode, SubscriptionOptions
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
 
 
 class TableChange(Chore):
@@ -70,15 +68,15 @@ class TableChange(Chore):
         """To be durable before the answer."""
         for op in ops:
             self._is_noted = True
-            self.subscriber.host.note(op)
+            self.subscriber.node.journal.note(op)
 
     @property
     def is_to_wait(self) -> bool:
         """Whether the answer has to wait for a commit."""
         if self._is_noted or self.must_wait:
             return True
-        host = self.subscriber.host
-        return self._admitted and not host.read_only and host.must_wait(self.inbound)
+        node = self.subscriber.node
+        return self._admitted and not node.read_only and self.inbound.must_wait
 
     def step(self, now_s: float) -> bool:
         if self.inbound.ended:
@@ -143,11 +141,11 @@ class Subscribing(TableChange):
         self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes)))
         session = self.inbound.session
         if len(self.replays) > FILTERS_PIECE:
-            self.subscriber.host.chores.add(Replaying(self.subscriber, session, self.replays))
+            self.subscriber.node.chores.add(Replaying(self.subscriber, session, self.replays))
         else:
             self.subscriber.replay(session, self.replays, now_s)
-        if session.outbound is not None and session.membership is not None:
-            session.membership.tell(session, session.outbound, now_s)
+        if session.outbound is not None:
+            session.outbound.tell_groups(now_s)
 
 
 @final
@@ -200,26 +198,26 @@ class Replaying(Chore):
 class Subscriber:
     """Changes the subscription table for clients, and tells them."""
 
-    __slots__ = ("full_queues", "_hooks", "host", "_router")
+    __slots__ = ("full_queues", "_hooks", "node", "_router")
 
     def __init__(
         self,
-        host: "Host",
+        node: NodeState,
         router: Router,
         hooks: Hooks,
         full_queues: FullQueues,
     ) -> None:
-        self.host = host
+        self.node = node
         self.full_queues = full_queues
         self._router = router
         self._hooks = hooks
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
-        """See `Host.subscribe`; the table changes at once, the answer waits for the commit."""
+        """See `Routing.subscribe`; the table changes at once, the answer waits for the commit."""
         return self._begin(Subscribing(self, inbound, packet), now_s)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
-        """See `Host.unsubscribe`."""
+        """See `Routing.unsubscribe`."""
         return self._begin(Unsubscribing(self, inbound, packet), now_s)
 
     def _begin(self, change: "TableChange", now_s: float) -> bool:
@@ -230,14 +228,14 @@ class Subscriber:
         cost = self._router.cost.of(count, change.size_bytes, count if change.durable else 0)
         in_pieces = count > FILTERS_PIECE
         if in_pieces:
-            cost = max(cost, self.host.window.limit_max)
+            cost = max(cost, self.node.window.limit_max)
         if cost > 1 and not window.fits(cost):
             return False
         change.cost = cost
-        change.must_wait = self.host.must_wait(inbound)
+        change.must_wait = inbound.must_wait
         if in_pieces:
             change.admit()
-            self.host.chores.add(change)
+            self.node.chores.add(change)
         else:
             change.step(now_s)
         return True
@@ -245,7 +243,7 @@ class Subscriber:
     def put(self, change: "Subscribing", filter: str, asked: SubscriptionOptions) -> int:
         """One filter of a SUBSCRIBE into the table; its reason code."""
         session = change.inbound.session
-        qos_max = self.host.settings.session.maximum_qos
+        qos_max = self.node.settings.session.maximum_qos
         options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
         refused = self._refusal(session, filter) or self._no_room(session, filter)
         if refused is not None:
@@ -264,7 +262,7 @@ class Subscriber:
         session = change.inbound.session
         if session.subscriptions.pop(filter, None) is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
-        session.charge_state(-subscription_bytes(filter), self.host)
+        session.charge_state(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
         if session.outbound is not None:
             session.outbound.stop_replay(filter)
@@ -277,7 +275,7 @@ class Subscriber:
         """All filters are worked off: until the commit the packet counts against the window."""
         if change.is_to_wait:
             change.admit()
-            self.host.when_durable(change.committed, now_s)
+            self.node.when_durable(change.committed, now_s)
         else:
             change.committed(now_s)
 
@@ -297,13 +295,13 @@ class Subscriber:
 
     def _refusal(self, session: Session, filter: str) -> ReasonCode | None:
         """Why this filter is not subscribed; None: it is."""
-        limits = self.host.settings
+        limits = self.node.settings
         if levels_count(filter) > limits.session.topic_levels_max or _is_half_shared(filter):
             return ReasonCode.TOPIC_FILTER_INVALID
         authorizer = self._hooks.authorizer
         if authorizer is not None and not authorizer.may_subscribe(session.client_id, filter):
             return ReasonCode.NOT_AUTHORIZED
-        if self.host.read_only and session.durable:
+        if self.node.read_only and session.durable:
             return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None
@@ -318,10 +316,10 @@ class Subscriber:
         """Charge a new filter to the client's state; why that cannot be."""
         if filter in session.subscriptions:
             return None
-        reason = session.charge_state(subscription_bytes(filter), self.host)
+        reason = session.charge_state(subscription_bytes(filter), self.node)
         if reason is None:
             return None
-        self.host.counters.drop(reason)
+        self.node.counters.drop(reason)
         return ReasonCode.QUOTA_EXCEEDED
 
     def _retained(

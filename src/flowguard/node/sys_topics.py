@@ -83,7 +83,7 @@ class SysTopics:
             "pressure": f"{pressure.value:.2f}",
             "cause": pressure.cause or "none",
             "why": node.guard.grant.why or "nothing decided yet",
-            "clients/paused": node.paused_count,
+            "clients/paused": node.state.paused_count,
             "unfinished/packets": window.in_process,
             "unfinished/bytes": window.in_process_bytes,
             "connects/limit": gate.limit,

@@ -10,7 +10,7 @@ from flowguard.flow import Reason
 from flowguard.node.node import Node
 from flowguard.ops.status import Decision, Use, decisions_of
 from flowguard.session.connection import ServerConnection
-from flowguard.session.outbound import OUTBOX_SLACK_BYTES
+from flowguard.session.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311
 
@@ -78,6 +78,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         return None
     limits = node.settings.session
     connection = None if session.outbound is None else session.outbound.connection
+    assert connection is None or isinstance(connection, ServerConnection)
     return Explanation(
         client_id=client_id,
         now_s=now_s,

@@ -236,7 +236,7 @@ def status_of(
         decisions=decisions_of(node),
         clients=ClientsStatus(
             connected=node.connected_count,
-            paused=node.paused_count,
+            paused=node.state.paused_count,
             maximum=node.counters.clients_maximum,
             sessions=len(node.registry.sessions),
             subscriptions=len(node.router.table),
@@ -347,7 +347,7 @@ def _store(node: Node) -> StoreStatus:
     load = node.store_load
     return StoreStatus(
         state=load.state.name.lower(),
-        read_only=node.read_only,
+        read_only=node.state.read_only,
         used_bytes=load.used_bytes,
         free_bytes=load.free_bytes,
         pages_unreadable=node.counters.pages_unreadable,
@@ -392,7 +392,7 @@ def _budgets(node: Node) -> dict[str, Use]:
         "state": node.state_budget,
         "plans": node.router.plans.budget,
     }
-    if node.spills:
+    if node.state.spills:
         budgets["disk_queue"] = node.disk_queue_budget
     uses = {name: _budget(budget) for name, budget in budgets.items()}
     bounds, registry = node.bounds, node.registry

@@ -1,23 +1,39 @@
 """The server's side of one MQTT conversation, sans-IO, split by direction.
 
-- `connection`     from the first byte to the last: hands bytes to the decoder, owns the life cycle
+What a conversation stands on, from below; each file knows those above it in this list:
+
+- `states`         where a connection, an exchange or a waiting client stands
+- `counters`       counts of one node since its start
+- `chores`         work that is done piece by piece
+- `state_bytes`    what is kept for a client besides messages, in bytes
 - `handshake`      what CONNECT may say and what CONNACK answers
-- `inbound`        from the client: PUBLISH, PUBREL, SUBSCRIBE, the window, topic aliases
-- `outbound`       to the client: outbox, queue, inflight messages, resend
-- `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
+- `conversation`   a connection as those see it that it stands on
+- `host`           what a conversation asks of its node: commits, routes, begin and end
 - `inflight`       bytes of messages sent and unacknowledged, for the whole node
-- `backlog`        messages that wait, in memory and on disk; `fetch` asks the store for a page
+- `fetch`          a page of a backlog that the store is asked for
+- `node_state`     what the conversations of a node share: limits, counts, budgets, who is ready
+
+Messages that wait, and for whom:
+
+- `backlog`        messages that wait, in memory and on disk
 - `owner`          whose they are: a session, or a shared subscription that it is a member of
-                   (`membership`)
-- `aliases`        topic aliases that we set
+- `receiver`       what was sent to a client and is not acknowledged, and what it counts
+- `membership`     what a client has of the queues of shared subscriptions
+
+The conversation:
+
+- `aliases`        topic aliases, ours and the client's
 - `frames`         deliveries to the wire, encoded once for all who get them
 - `replay`         retained messages for new subscriptions, a slice at a time
 - `resend`         what was sent on a former connection and not acknowledged
+- `outbox`         bytes to the client, until its socket takes them
+- `outbound`       messages to the client: when they are sent, resent, or have to wait
 - `session`        what outlives a connection
-- `state`          what is kept for a client besides messages, in bytes
-- `host`           what a conversation needs from the node it runs on: its `counters`, and `chores`,
-                   which are done piece by piece
+- `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
+- `inbound`        from the client: PUBLISH, PUBREL, SUBSCRIBE, the window
+- `connection`     from the first byte to the last: hands bytes to the decoder, owns the life cycle
 
-Replies go into the outbox; what needs the rest of the node is a call to the `Host`. Nothing here
-reads a clock or a socket: `now_s` is an argument, bytes go in and bytes come out.
+Replies go into the outbox; what needs the rest of the node is a call to an interface of `host`, or
+stands in `node_state`. Nothing here reads a clock or a socket: `now_s` is an argument, bytes go in
+and bytes come out.
 """

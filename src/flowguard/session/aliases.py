@@ -1,29 +1,28 @@
-"""Topic aliases that we set towards one client ([MQTT 5.0, 3.3.2.3.4]), valid for a connection."""
+"""Topic aliases, valid for one connection ([MQTT 5.0, 3.3.2.3.4]): ours, and the client's."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.codec.encoder import publish_frame
+from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery
-from flowguard.session.state import alias_bytes
-from flowguard.types import MQTT_5, Properties
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.session import Session
+from flowguard.session.node_state import NodeState
+from flowguard.session.receiver import Receiver
+from flowguard.session.state_bytes import alias_bytes
+from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
 
 
 @final
 class TopicAliases:
     """The first topics sent to a client get one; without room for more, others go without."""
 
-    __slots__ = ("_aliases_max", "_by_topic", "_host", "_session", "qos_max")
+    __slots__ = ("_aliases_max", "_by_topic", "_node", "_session", "qos_max")
 
-    def __init__(self, aliases_max: int, session: "Session", host: "Host") -> None:
+    def __init__(self, aliases_max: int, session: Receiver, node: NodeState) -> None:
         self._aliases_max = aliases_max
         self._session = session
-        self._host = host
-        self.qos_max = host.settings.session.topic_alias_qos_max
+        self._node = node
+        self.qos_max = node.settings.session.topic_alias_qos_max
         self._by_topic: dict[str, int] = {}
 
     def frame(self, delivery: Delivery, properties: Properties) -> tuple[bytes, bytes]:
@@ -40,7 +39,7 @@ class TopicAliases:
         return publish_frame(message, MQTT_5, delivery.qos, delivery.retain, properties)
 
     def _charge(self, more_bytes: int) -> bool:
-        return self._session.charge_state(more_bytes, self._host) is None
+        return self._session.charge_state(more_bytes, self._node) is None
 
     def forget(self, topic: str) -> None:
         """A frame that is not sent defines no alias; setting one again is always allowed."""
@@ -52,3 +51,50 @@ class TopicAliases:
         """The connection is over."""
         self._charge(-sum(alias_bytes(topic) for topic in self._by_topic))
         self._by_topic.clear()
+
+
+@final
+class ClientAliases:
+    """Those that the client sets."""
+
+    __slots__ = ("_node", "_session", "topics")
+
+    def __init__(self, session: Receiver, node: NodeState) -> None:
+        self._session = session
+        self._node = node
+        self.topics: dict[int, str] = {}
+        """By alias."""
+
+    def resolve(self, packet: Publish) -> Publish:
+        """The PUBLISH with its topic. Raises `ProtocolViolation`."""
+        alias = packet.properties.topic_alias
+        assert alias is not None
+        if alias > self._node.topic_alias_maximum:
+            # [MQTT-3.3.2-9]
+            raise ProtocolViolation(
+                f"topic alias {alias} is above the maximum", ReasonCode.TOPIC_ALIAS_INVALID
+            )
+        topic = self.topics.get(alias)
+        if packet.topic:
+            if packet.topic != topic:
+                self._set(alias, packet.topic)
+            return packet
+        if topic is None:
+            raise ProtocolViolation(f"topic alias {alias} was never set")
+        return replace(packet, topic=topic)
+
+    def _set(self, alias: int, topic: str) -> None:
+        """[MQTT-3.3.2-12] what it stood for before is forgotten."""
+        before = self.topics.get(alias)
+        more_bytes = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
+        reason = self._session.charge_state(more_bytes, self._node)
+        if reason is not None:
+            self._node.counters.drop(reason)
+            raise ProtocolViolation("no room for this topic alias", ReasonCode.QUOTA_EXCEEDED)
+        self.topics[alias] = topic
+
+    def clear(self) -> None:
+        """The connection is over."""
+        size_bytes = sum(alias_bytes(topic) for topic in self.topics.values())
+        self._session.charge_state(-size_bytes, self._node)
+        self.topics.clear()

@@ -16,14 +16,11 @@ leave gaps, which a page shows only once they are durable: until then none is as
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import NEVER_S, Delivery, QueueEntry
-from flowguard.session.fetch import Fetch
-
-if TYPE_CHECKING:
-    from flowguard.session.owner import QueueOwner
+from flowguard.session.fetch import Fetch, PageOwner
 
 # Not final: tests have smaller ones, and the compiled code should look at them.
 HERE_MAX = 1_000
@@ -343,13 +340,13 @@ class Backlog:
 
     # --- pages -------------------------------------------------------------------------------
 
-    def fetch(self, owner: "QueueOwner") -> Fetch | None:
+    def fetch(self, owner: PageOwner) -> Fetch | None:
         """The next page to ask the store for; None: none is missing, or one is on its way.
 
         While the client is not connected it is no longer than what is above the limits.
         """
         count_max, bytes_max = PAGE_MAX, PAGE_BYTES_MAX
-        if owner.outbound is None and self.spills:
+        if not owner.connected and self.spills:
             excess = self.excess()
             if excess is Reason.QUEUE_MESSAGES:
                 count_max = min(count_max, self.count - self._messages_max)
@@ -359,7 +356,7 @@ class Backlog:
                 bytes_max = min(bytes_max, self._over_bytes)
         return self._ask(owner, self._after_pos, count_max, bytes_max, looks=False)
 
-    def look(self, owner: "QueueOwner", now_s: float) -> Fetch | None:
+    def look(self, owner: PageOwner, now_s: float) -> Fetch | None:
         """The next page in which a message may have expired; None: none, or one is on its way."""
         if self._away_expires_s > now_s:
             return None
@@ -367,11 +364,11 @@ class Backlog:
         return self._ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
 
     def _ask(
-        self, owner: "QueueOwner", after_pos: int, count_max: int, bytes_max: int, *, looks: bool
+        self, owner: PageOwner, after_pos: int, count_max: int, bytes_max: int, *, looks: bool
     ) -> Fetch | None:
         if self._fetching is not None or self.gaps or not self._away_count:
             return None
-        if self.damage and owner.outbound is None:
+        if self.damage and not owner.connected:
             return None  # Nobody is here for whom it would be worth another try.
         self._late_count = self._late_bytes = 0
         fetch = Fetch(owner, after_pos, self._away_pos, count_max, bytes_max, looks=looks)

@@ -9,22 +9,22 @@ It holds no rule of its own: `handshake`, `inbound` and `outbound` do. Whoever m
 closes the socket once the connection has `ended` and its outbox is empty.
 """
 
-from enum import Enum
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
 from flowguard.flow import AdmissionWindow, Reason
+from flowguard.session.conversation import Conversation
 from flowguard.session.handshake import Answer, connect_content_bytes, refusal
+from flowguard.session.host import Lifecycle, Routing
 from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
+from flowguard.session.session import Session
+from flowguard.session.states import CONNECTED, CONNECTING, ENDED, OPENED, State
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.session import Session
 
 LOOKAHEAD_BYTES: Final = 64 * 1024
 """A conversation that may not go on is read this far ahead, for the control lane."""
@@ -35,31 +35,15 @@ READS: Final = 64
 """So many connections can be read before somebody looks again what memory is left."""
 
 
-class State(Enum):
-    """Where a connection stands."""
-
-    OPENED = "opened"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    ENDED = "ended"
-
-
-# Looking an enum's member up is not free, and this is asked of every chunk of bytes.
-OPENED: Final = State.OPENED
-CONNECTING: Final = State.CONNECTING
-CONNECTED: Final = State.CONNECTED
-ENDED: Final = State.ENDED
-
-
 @final
-class ServerConnection:
+class ServerConnection(Conversation):
     """The server's end of one network connection; `transport` is its owner's, None: closed."""
 
     __slots__ = (
         "_decoder",
         "_eof",
-        "_host",
         "_input_bytes",
+        "_lifecycle",
         "_unweighed_bytes",
         "authentication_method",
         "connect_packet",
@@ -81,10 +65,15 @@ class ServerConnection:
     )
 
     def __init__(
-        self, host: "Host", transport: object, now_s: float, waited_s: float = 0.0
+        self,
+        node: NodeState,
+        lifecycle: "Lifecycle[ServerConnection]",
+        transport: object,
+        now_s: float,
+        waited_s: float = 0.0,
     ) -> None:
-        limits = host.settings.session
-        self._host = host
+        limits = node.settings.session
+        self._lifecycle = lifecycle
         self.transport: object | None = transport
         self.state = OPENED
         strict = not limits.control_characters
@@ -96,7 +85,7 @@ class ServerConnection:
         self.authentication_method: str | None = None
         self.connect_packet: Connect | None = None
         self.inbound: Inbound | None = None
-        self.outbound = Outbound(self, host, MQTT_5)
+        self.outbound = Outbound(self, node, MQTT_5)
         self.session: Session | None = None
         self.keep_alive_s = 0.0
         self.receive_maximum = 0
@@ -108,9 +97,9 @@ class ServerConnection:
         self.drained = False
         """True while a connected client has nothing complete waiting: the common case, at once."""
         self.queued = False
-        """True while the connection is in the host's `runnable`."""
+        """True while the connection is in the node's `runnable`."""
         self.waits = False
-        """True while packets of it wait for room in a window; `Host.paused_count` counts it."""
+        """True while packets of it wait for room in a window; `NodeState.paused_count` counts it."""
         self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
@@ -125,6 +114,10 @@ class ServerConnection:
     def window(self) -> AdmissionWindow | None:
         """What the node's guard counts its packets in; None: it is no client yet, or any more."""
         return None if self.inbound is None else self.inbound.window
+
+    @property
+    def _node(self) -> NodeState:
+        return self.outbound.node
 
     @property
     def version(self) -> int:
@@ -156,7 +149,7 @@ class ServerConnection:
     @property
     def _room_ahead_bytes(self) -> int:
         """Left for what may wait: half of the input budget, so that packets can be completed."""
-        budget = self._host.input_holders.budget
+        budget = self._node.input_holders.budget
         return budget.limit_bytes // 2 - budget.used_bytes
 
     def read_bytes_max(self, *, blocked: bool = False) -> int:
@@ -166,7 +159,7 @@ class ServerConnection:
             return 0
         room_bytes = self._room_ahead_bytes
         if self._input_bytes and not self.held:
-            room_bytes += self._host.input_holders.budget.limit_bytes // 2
+            room_bytes += self._node.input_holders.budget.limit_bytes // 2
         return max(READ_BYTES_MIN, min(READ_BYTES_MAX, room_bytes // READS))
 
     @property
@@ -186,7 +179,7 @@ class ServerConnection:
     def receive_data(self, data: bytes, now_s: float) -> bool:
         """Bytes from the peer; returns `wants_read`."""
         size_bytes = len(data)
-        self._host.counters.bytes_received += size_bytes
+        self._node.counters.bytes_received += size_bytes
         inbound = self.inbound
         if self.drained and inbound is not None:
             try:
@@ -259,7 +252,7 @@ class ServerConnection:
         input_bytes = max(0, kept_bytes - INPUT_FREE_BYTES)
         if not input_bytes and not self._input_bytes:
             return
-        holders = self._host.input_holders
+        holders = self._node.input_holders
         claim_bytes = None if self.held else self._decoder.declared_bytes
         holders.hold(self, input_bytes, now_s, claim_bytes=claim_bytes)
         grown = input_bytes > self._input_bytes
@@ -271,11 +264,11 @@ class ServerConnection:
             holder.give_way(now_s)
 
     def give_way(self, now_s: float) -> None:
-        """The node has no room for what it sent; paused meanwhile, it only waits to be handled."""
+        """Paused meanwhile, it only waits to be handled."""
         if self.held:
-            self._host.input_holders.hold(self, self._input_bytes, now_s, claim_bytes=None)
+            self._node.input_holders.hold(self, self._input_bytes, now_s, claim_bytes=None)
             return
-        self._host.counters.drop(Reason.NODE_INPUT_BYTES)
+        self._node.counters.drop(Reason.NODE_INPUT_BYTES)
         if self.state is CONNECTED:
             self.end(ReasonCode.QUOTA_EXCEEDED, now_s)
         else:
@@ -290,13 +283,13 @@ class ServerConnection:
         elif self.state is not ENDED:
             if not self.waits:
                 self.waits = True
-                self._host.paused_count += 1
+                self._node.paused_count += 1
             if not inbound.blocked:
-                self._host.paused(self, now_s)
+                self._lifecycle.paused(self, now_s)
 
     def _wait_no_more(self) -> None:
         self.waits = False
-        self._host.paused_count -= 1
+        self._node.paused_count -= 1
 
     def _may_go_on(self) -> bool:
         """After the end of input: whether buffered packets may still be worked off later."""
@@ -320,7 +313,7 @@ class ServerConnection:
         """Be run again in the next turn."""
         if not self.queued and self.state is not ENDED:
             self.queued = True
-            self._host.runnable.append(self)
+            self._node.runnable.append(self)
 
     # --- handshake ---------------------------------------------------------------------------
 
@@ -332,35 +325,37 @@ class ServerConnection:
         self.outbound.version = packet.version
         self.outbound.limit_packets(packet.properties)
         self.authentication_method = packet.properties.authentication_method
-        reason = refusal(packet, self._host.settings.session)
+        reason = refusal(packet, self._node.settings.session)
         if reason is not None:
             self.refuse(reason, now_s)
             return
         self.connect_packet = packet
         self.state = CONNECTING
         self._weigh(now_s)
-        if self._input_bytes and self._host.input_holders.is_over:
-            self._host.counters.drop(Reason.NODE_INPUT_BYTES)
+        if self._input_bytes and self._node.input_holders.is_over:
+            self._node.counters.drop(Reason.NODE_INPUT_BYTES)
             self.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
-        self._host.connect(self, packet, now_s)
+        self._lifecycle.connect(self, packet, now_s)
 
     def _run_handshake(self, now_s: float) -> None:
         """Until CONNACK only an enhanced authentication may say more [MQTT-4.12.0-1]."""
-        if not self._host.authenticating(self):
+        if not self._lifecycle.authenticating(self):
             return
         packet = self._decoder.next()
         match packet:
             case None:
                 return
             case Auth():
-                self._host.authenticate(self, packet, now_s)
+                self._lifecycle.authenticate(self, packet, now_s)
             case Disconnect():
                 self.end(None, now_s)
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} during authentication")
 
-    def accept(self, session: "Session", answer: Answer, now_s: float) -> None:
+    def accept(
+        self, session: Session, answer: Answer, routing: Routing[Inbound], now_s: float
+    ) -> None:
         """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call.
 
         A client that allows no packet as large as its CONNACK is closed instead.
@@ -370,7 +365,8 @@ class ServerConnection:
         self.session = session
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]
         self.outbound.attach(session, self.connect_packet.properties)
-        self.inbound = Inbound(self, self._decoder, self.outbound, session, self._host)
+        session.outbound = self.outbound
+        self.inbound = Inbound(self, self._decoder, self.outbound, session, routing)
         self.receive_maximum = answer.granted.receive_maximum
         self.state = CONNECTED
         self.tenant = self.connect_packet.username or ""
@@ -397,7 +393,7 @@ class ServerConnection:
 
         `why` is for the log: whom we do not know we tell no more than the reason code.
         """
-        self._host.refused(self, reason, why, now_s)
+        self._lifecycle.refused(self, reason, why, now_s)
         # [MQTT-3.2.2-6] [v3 MQTT-3.2.2-4] session present is 0 with an error.
         if not self.outbound.write_packet(Connack(False, reason, properties)):
             self.outbound.write_packet(Connack(False, reason))  # [MQTT-3.2.2-20]
@@ -408,11 +404,11 @@ class ServerConnection:
         if isinstance(error, PeerError):
             self._broken(error, now_s)
         else:
-            self._host.failed(self, error, now_s)
+            self._lifecycle.failed(self, error, now_s)
 
     def _broken(self, error: PeerError, now_s: float) -> None:
         """The one place where a peer's error becomes an answer [MQTT-4.13.1-1]."""
-        self._host.counters.malformed += 1
+        self._node.counters.malformed += 1
         if self.state is OPENED:
             if (
                 error.reason_code is ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
@@ -421,13 +417,16 @@ class ServerConnection:
                 self.outbound.version = self.version or MQTT_5
                 self.refuse(error.reason_code, now_s, why=error.why)
                 return
-            self._host.broken(self, error)
+            self._lifecycle.broken(self, error)
             self.end(None, now_s)
         else:
-            self._host.broken(self, error)
+            self._lifecycle.broken(self, error)
             self.end(error.reason_code, now_s, error.why)
 
     # --- end ---------------------------------------------------------------------------------
+
+    def authenticates(self, packet: Auth, now_s: float) -> None:
+        self._lifecycle.authenticate(self, packet, now_s)
 
     def client_disconnects(self, packet: Disconnect, now_s: float) -> None:
         """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
@@ -438,7 +437,8 @@ class ServerConnection:
             if expiry_s and not session.expiry_interval_s:
                 # [MQTT-3.14.2-2]
                 raise ProtocolViolation("session expiry cannot be set at DISCONNECT if it was 0")
-            self._host.expire_after(session, expiry_s)
+            limit_s = self._node.settings.session.session_expiry_max_s
+            session.expiry_interval_s = min(expiry_s, limit_s)
         # [MQTT-3.14.4-3] [MQTT-3.1.2-10] only a normal disconnection discards the will.
         self.will_discarded = packet.reason_code == ReasonCode.SUCCESS
         self.end(None, now_s)
@@ -455,20 +455,25 @@ class ServerConnection:
         if self.waits:
             self._wait_no_more()
         self._forget_input(now_s)
+        node = self._node
+        session = self.session
+        if session is not None and session.outbound is self.outbound:
+            session.outbound = None
+            session.queue.leave()
         self.outbound.detach()
         if self.inbound is not None:
             self.inbound.detach()
             self.inbound = None
         if state is CONNECTED:
-            self._host.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
+            self._lifecycle.connection_ended(self, with_will=not self.will_discarded, now_s=now_s)
         else:
-            self._host.handshake_ended(self, now_s)
-        self._host.dirty.append(self)
+            self._lifecycle.handshake_ended(self, now_s)
+        node.dirty.append(self)
 
     def _forget_input(self, now_s: float) -> None:
         """What was not decoded never will be; the peer may be slow to close."""
         if self._input_bytes:
-            self._host.input_holders.hold(self, 0, now_s, claim_bytes=None)
+            self._node.input_holders.hold(self, 0, now_s, claim_bytes=None)
             self._input_bytes = 0
         self._decoder.clear()
 

@@ -1,20 +1,39 @@
 """Fetch: a question to the store, for a page of what waits there for one client or group."""
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from flowguard.errors import NotNowError, StoreError
 from flowguard.records import QueueEntry
 from flowguard.stores import Store
 
-if TYPE_CHECKING:
-    from flowguard.session.owner import QueueOwner
+
+class PageOwner:
+    """Whose messages a page brings: a `QueueOwner`, as far as the store is asked for it."""
+
+    __slots__ = ("client_id", "ended", "positions")
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        """Under this name the store keeps them."""
+        self.ended = False
+        self.positions: dict[int, int] = {}
+        """Of what was sent to a durable client, by packet identifier."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether its client is here."""
+        return False
+
+    @property
+    def damage(self) -> str:
+        """Why the last page could not be read; empty: it could."""
+        return ""
 
 
 @final
 class Fetch:
     """A page of a backlog that the store is to be asked for."""
 
-    # No dataclass: mypyc would look for the class QueueOwner, whose module has not begun then.
     __slots__ = (
         "after_pos",
         "bytes_max",
@@ -29,7 +48,7 @@ class Fetch:
 
     def __init__(
         self,
-        owner: "QueueOwner",
+        owner: PageOwner,
         after_pos: int,
         until_pos: int,
         count_max: int,

@@ -1,13 +1,9 @@
 """Deliveries to the wire: what is encoded once for all who get it."""
 
-from typing import TYPE_CHECKING
-
 from flowguard.codec.encoder import publish_frame
 from flowguard.records import NEVER_S, Delivery
+from flowguard.session.aliases import TopicAliases
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties
-
-if TYPE_CHECKING:
-    from flowguard.session.aliases import TopicAliases
 
 Frame = tuple[bytes, bytes]
 """Head and tail of a PUBLISH; above QoS 0 its packet identifier goes between them."""
@@ -22,7 +18,7 @@ def frame_v4(delivery: Delivery) -> Frame:
     return frame
 
 
-def frame_v5(delivery: Delivery, aliases: "TopicAliases | None", now_s: float) -> Frame:
+def frame_v5(delivery: Delivery, aliases: TopicAliases | None, now_s: float) -> Frame:
     """For 5.0, remembered unless it depends on time or aliases; at QoS 0 all of it is head."""
     properties = forwarded(delivery, now_s)
     if aliases is not None and delivery.qos <= aliases.qos_max:

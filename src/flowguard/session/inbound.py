@@ -11,8 +11,7 @@ A PUBLISH for which a subscriber has no room pauses the conversation in the same
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
@@ -33,17 +32,15 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import AdmissionWindow
-from flowguard.records import message_bytes
+from flowguard.records import DropInbound, StoreOp, message_bytes
 from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
-from flowguard.session.host import IN_PROCESS, WAITS
-from flowguard.session.state import INBOUND_ID_BYTES, alias_bytes
+from flowguard.session.aliases import ClientAliases
+from flowguard.session.conversation import Conversation
+from flowguard.session.host import IN_PROCESS, WAITS, Routing
+from flowguard.session.outbound import Outbound
+from flowguard.session.session import Session
+from flowguard.session.state_bytes import INBOUND_ID_BYTES
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.session.connection import ServerConnection
-    from flowguard.session.host import Host
-    from flowguard.session.outbound import Outbound
-    from flowguard.session.session import Session
 
 CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
@@ -64,8 +61,8 @@ class Inbound:
         "_connection",
         "_decoder",
         "_held",
-        "_host",
         "_outbound",
+        "_routing",
         "blocked",
         "extra",
         "session",
@@ -75,18 +72,18 @@ class Inbound:
 
     def __init__(
         self,
-        connection: "ServerConnection",
+        connection: Conversation,
         decoder: PacketDecoder,
-        outbound: "Outbound",
-        session: "Session",
-        host: "Host",
+        outbound: Outbound,
+        session: Session,
+        routing: "Routing[Inbound]",
     ) -> None:
         self._connection = connection
         self._decoder = decoder
         self._outbound = outbound
-        self._host = host
+        self._routing = routing
         self.session = session
-        self.window = AdmissionWindow(host.window)
+        self.window = AdmissionWindow(outbound.node.window)
         self._held: list[Packet] | None = None
         self.blocked = False
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
@@ -94,7 +91,7 @@ class Inbound:
         """What the packet that was handled at once last weighed above one."""
         self.unacknowledged = 0
         """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
-        self._aliases: dict[int, str] | None = None
+        self._aliases: ClientAliases | None = None
 
     def take(self, data: bytes, now_s: float) -> bool:
         """Handle a chunk that is one PUBLISH or PUBACK; False: it is not, or it has to wait."""
@@ -105,11 +102,11 @@ class Inbound:
             on_puback(self._outbound, packet, now_s)
         elif self._publish(packet, now_s):
             self.extra = 0
-            if self._host.window.credits is not None:
+            if self._outbound.node.window.credits is not None:
                 self.window.spend(1)
         else:
             return False
-        self._host.counters.messages_received += 1
+        self._outbound.node.counters.messages_received += 1
         return True
 
     def room(self) -> int:
@@ -135,13 +132,13 @@ class Inbound:
             room = self._serve(held, room, now_s)
         if room > 0:
             packets = decoder.next_batch(room)
-            self._host.counters.messages_received += len(packets)
+            self._outbound.node.counters.messages_received += len(packets)
             if self._serve(packets, room, now_s) > 0 and len(packets) < BATCH_MAX:
                 if decoder.has_failed:
                     decoder.fail()
                 self.window.rest(waits=False)
                 return True
-        if self._connection.ended:
+        if self._outbound.ended:
             return True
         if self.room():
             waits = self.waiting_bytes > 0
@@ -154,19 +151,19 @@ class Inbound:
     def _serve(self, packets: list[Packet], room: int, now_s: float) -> int:
         """`_handle`, counted where a policy limits a rate."""
         room = self._handle(packets, room, now_s)
-        if self._host.window.credits is not None:
+        if self._outbound.node.window.credits is not None:
             self.window.spend(_publishes(packets) - _publishes(self._held or []))
         return room
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
         """Handle a batch that found so much room; the room that is left for another one."""
         window = self.window
-        host = self._host
+        routing = self._routing
         for packet in (waiting := iter(packets)):
             if isinstance(packet, Publish):
                 room -= 1
                 if not packet.qos and packet.properties is NO_PROPERTIES:
-                    waits = host.publish(self, packet, now_s) == WAITS
+                    waits = routing.publish(self, packet, now_s) == WAITS
                 else:
                     waits = not self._publish(packet, now_s)
             elif isinstance(packet, Puback):
@@ -174,7 +171,7 @@ class Inbound:
                 continue
             else:
                 taken = self._other(packet, now_s)
-                if self._connection.ended:
+                if self._outbound.ended:
                     return 0
                 waits = taken == WAITS
                 room -= taken
@@ -217,7 +214,7 @@ class Inbound:
         True: there was more of it than one run takes, and another one follows.
         """
         packet_ids = self._decoder.take_pubacks()
-        self._host.counters.messages_received += len(packet_ids)
+        self._outbound.node.counters.messages_received += len(packet_ids)
         for packet_id in packet_ids:
             on_puback(self._outbound, packet_id, now_s)
         if not self._decoder.buffered_bytes:
@@ -226,7 +223,7 @@ class Inbound:
             packet = self._decoder.next_control()
             if packet is None:
                 return False
-            self._host.counters.messages_received += 1
+            self._outbound.node.counters.messages_received += 1
             if isinstance(packet, Puback):
                 on_puback(self._outbound, packet.packet_id, now_s)
             else:
@@ -249,13 +246,13 @@ class Inbound:
             case Pingreq():
                 self._outbound.write_packet(Pingresp())  # [MQTT-3.12.4-1]
             case Subscribe():
-                return 1 if self._host.subscribe(self, packet, now_s) else WAITS
+                return 1 if self._routing.subscribe(self, packet, now_s) else WAITS
             case Unsubscribe():
-                return 1 if self._host.unsubscribe(self, packet, now_s) else WAITS
+                return 1 if self._routing.unsubscribe(self, packet, now_s) else WAITS
             case Disconnect():
                 self._connection.client_disconnects(packet, now_s)
             case Auth():
-                self._host.authenticate(self._connection, packet, now_s)
+                self._connection.authenticates(packet, now_s)
             case _:
                 # [MQTT-3.1.0-2] a second CONNECT, or a packet only servers send.
                 raise ProtocolViolation(f"{type(packet).__name__} is not allowed here")
@@ -269,8 +266,8 @@ class Inbound:
             packet = self._resolve_alias(packet)
         qos = packet.qos
         if qos == 0:
-            return self._host.publish(self, packet, now_s) != WAITS
-        limits = self._host.settings.session
+            return self._routing.publish(self, packet, now_s) != WAITS
+        limits = self._outbound.node
         if qos > limits.maximum_qos:
             # [MQTT-3.2.2-11]
             raise ProtocolViolation("QoS above the maximum", ReasonCode.QOS_NOT_SUPPORTED)
@@ -284,7 +281,7 @@ class Inbound:
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
         if qos == 1:
-            reason_code = self._host.publish(self, packet, now_s)
+            reason_code = self._routing.publish(self, packet, now_s)
         else:
             reason_code = self._publish_once(packet, now_s)
         if qos == 1 and not reason_code:
@@ -297,6 +294,11 @@ class Inbound:
             self._acknowledge(packet, reason_code)
         return True
 
+    def _resolve_alias(self, packet: Publish) -> Publish:
+        if self._aliases is None:
+            self._aliases = ClientAliases(self.session, self._outbound.node)
+        return self._aliases.resolve(packet)
+
     def _count(self, packet: Publish) -> None:
         """It is acknowledged later."""
         self.unacknowledged += 1
@@ -306,18 +308,18 @@ class Inbound:
     def _publish_once(self, packet: Publish, now_s: float) -> int:
         """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
         session = self.session
-        reason = session.charge_state(INBOUND_ID_BYTES, self._host)
+        reason = session.charge_state(INBOUND_ID_BYTES, self._outbound.node)
         if reason is not None:
-            self._host.counters.drop(reason)
+            self._outbound.node.counters.drop(reason)
             if self._outbound.version != MQTT_5:
                 raise ProtocolViolation("no room for its identifier", ReasonCode.QUOTA_EXCEEDED)
             return ReasonCode.QUOTA_EXCEEDED
         reason_code: int = ReasonCode.UNSPECIFIED_ERROR
         try:
-            reason_code = self._host.publish(self, packet, now_s)
+            reason_code = self._routing.publish(self, packet, now_s)
         finally:
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR or reason_code == WAITS:
-                session.charge_state(-INBOUND_ID_BYTES, self._host)
+                session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
         return reason_code
 
     def _is_repeated(self, packet_id: int) -> bool:
@@ -337,7 +339,7 @@ class Inbound:
 
     def _forget(self, ids: dict[int, bool], packet_id: int) -> None:
         del ids[packet_id]
-        self.session.charge_state(-INBOUND_ID_BYTES, self._host)
+        self.session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
 
     def published(self, packet: Publish, reason_code: int) -> None:
         """The work for a QoS 1 or 2 PUBLISH is done: acknowledge [MQTT-4.3.2-4]."""
@@ -367,36 +369,6 @@ class Inbound:
         else:
             outbound.write_packet(Pubrec(packet_id, reason_code))
 
-    def _resolve_alias(self, packet: Publish) -> Publish:
-        """Topic aliases of the client, valid for this connection ([MQTT 5.0, 3.3.2.3.4])."""
-        alias = packet.properties.topic_alias
-        assert alias is not None
-        if alias > self._host.settings.session.topic_alias_maximum:
-            # [MQTT-3.3.2-9]
-            raise ProtocolViolation(
-                f"topic alias {alias} is above the maximum", ReasonCode.TOPIC_ALIAS_INVALID
-            )
-        if self._aliases is None:
-            self._aliases = {}
-        topic = self._aliases.get(alias)
-        if packet.topic:
-            if packet.topic != topic:
-                self._set_alias(self._aliases, alias, packet.topic)
-            return packet
-        if topic is None:
-            raise ProtocolViolation(f"topic alias {alias} was never set")
-        return replace(packet, topic=topic)
-
-    def _set_alias(self, aliases: dict[int, str], alias: int, topic: str) -> None:
-        """[MQTT-3.3.2-12] what it stood for before is forgotten."""
-        before = aliases.get(alias)
-        more_bytes = alias_bytes(topic) - (0 if before is None else alias_bytes(before))
-        reason = self.session.charge_state(more_bytes, self._host)
-        if reason is not None:
-            self._host.counters.drop(reason)
-            raise ProtocolViolation("no room for this topic alias", ReasonCode.QUOTA_EXCEEDED)
-        aliases[alias] = topic
-
     def last_word(self) -> Disconnect | None:
         """DISCONNECT behind a PUBLISH that is not handled any more: its client has left."""
         packets = self._held or self._decoder.next_batch(LAST_PACKETS_MAX)
@@ -416,8 +388,7 @@ class Inbound:
         self._held = None
         self._decoder.clear()
         if self._aliases is not None:
-            size_bytes = sum(alias_bytes(topic) for topic in self._aliases.values())
-            self.session.charge_state(-size_bytes, self._host)
+            self._aliases.clear()
             self._aliases = None
 
     def _pubrel(self, packet_id: int, now_s: float) -> None:
@@ -430,7 +401,19 @@ class Inbound:
             self._forget(ids, packet_id)
             if self.unacknowledged:
                 self.unacknowledged -= 1
-        self._host.release(self, packet_id, now_s, known=known)
+        if self.session.durable and (known or not self._outbound.node.journal.is_idle):
+            self._release_durably(packet_id, now_s, known=known)
+        else:
+            self.released(packet_id, known=known)
+
+    def _release_durably(self, packet_id: int, now_s: float, *, known: bool) -> None:
+        """A repeated PUBREL, too, waits for what the first one has changed."""
+        ops: list[StoreOp] = [DropInbound(self.session.client_id, packet_id)] if known else []
+
+        def done(_: float) -> None:
+            self.released(packet_id, known=known)
+
+        self._outbound.node.journal.append(ops, done, now_s)
 
     def released(self, packet_id: int, *, known: bool) -> None:
         """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
@@ -457,6 +440,12 @@ class Inbound:
         """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
         if not self._outbound.ended:
             self._outbound.write_packet(answer)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether work that needs no commit has to keep its place behind work that does: only
+        behind its own client's, the order of others is nobody's."""
+        return self.window.in_process > 0 and not self._outbound.node.journal.is_idle
 
     def settle(self, cost: int, size_bytes: int) -> None:
         """One packet is done; a paused conversation goes on in the next turn."""

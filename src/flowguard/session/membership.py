@@ -7,19 +7,12 @@ At QoS 2 it moves to the member's own queue before it is sent, and is lent to no
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import final
 
 from flowguard.records import QOS_1_IDS, Delivery
+from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.outbound import Outbound
-    from flowguard.session.session import Session
-
-
-TELL_MAX: Final = 200
-"""Groups that are told in one stretch."""
+from flowguard.session.receiver import Receiver
 
 
 class Lender(QueueOwner):
@@ -27,7 +20,7 @@ class Lender(QueueOwner):
 
     __slots__ = ()
 
-    def wake(self, member: "Session", now_s: float) -> None:
+    def wake(self, member: Receiver, now_s: float) -> None:
         """The member may have room again."""
         raise NotImplementedError
 
@@ -79,26 +72,7 @@ class Membership:
         self._searched_id = packet_id
         return packet_id
 
-    def has_room(self, member: "Session", outbound: "Outbound") -> bool:
-        """Whether a message of a group could go now, with none of the client's own before it."""
-        return not outbound.has_more and outbound.has_places(member, 1 + self.moving_count)
-
-    def tell(self, member: "Session", outbound: "Outbound", now_s: float) -> None:
-        """There may be room: whoever asked is told, until there is none, or enough are told."""
-        asked = self.asked
-        told_count = 0
-        while asked and self.has_room(member, outbound):
-            if told_count == TELL_MAX:
-                outbound.pump_again()
-                break
-            lender = next(iter(asked))
-            del asked[lender]
-            lender.wake(member, now_s)
-            told_count += 1
-        if asked:
-            outbound.has_more = True
-
-    def leave(self, member: "Session", host: "Host", now_s: float) -> None:
+    def leave(self, member: Receiver, node: NodeState, now_s: float) -> None:
         """The connection is over: what is lent goes back, for others.
 
         What a group without members lent stays in flight: it must still be delivered
@@ -109,15 +83,15 @@ class Membership:
         for packet_id, loan in list(self.loans.items()):
             if not loan.lender.ended:
                 del self.loans[packet_id]
-                host.inflight.settle(member, packet_id, member.inflight.pop(packet_id))
+                member.free_place(packet_id, member.inflight.pop(packet_id), node)
                 loan.lender.take_back(loan)
                 lenders[loan.lender] = None
         for lender in lenders:
             lender.pump(now_s)
 
 
-def membership_of(session: "Session") -> Membership:
+def membership_of(member: Receiver) -> Membership:
     """Its membership, from now on."""
-    if session.membership is None:
-        session.membership = Membership()
-    return session.membership
+    if member.membership is None:
+        member.membership = Membership()
+    return member.membership

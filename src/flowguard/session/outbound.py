@@ -10,204 +10,63 @@ a drained socket) moves things on, through one `pump`; `acknowledging` has what 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from flowguard.codec.encoder import encode, pubrel_frame
-from flowguard.codec.packets import Packet
-from flowguard.config import PACKET_SIZE_MAX
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
+from flowguard.session.conversation import Conversation
 from flowguard.session.frames import Frame, frame_v4, frame_v5
 from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX, SHARED_BYTES
+from flowguard.session.membership import Membership
+from flowguard.session.node_state import NodeState
+from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
+from flowguard.session.receiver import Receiver
 from flowguard.session.replay import Replay
-from flowguard.session.resend import Resend
+from flowguard.session.resend import Resend, with_dup
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
-if TYPE_CHECKING:
-    from flowguard.session.connection import ServerConnection
-    from flowguard.session.host import Host
-    from flowguard.session.session import Session
-
-OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
-"""Messages stay in the queue while more than this is unsent: there they can still expire."""
-OUTBOX_SLACK_BYTES: Final = 64 * 1024
-"""Answers may exceed the outbox limit by this much before a client that reads none is not read."""
-JOINED_BYTES: Final = 1024
-"""Answers that nobody reads are kept in pieces of this size, or more."""
-FRAME_BYTES: Final = 64
-"""The object around each frame that a socket does not take, and its place in the outbox."""
+TELL_MAX: Final = 200
+"""Groups that are told of room in one stretch."""
 ASKED: Final = -1
 LARGE_INFLIGHT_MAX: Final = 16
 """A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
 
 
 @final
-class Outbound:
+class Outbound(Outbox):
     """The outgoing half of one connection."""
 
-    __slots__ = (
-        "_aliases",
-        "blocked_bytes",
-        "_drained_bytes",
-        "_outbox_max",
-        "_packet_size_max",
-        "_replay",
-        "_resend",
-        "_turn_left",
-        "blocked",
-        "connection",
-        "dirty",
-        "ended",
-        "has_more",
-        "host",
-        "inflight_max",
-        "outbox",
-        "outbox_bytes",
-        "outbox_limit",
-        "session",
-        "version",
-    )
-    __deletable__ = ("connection",)  # for mypyc
+    __slots__ = ("_aliases", "_replay", "_resend", "_turn_left", "inflight_max", "session")
 
-    def __init__(self, connection: "ServerConnection", host: "Host", version: int) -> None:
-        self.connection = connection
-        self.host = host
-        self.session: Session | None = None
-        self.version = version
-        self.outbox: list[bytes] = []
-        self.outbox_bytes = 0
-        self.dirty = False
-        self.ended = False
-        self.blocked = False
-        """True while the socket takes nothing more."""
-        self.has_more = False
-        """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+    def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
+        super().__init__(connection, node, version)
+        self.session: Receiver | None = None
         self._turn_left = 0
         """So many messages of the backlog may go in this turn."""
-        self.blocked_bytes = 0
-        """What the node's outbox budget holds for this connection."""
-        self._drained_bytes = 0
-        """What it held before the last send, if the socket was blocked then."""
-        self._outbox_max = host.settings.session.outbox_bytes_max
-        self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
-        """Above it, `may_owe_more` says whether the client is read."""
-        self.inflight_max = host.settings.session.inflight_max
-        self._packet_size_max = PACKET_SIZE_MAX
+        self.inflight_max = node.settings.session.inflight_max
         self._aliases: TopicAliases | None = None
         self._resend: Resend | None = None
         self._replay: Replay | None = None
 
-    def limit_packets(self, properties: Properties) -> None:
-        """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
-        if properties.maximum_packet_size is not None:
-            self._packet_size_max = min(PACKET_SIZE_MAX, properties.maximum_packet_size)
-
-    def attach(self, session: "Session", properties: Properties) -> None:
+    def attach(self, session: Receiver, properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""
         self.session = session
-        session.outbound = self
         if properties.receive_maximum is not None:
             self.inflight_max = min(self.inflight_max, properties.receive_maximum)
-        limit = self.host.settings.session.topic_alias_maximum
+        limit = self.node.topic_alias_maximum
         if properties.topic_alias_maximum and limit:
             aliases_max = min(limit, properties.topic_alias_maximum)
-            self._aliases = TopicAliases(aliases_max, session, self.host)
+            self._aliases = TopicAliases(aliases_max, session, self.node)
 
-    # --- bytes -------------------------------------------------------------------------------
-
-    def write(self, frame: bytes) -> None:
-        """Queue an encoded control packet; answers are as many as the packets they answer."""
-        if self.blocked:
-            self._write_blocked(frame)
-        else:
-            self.outbox.append(frame)
-        self.outbox_bytes += len(frame)
-        self.host.counters.messages_sent += 1
-        if not self.dirty:
-            self.dirty = True
-            self.host.dirty.append(self.connection)
-
-    def _write_blocked(self, frame: bytes) -> None:
-        """Keep an answer that its client does not read, charged to the node.
-
-        Small ones are joined: as objects of their own they would take twenty times as much.
-        """
-        if len(self.outbox) > 1 and len(self.outbox[-1]) < JOINED_BYTES:
-            self.outbox[-1] += frame
-        else:
-            self.outbox.append(frame)
-        self.host.outbox_budget.hold(len(frame), self.blocked_bytes)
-        self.blocked_bytes += len(frame)
-
-    @property
-    def may_owe_more(self) -> bool:
-        """Whether a client that does not take its answers may ask for more of them: half of what
-        the node has for such clients is for their messages."""
-        budget = self.host.outbox_budget
-        owes_bytes = self.outbox_bytes - OUTBOX_SLACK_BYTES
-        return owes_bytes <= self._outbox_max and 2 * budget.used_bytes <= budget.limit_bytes
+    # --- messages ----------------------------------------------------------------------------
 
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
         head, tail = frame
         self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
         self._sent(len(head) + len(tail) + 2, len(delivery.message.payload))
-
-    def write_packet(self, packet: Packet) -> bool:
-        """Encode and queue; False when the client's Maximum Packet Size forbids it."""
-        frame = encode(packet, self.version)
-        if len(frame) > self._packet_size_max:
-            # [MQTT-3.1.2-25] the packet is never sent.
-            return False
-        self.write(frame)
-        return True
-
-    def release(self, packet_id: int) -> None:
-        """Send PUBREL: the PUBREC is durable."""
-        self.write(pubrel_frame(packet_id))
-
-    def take_outbox(self) -> bytes:
-        """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
-        outbox = self.outbox
-        data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
-        self.outbox = []
-        self.outbox_bytes = 0
-        self.dirty = False
-        self.host.counters.bytes_sent += len(data)
-        if self.blocked:
-            self.host.outbox_budget.give_back(self.blocked_bytes, 0)
-            self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
-            self.blocked = False
-            self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
-        elif self._drained_bytes:
-            self._drained_bytes = 0
-        return data
-
-    def put_back(self, rest: bytes) -> bool:
-        """The socket takes no more: `rest` goes first once it does.
-
-        What a socket refuses counts against the node's budget until it takes it; False: the client
-        may not hold so much of it, and the connection has to go. Not if it has taken a part.
-        """
-        self.outbox.insert(0, rest)
-        self.outbox_bytes += len(rest)
-        self.host.counters.bytes_sent -= len(rest)
-        self.blocked = True
-        self.outbox_limit = 0
-        self.dirty = True
-        if self.ended:
-            return True
-        budget, size_bytes = self.host.outbox_budget, self.outbox_bytes
-        if size_bytes <= self._drained_bytes:
-            budget.hold(size_bytes, 0)
-        elif not budget.take(size_bytes, 0):
-            return False
-        self.blocked_bytes = size_bytes
-        return True
-
-    # --- messages ----------------------------------------------------------------------------
 
     def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
         """Send a QoS 0 message, or drop it with a counted reason: it never waits in a queue."""
@@ -237,23 +96,13 @@ class Outbound:
         self._sent(frame_bytes, payload_bytes)
         return True
 
-    def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
-        """A PUBLISH is in the outbox."""
-        counters = self.host.counters
-        counters.publish_sent += 1
-        counters.publish_bytes_sent += payload_bytes
-        self.outbox_bytes += frame_bytes
-        if not self.dirty:
-            self.dirty = True
-            self.host.dirty.append(self.connection)
-
     def _takes(self, frame_bytes: int) -> bool:
         """Whether so much of QoS 0 can be sent now; what cannot is counted."""
         size_bytes = self.outbox_bytes + frame_bytes
         if self.blocked or size_bytes > self._outbox_max or frame_bytes > self._packet_size_max:
             reason = self._refusal(frame_bytes)
             if reason is not None:
-                self.host.counters.drop(reason)
+                self.node.counters.drop(reason)
                 return False
         return True
 
@@ -266,7 +115,7 @@ class Outbound:
         if not self.blocked:
             return None
         size_bytes += FRAME_BYTES
-        if not self.host.outbox_budget.take(size_bytes, self.blocked_bytes):
+        if not self.node.outbox_budget.take(size_bytes, self.blocked_bytes):
             return Reason.NODE_OUTBOX_BYTES
         self.blocked_bytes += size_bytes
         return None
@@ -275,12 +124,7 @@ class Outbound:
         if self._aliases is not None:
             self._aliases.forget(delivery.message.topic)
 
-    @property
-    def takes_more(self) -> bool:
-        """Whether little enough is unsent."""
-        return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
-
-    def has_places(self, session: "Session", count: int) -> bool:
+    def has_places(self, session: Receiver, count: int) -> bool:
         """Whether so many messages could be sent now, but for identifiers that are in use."""
         return (
             self._resend is None
@@ -288,7 +132,7 @@ class Outbound:
             and self.takes_more
         )
 
-    def is_open(self, session: "Session") -> bool:
+    def is_open(self, session: Receiver) -> bool:
         """Whether a message that has not been looked at could be sent now."""
         pos, inflight = session.next_pos, session.inflight
         used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
@@ -318,10 +162,10 @@ class Outbound:
         size_bytes = len(head) + len(tail) + 2
         if size_bytes > self._packet_size_max:
             # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
-            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.host)
+            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.node)
             self.forget_alias(delivery)
             return True
-        message, node_inflight = delivery.message, self.host.inflight
+        message, node_inflight = delivery.message, self.node.inflight
         payload_bytes = len(message.payload)
         plain = (
             payload_bytes < node_inflight.plain_bytes_max
@@ -335,7 +179,7 @@ class Outbound:
             if not inflight:
                 budget.holders_count += 1
         elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not node_inflight.take(session, packet_id, delivery, plain=plain, charged=charged)
+            not session.take_place(packet_id, delivery, self.node, plain=plain, charged=charged)
         ):
             self.forget_alias(delivery)
             return False
@@ -347,7 +191,7 @@ class Outbound:
             self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
         if session.durable:
             session.positions[packet_id] = pos
-            self.host.sent[session.client_id] = pos
+            self.node.sent[session.client_id] = pos
         self._sent(size_bytes, payload_bytes)
         return True
 
@@ -363,33 +207,33 @@ class Outbound:
         if session is None:
             return
         if self._resend is not None:
-            self._resend.pump(session, self, self.host, now_s)
+            self._pump_resend(session, self._resend, now_s)
             if self._resend.is_done:
                 self._resend = None
         self._pump_queue(session, now_s)
         if self._replay is not None and not session.queue.waits:
-            self._replay.pump(session, self, self.host, now_s)
+            self._pump_replay(session, self._replay, now_s)
             if self._replay.is_done:
                 self._replay = None
         self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
         if session.membership is not None:
-            session.membership.tell(session, self, now_s)
+            self.tell_groups(now_s)
 
-    def _pump_queue(self, session: "Session", now_s: float) -> None:
+    def _pump_queue(self, session: Receiver, now_s: float) -> None:
         queue = session.queue
         expired_count = 0
         while self.has_places(session, 1):
             head = queue.peek()
             if head is None:
                 if queue.is_away:
-                    session.fetch(self.host)
+                    session.fetch(self.node)
                 return
             pos, delivery, _ = head
             if pos < session.backlog_end and not self._may_replay(session):
                 return
             if delivery.expires_at_s <= now_s:
                 queue.take()
-                session.expire(pos, delivery, self.host, now_s)
+                session.expire(pos, delivery, self.node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
                     self.pump_again()
@@ -399,19 +243,75 @@ class Outbound:
             else:
                 return
 
-    def _may_replay(self, session: "Session") -> bool:
+    def _pump_resend(self, session: Receiver, resend: Resend, now_s: float) -> None:
+        """What was sent on a former connection: at most as much as may be in flight on this one."""
+        while self.takes_more and len(session.inflight) - len(resend) < self.inflight_max:
+            packet_id = resend.next()
+            if packet_id is None:
+                return
+            delivery = session.inflight.get(packet_id)
+            if delivery is None:
+                continue  # Acknowledged meanwhile.
+            frame = self.encode(delivery, now_s)
+            if frame is None:
+                session.end_exchange(packet_id, delivery, self.node)
+                self.node.counters.drop(Reason.PACKET_TOO_LARGE)
+            else:
+                self.write_publish(packet_id, with_dup(frame), delivery)
+
+    def _pump_replay(self, session: Receiver, replay: Replay, now_s: float) -> None:
+        """Retained messages, as far as there is room in this turn."""
+        if replay.is_tired:
+            return
+        while self.is_open(session):
+            delivery = replay.next()
+            if delivery is None:
+                break
+            if delivery.expires_at_s <= now_s:
+                self.node.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
+            elif delivery.qos == 0:
+                self.send_qos_0(delivery, now_s)
+            elif not session.offer_retained(delivery, self.node, now_s):
+                return
+        if replay.is_tired and not replay.is_done:
+            self.pump_again()
+
+    def has_room(self, session: Receiver, membership: Membership) -> bool:
+        """Whether a message of a group could go now, with none of the client's own before it."""
+        return not self.has_more and self.has_places(session, 1 + membership.moving_count)
+
+    def tell_groups(self, now_s: float) -> None:
+        """There may be room: whoever asked is told, until there is none, or enough are told."""
+        session = self.session
+        membership = None if session is None else session.membership
+        if session is None or membership is None:
+            return
+        asked = membership.asked
+        told_count = 0
+        while asked and self.has_room(session, membership):
+            if told_count == TELL_MAX:
+                self.pump_again()
+                break
+            lender = next(iter(asked))
+            del asked[lender]
+            lender.wake(session, now_s)
+            told_count += 1
+        if asked:
+            self.has_more = True
+
+    def _may_replay(self, session: Receiver) -> bool:
         """Whether the first of the backlog may go now, as far as the node is concerned.
 
         By turns, and no faster than its window lets clients publish.
         """
-        if len(session.inflight) >= self.host.window.limit:
+        if len(session.inflight) >= self.node.window.limit:
             return False
         if self._turn_left > 0:
             self._turn_left -= 1
             return True
         if self._turn_left != ASKED:
             self._turn_left = ASKED
-            self.host.replays(self)
+            self.node.replays.append(self)
         return False
 
     def take_turn(self, now_s: float) -> None:
@@ -429,14 +329,6 @@ class Outbound:
             self._replay.add(filter, deliveries)
         self.pump_again()
 
-    def pump_again(self) -> None:
-        """`pump`, in a later slice; what waits to be sent is followed by that anyway.
-
-        Else two entries of the connection would become four, and then eight.
-        """
-        if not self.dirty:
-            self.host.dirty.append(self.connection)
-
     def stop_replay(self, filter: str) -> None:
         """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
         if self._replay is not None:
@@ -451,7 +343,7 @@ class Outbound:
         for packet_id, delivery in session.inflight.items():
             if delivery is None:
                 self.release(packet_id)  # [MQTT-3.3.4-10] waits for no window
-        self._resend = Resend(session)
+        self._resend = Resend(session.inflight)
         session.backlog_end = session.next_pos
         self.send_waiting(now_s)
 
@@ -472,16 +364,12 @@ class Outbound:
 
     def detach(self) -> None:
         """The connection is over: free what it held; the session keeps its messages."""
-        session = self.session
         self.ended = True
         del self.connection  # A cycle would wait for the garbage collector, outbox and all.
-        if session is not None and session.outbound is self:
-            session.outbound = None
-            session.queue.leave()
         self.session = self._replay = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
-        budget = self.host.outbox_budget
+        budget = self.node.outbox_budget
         if self.blocked and 2 * budget.used_bytes > budget.limit_bytes:
             self.outbox = []  # It was not read, and nobody has room to keep it for a last word.
             self.outbox_bytes = 0

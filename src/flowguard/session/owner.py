@@ -4,43 +4,34 @@ A client's session is one (`session`), the queue of a shared subscription anothe
 (`flowguard.node.shared_queue`).
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle
 from flowguard.session.backlog import Backlog, Waiting
-from flowguard.session.fetch import Fetch
+from flowguard.session.fetch import Fetch, PageOwner
+from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
-from flowguard.types import ReasonCode
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.outbound import Outbound
 
 ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 """Bounds of one queue, not of the node."""
 
 
-class QueueOwner:
+class QueueOwner(PageOwner):
     """Whose messages wait in `queue`; a `durable` one is told to the store as `client_id`."""
 
-    __slots__ = ("client_id", "durable", "ended", "next_pos", "outbound", "positions", "queue")
+    __slots__ = ("durable", "next_pos", "queue")
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
-        self.client_id = client_id
+        super().__init__(client_id)
         self.queue = queue
         self.durable = durable
-        self.ended = False
         self.next_pos = 1
-        self.positions: dict[int, int] = {}
-        """Of what was sent to a durable client, by packet identifier."""
-        self.outbound: Outbound | None = None
-        """The connection of a client that is here."""
 
     # --- what each kind does its own way -----------------------------------------------------
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+    def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be.
 
         False: it is dropped though whoever reads it keeps up, and its publisher should know.
@@ -56,6 +47,13 @@ class QueueOwner:
         """Send what waits, as far as there is room; what has nobody to go to need not be here."""
         raise NotImplementedError
 
+    @property
+    def damage(self) -> str:
+        return self.queue.damage
+
+    def cut_off(self, now_s: float) -> None:
+        """What waits cannot be read: whoever is connected for it has to go."""
+
     # --- places ------------------------------------------------------------------------------
 
     def reserve(self) -> int:
@@ -66,7 +64,7 @@ class QueueOwner:
 
     # --- room --------------------------------------------------------------------------------
 
-    def admit(self, size_bytes: int, host: "Host", now_s: float) -> Reason | None:
+    def admit(self, size_bytes: int, node: NodeState, now_s: float) -> Reason | None:
         """Keep a place for a message that has to be durable first; else why there is none.
 
         Who keeps up may have one that is larger than its share. Room is made of what has expired,
@@ -80,146 +78,147 @@ class QueueOwner:
             return reason
         if self.keeps_up and queue.reserve_spare(size_bytes):
             return None
-        self.expire_some(host, now_s)
+        self.expire_some(node, now_s)
         reason = queue.reserve(size_bytes)
-        if not host.drops_oldest:
+        if not node.drops_oldest:
             return reason
         while reason is not None and (reason in ITS_OWN or queue.could_have(size_bytes)):
             oldest = queue.take()
             if oldest is None:
                 reason = queue.reserve(size_bytes, overshoot=True)
                 if queue.is_away:
-                    self.fetch(host)
+                    self.fetch(node)
                 return reason
-            self.drop(oldest[0], oldest[1], reason, host)
+            self.drop(oldest[0], oldest[1], reason, node)
             reason = queue.reserve(size_bytes)
         return reason
 
-    def lacks_room(self, size_bytes: int, host: "Host", now_s: float) -> bool:
+    def lacks_room(self, size_bytes: int, node: NodeState, now_s: float) -> bool:
         """Whether a message would not find room now, and may later."""
         queue = self.queue
         if self.ended or queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
             return False
         if self.keeps_up and queue.has_spare(size_bytes):
             return False
-        self.expire_some(host, now_s)
+        self.expire_some(node, now_s)
         return queue.refusal(size_bytes) is not None
 
-    def expire_some(self, host: "Host", now_s: float) -> None:
+    def expire_some(self, node: NodeState, now_s: float) -> None:
         """Give up what has expired while it waits, a page at most.
 
         What is on disk is looked through page by page, unless it has to make room anyway.
         """
         queue = self.queue
-        self._expire(queue.take_expired(now_s), host, now_s)
-        fetch = None if host.drops_oldest else queue.look(self, now_s)
+        self._expire(queue.take_expired(now_s), node, now_s)
+        fetch = None if node.drops_oldest else queue.look(self, now_s)
         if fetch is not None:
-            host.fetches.append(fetch)
+            node.fetches.append(fetch)
 
-    def fetch(self, host: "Host") -> None:
+    def fetch(self, node: NodeState) -> None:
         """Ask for the next page, unless one is on its way."""
         fetch = self.queue.fetch(self)
         if fetch is not None:
-            host.fetches.append(fetch)
+            node.fetches.append(fetch)
 
-    def fetched(self, fetch: Fetch, entries: list[QueueEntry], host: "Host", now_s: float) -> None:
+    def fetched(
+        self, fetch: Fetch, entries: list[QueueEntry], node: NodeState, now_s: float
+    ) -> None:
         """A page of the backlog is there: on with it."""
         queue = self.queue
         if fetch.damage:
-            self._refuse(fetch, host, now_s)
+            self._refuse(fetch, node, now_s)
             return
         if fetch.looks:
-            self._expire(queue.looked(fetch, entries, now_s), host, now_s)
+            self._expire(queue.looked(fetch, entries, now_s), node, now_s)
         else:
             queue.fetched(fetch, entries)
-        self._settle_empty(fetch, entries, host)
-        self._go_on(host, now_s)
+        self._settle_empty(fetch, entries, node)
+        self._go_on(node, now_s)
 
-    def _refuse(self, fetch: Fetch, host: "Host", now_s: float) -> None:
+    def _refuse(self, fetch: Fetch, node: NodeState, now_s: float) -> None:
         """The store cannot read a page: its client is told, and not given less than it is owed.
 
         Nothing is dropped; when the client comes back, the same page is asked for again.
         """
         self.queue.unreadable(fetch)
-        host.counters.pages_unreadable += 1
-        if self.outbound is not None:
-            self.outbound.connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
+        node.counters.pages_unreadable += 1
+        self.cut_off(now_s)
 
-    def load(self, store: Store, host: "Host") -> None:
+    def load(self, store: Store, node: NodeState) -> None:
         """Everything that waits into memory, where no disk holds it. Raises `CorruptionError`."""
         while (fetch := self.queue.fetch(self)) is not None:
             entries = fetch.entries(store)
             if fetch.damage:
                 raise CorruptionError(fetch.damage)
             self.queue.fetched(fetch, entries)
-            self._settle_empty(fetch, entries, host)
+            self._settle_empty(fetch, entries, node)
 
-    def _settle_empty(self, fetch: Fetch, entries: list[QueueEntry], host: "Host") -> None:
+    def _settle_empty(self, fetch: Fetch, entries: list[QueueEntry], node: NodeState) -> None:
         """What has no message and was not sent went to another owner.
 
         Nobody could settle it before a crash.
         """
         for entry in entries:
             if entry.delivery is None and entry.pos not in fetch.sent:
-                self.settle(entry.pos, None, host)
+                self.settle(entry.pos, None, node)
 
-    def left_gaps(self, host: "Host", now_s: float) -> None:
+    def left_gaps(self, node: NodeState, now_s: float) -> None:
         """Positions changed out of their order: no page until that is durable."""
 
         def done(now_s: float) -> None:
             self.queue.gaps -= 1
             if not self.ended:
-                self._go_on(host, now_s)
+                self._go_on(node, now_s)
 
         self.queue.gaps += 1
-        host.when_durable(done, now_s)
+        node.when_durable(done, now_s)
 
-    def _go_on(self, host: "Host", now_s: float) -> None:
-        self.trim(host, now_s)
+    def _go_on(self, node: NodeState, now_s: float) -> None:
+        self.trim(node, now_s)
         self.pump(now_s)
 
-    def trim(self, host: "Host", now_s: float) -> None:
+    def trim(self, node: NodeState, now_s: float) -> None:
         """With `drop-oldest`: bring a queue that is above its limits back to them."""
         queue = self.queue
-        if not host.drops_oldest or queue.excess() is None:
+        if not node.drops_oldest or queue.excess() is None:
             return
-        self.expire_some(host, now_s)
+        self.expire_some(node, now_s)
         while (reason := queue.excess()) is not None:
             oldest = queue.take()
             if oldest is None:
                 if queue.is_away:
-                    self.fetch(host)
+                    self.fetch(node)
                 return
-            self.drop(oldest[0], oldest[1], reason, host)
+            self.drop(oldest[0], oldest[1], reason, node)
 
     # --- messages given up -------------------------------------------------------------------
 
-    def drop(self, pos: int, delivery: Delivery, reason: Reason, host: "Host") -> None:
+    def drop(self, pos: int, delivery: Delivery, reason: Reason, node: NodeState) -> None:
         """Give a message up: counted, and settled in the store."""
-        host.counters.drop(reason)
-        self.settle(pos, delivery, host)
+        node.counters.drop(reason)
+        self.settle(pos, delivery, node)
 
-    def settle(self, pos: int, delivery: Delivery | None, host: "Host") -> None:
+    def settle(self, pos: int, delivery: Delivery | None, node: NodeState) -> None:
         """The store need not keep this position; one of the same name may have come since."""
         if self.durable and not self.ended:
-            host.note(Settle(self.client_id, pos, delivery))
+            node.journal.note(Settle(self.client_id, pos, delivery))
 
-    def expire(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+    def expire(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
         """[MQTT-3.3.2-5] give up a message whose time has passed before it was sent."""
-        host.counters.drop(Reason.MESSAGE_EXPIRED)
+        node.counters.drop(Reason.MESSAGE_EXPIRED)
         if self.durable and not self.ended:
-            host.expired(Settle(self.client_id, pos, delivery), now_s)
+            node.expired(Settle(self.client_id, pos, delivery), now_s)
 
-    def _expire(self, expired: list[Waiting], host: "Host", now_s: float) -> None:
+    def _expire(self, expired: list[Waiting], node: NodeState, now_s: float) -> None:
         """The same for messages that need not have been the first of the queue."""
         for pos, delivery, _ in expired:
-            self.expire(pos, delivery, host, now_s)
+            self.expire(pos, delivery, node, now_s)
         if expired and self.queue.spills:
-            self.left_gaps(host, now_s)
+            self.left_gaps(node, now_s)
 
 
-def new_backlog(host: "Host", budget: FairBudget, *, durable: bool) -> Backlog:
+def new_backlog(node: NodeState, budget: FairBudget, *, durable: bool) -> Backlog:
     """An empty one with the node's limits."""
-    limits = host.settings.session
-    disk_budget = host.disk_queue_budget if host.spills and durable else None
+    limits = node.settings.session
+    disk_budget = node.disk_queue_budget if node.spills and durable else None
     return Backlog(limits.queue_messages_max, limits.queue_bytes_max, budget, disk_budget)

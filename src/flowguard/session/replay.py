@@ -7,15 +7,9 @@ A filter is replayed once at a time: whoever subscribes again starts again.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from flowguard.flow import Reason
 from flowguard.records import Delivery
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.outbound import Outbound
-    from flowguard.session.session import Session
 
 STEPS_MAX: Final = 1_000
 """Messages per turn, sent or not: some milliseconds."""
@@ -48,24 +42,12 @@ class Replay:
         """Nobody wants it any more."""
         self._by_filter.pop(filter, None)
 
-    def pump(self, session: "Session", outbound: "Outbound", host: "Host", now_s: float) -> None:
-        """Send what may be sent in this turn."""
-        if self._steps_left <= 0:
-            return
-        while outbound.is_open(session):
-            delivery = self._take()
-            if delivery is None:
-                break
-            if delivery.expires_at_s <= now_s:
-                host.counters.drop(Reason.MESSAGE_EXPIRED)  # [MQTT-3.3.2-5]
-            elif delivery.qos == 0:
-                outbound.send_qos_0(delivery, now_s)
-            elif not session.offer_retained(delivery, host, now_s):
-                return
-        if self._by_filter and self._steps_left <= 0:
-            outbound.pump_again()
+    @property
+    def is_tired(self) -> bool:
+        """It has had its share of this turn."""
+        return self._steps_left <= 0
 
-    def _take(self) -> Delivery | None:
+    def next(self) -> Delivery | None:
         """The next message; None: done, or tired."""
         while self._by_filter and self._steps_left > 0:
             deliveries = next(iter(self._by_filter.values()))

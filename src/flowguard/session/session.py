@@ -1,18 +1,15 @@
 """Session: what outlives a connection ([MQTT 5.0, 4.1]; [MQTT 3.1.1, 4.1])."""
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-from flowguard.flow import FairBudget, Reason
+from flowguard.flow import FairBudget
 from flowguard.records import Append, Delivery, WillRecord
 from flowguard.session.backlog import Backlog
-from flowguard.session.owner import QueueOwner, new_backlog
-from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
-
-if TYPE_CHECKING:
-    from flowguard.session.host import Host
-    from flowguard.session.inflight import Charge
-    from flowguard.session.membership import Membership
-
+from flowguard.session.node_state import NodeState
+from flowguard.session.outbound import Outbound
+from flowguard.session.owner import new_backlog
+from flowguard.session.receiver import Receiver
+from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode, SubscriptionOptions
 
 KEEPS_UP_MAX: Final = 2
 """Who has fewer messages to acknowledge keeps up: one is on its way while the other one's
@@ -20,25 +17,19 @@ acknowledgement is on its way back."""
 
 
 @final
-class Session(QueueOwner):
+class Session(Receiver):
     """One client id's state: subscriptions, messages sent and waiting, inbound QoS 2 identifiers.
 
-    `inflight` maps packet identifier to the message sent (None once PUBREC came: only PUBREL is
-    owed), in send order. `durable` sessions outlive their connection, at least when they begin, and
-    are told to the store, which knows messages by position: `positions` has those of `inflight`
-    (durable sessions only).
+    `durable` sessions outlive their connection, at least when they begin, and are told to the
+    store.
     """
 
     __slots__ = (
-        "backlog_end",
         "ends_at_s",
         "expiry_interval_s",
         "inbound_ids",
-        "inflight",
         "is_matched_widely",
-        "membership",
-        "charges",
-        "state_bytes",
+        "outbound",
         "subscriptions",
         "will",
     )
@@ -50,53 +41,32 @@ class Session(QueueOwner):
         self.subscriptions: dict[str, SubscriptionOptions] = {}
         self.is_matched_widely = False
         """It has had a filter with a wildcard."""
-        self.inflight: dict[int, Delivery | None] = {}
-        self.charges: dict[int, Charge] | None = None
-        """What of `inflight` is accounted for by charges, not by the formula (`Inflight`)."""
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
-        self.membership: Membership | None = None
-        """What it has to do with the queues of shared subscriptions; None: nothing yet."""
-        self.backlog_end = 1
-        """Messages before this position waited for the client to come back."""
         self.will: WillRecord | None = None
         self.ends_at_s: float | None = None
-        self.state_bytes = 0
-        """What `session.state` counts for this client; the node's budget holds as much."""
+        self.outbound: Outbound | None = None
+        """The connection of a client that is here."""
 
     @classmethod
     def create(
-        cls, client_id: str, host: "Host", budget: FairBudget, expiry_interval_s: int
+        cls, client_id: str, node: NodeState, budget: FairBudget, expiry_interval_s: int
     ) -> "Session":
         """An empty session with the node's queue limits."""
-        queue = new_backlog(host, budget, durable=expiry_interval_s > 0)
+        queue = new_backlog(node, budget, durable=expiry_interval_s > 0)
         return cls(client_id, queue, expiry_interval_s)
 
     @property
     def never_expires(self) -> bool:
         return self.expiry_interval_s == SESSION_NEVER_EXPIRES
 
-    def charge_state(self, more_bytes: int, host: "Host") -> Reason | None:
-        """Something is kept for the client, or (negative) no longer; a reason: it must not be.
+    @property
+    def connected(self) -> bool:
+        return self.outbound is not None
 
-        A session that has ended holds nothing, and who tidies up behind it need not know.
-        """
-        if self.ended:
-            return None
-        if more_bytes > 0:
-            if self.state_bytes + more_bytes > host.settings.session.state_bytes_max:
-                return Reason.STATE_BYTES
-            if not host.state_budget.take(more_bytes, self.state_bytes):
-                return Reason.NODE_STATE_BYTES
-        else:
-            host.state_budget.give_back(-more_bytes, self.state_bytes + more_bytes)
-        self.state_bytes += more_bytes
-        return None
-
-    def charge_state_restored(self, size_bytes: int, host: "Host") -> None:
-        """What a store remembers was promised: it is kept even where limits are lower now."""
-        host.state_budget.hold(size_bytes, self.state_bytes)
-        self.state_bytes += size_bytes
+    def cut_off(self, now_s: float) -> None:
+        if self.outbound is not None:
+            self.outbound.connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
 
     @property
     def keeps_up(self) -> bool:
@@ -110,7 +80,7 @@ class Session(QueueOwner):
             and not outbound.blocked
         )
 
-    def offer(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+    def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.
 
         One that needs no store is admitted only here, unless publishers wait for room: then all are
@@ -119,7 +89,7 @@ class Session(QueueOwner):
         if self.ended:
             return True
         outbound = self.outbound
-        admitted = self.durable or host.blocks
+        admitted = self.durable or node.blocks
         charged = admitted and not self.queue.spills
         if (
             outbound is not None
@@ -129,28 +99,27 @@ class Session(QueueOwner):
             if admitted:
                 self.queue.forget(delivery.size_bytes)
         elif admitted:
-            self.enqueue(pos, delivery, host, now_s)
+            self.enqueue(pos, delivery, node, now_s)
         else:
-            return self.wait(pos, delivery, host, now_s)
+            return self.wait(pos, delivery, node, now_s)
         return True
 
-    def offer_retained(self, delivery: Delivery, host: "Host", now_s: float) -> bool:
-        """Take a retained message; False: it waits in the queue, and others should not follow."""
+    def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         outbound = self.outbound
         assert outbound is not None
-        reason = self.admit(delivery.size_bytes, host, now_s)
+        reason = self.admit(delivery.size_bytes, node, now_s)
         if reason is not None:
-            host.counters.drop(reason)
+            node.counters.drop(reason)
             return True
         pos = self.reserve()
         if self.durable:
-            host.note(Append(self.client_id, pos, delivery))
+            node.journal.note(Append(self.client_id, pos, delivery))
         if outbound.send(pos, delivery, now_s, charged=not self.queue.spills):
             self.queue.forget(delivery.size_bytes)
             return True
-        self.enqueue(pos, delivery, host, now_s)
+        self.enqueue(pos, delivery, node, now_s)
         if self.queue.spills:
-            self.left_gaps(host, now_s)  # The store does not know it yet.
+            self.left_gaps(node, now_s)  # The store does not know it yet.
         return False
 
     def pump(self, now_s: float) -> None:
@@ -159,7 +128,7 @@ class Session(QueueOwner):
         else:
             self.outbound.pump(now_s)
 
-    def enqueue(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> None:
+    def enqueue(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
         """An admitted message waits."""
         outbound = self.outbound
         self.queue.put(pos, delivery, delivery.size_bytes, connected=outbound is not None)
@@ -167,15 +136,15 @@ class Session(QueueOwner):
             outbound.has_more = True
             if not self.inflight:
                 outbound.pump_again()  # No acknowledgement will come that does.
-        self.trim(host, now_s)
+        self.trim(node, now_s)
 
-    def wait(self, pos: int, delivery: Delivery, host: "Host", now_s: float) -> bool:
+    def wait(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a place in the queue, or be dropped with a counted reason; see `offer`."""
         if self.ended:
             return True
-        reason = self.admit(delivery.size_bytes, host, now_s)
+        reason = self.admit(delivery.size_bytes, node, now_s)
         if reason is None:
-            self.enqueue(pos, delivery, host, now_s)
+            self.enqueue(pos, delivery, node, now_s)
             return True
-        self.drop(pos, delivery, reason, host)
+        self.drop(pos, delivery, reason, node)
         return not self.keeps_up

@@ -66,7 +66,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
         assert await answer(publisher, message(1, qos)) == 0
         store.full = True
         await publisher.send(message(2, qos))  # Found out with this one: it waits for room.
-        await until(lambda: running.node.read_only)
+        await until(lambda: running.node.state.read_only)
         other = await connect(running, "other")
         assert await answer(other, message(3, qos)) == QUOTA_EXCEEDED
         assert await answer(other, message(4, 1, retain=True)) == QUOTA_EXCEEDED
@@ -74,7 +74,7 @@ async def test_durable_work_is_refused_while_the_disk_is_full_and_done_when_it_i
         late = await publisher.receive()
         assert isinstance(late, Puback | Pubrec)
         assert (late.packet_id, late.reason_code) == (2, 0)
-        await until(lambda: not running.node.read_only)
+        await until(lambda: not running.node.state.read_only)
         assert await answer(other, message(5, qos)) == 0
         back = await open_wire(running)
         await back.send(connect_packet("offline", durable=True))
@@ -92,7 +92,7 @@ async def test_a_3_1_1_publisher_waits_unacknowledged_and_is_not_cut_off() -> No
         publisher = await connect(running, "p", MQTT_311)
         store.full = True
         await publisher.send(*publishes("t", 3))
-        await until(lambda: running.node.read_only)
+        await until(lambda: running.node.state.read_only)
         await publisher.ping()
         store.full = False
         for packet_id in (1, 2, 3):
@@ -107,7 +107,7 @@ async def test_clients_that_need_no_disk_are_served_on() -> None:
         publisher = await connect(running, "p")
         store.full = True
         await publisher.send(message(1))
-        await until(lambda: running.node.read_only)
+        await until(lambda: running.node.state.read_only)
         clean = await connect(running, "clean")
         await clean.subscribe("u", 1)
         for qos in (0, 1):
@@ -127,7 +127,7 @@ async def test_whoever_finds_out_is_refused_and_everybody_else_let_in() -> None:
         store.full = True
         first = await open_wire(running)
         assert await refusal(first, "first", MQTT_5) == QUOTA_EXCEEDED
-        assert running.node.read_only
+        assert running.node.state.read_only
         assert "first" not in running.node.registry.sessions
         for number in range(30):
             clean = await connect(running, f"clean-{number}")
@@ -138,7 +138,7 @@ async def test_whoever_finds_out_is_refused_and_everybody_else_let_in() -> None:
             await durable.close()
         assert running.node.journal.committing_s(1e12) == 0.0
         store.full = False
-        await until(lambda: not running.node.read_only)
+        await until(lambda: not running.node.state.read_only)
         for wire in (first, await connect(running, "first", durable=True)):
             await wire.close()
 
@@ -156,16 +156,16 @@ async def test_a_disk_that_is_full_is_known_before_anybody_asks_and_until_it_is_
         free_bytes=lambda _: free_bytes,
     )
     async with broker(store=store) as running:
-        assert running.node.read_only
+        assert running.node.state.read_only
         newcomer = await open_wire(running)
         assert await refusal(newcomer, "d", MQTT_5) == QUOTA_EXCEEDED
         await newcomer.close()
         clean = await connect(running, "clean")
         free_bytes = 2**40
-        await until(lambda: not running.node.read_only)
+        await until(lambda: not running.node.state.read_only)
         durable = await connect(running, "d", durable=True)
         free_bytes = settings.disk_reserve_bytes - 1
-        await until(lambda: running.node.read_only)
+        await until(lambda: running.node.state.read_only)
         await durable.send(Subscribe(1, (("u", SubscriptionOptions(1)),)))
         assert (await durable.expect(Suback)).reason_codes == (QUOTA_EXCEEDED,)
         await clean.subscribe("u", 1)
@@ -186,7 +186,7 @@ async def test_new_sessions_and_subscriptions_that_must_survive_are_refused(
         publisher = await connect(running, "p")
         store.full = True
         await publisher.send(message(1))
-        await until(lambda: running.node.read_only)
+        await until(lambda: running.node.state.read_only)
         newcomer = await open_wire(running, version)
         assert await refusal(newcomer, "new", version) == code
         assert "new" not in running.node.registry.sessions

@@ -57,7 +57,7 @@ async def test_a_publisher_that_waits_is_woken_by_one_acknowledgement() -> None:
         await publisher.send(*(Publish("t", b"%d" % n, 1, packet_id=n) for n in range(1, 8)))
         for number in range(1, 6):
             assert (await publisher.expect(Puback)).packet_id == number
-        await until(lambda: running.node.paused_count == 1)
+        await until(lambda: running.node.state.paused_count == 1)
         message = await subscriber.expect(Publish)
         await subscriber.send(Puback(message.packet_id))
         assert (await publisher.expect(Puback)).packet_id == 6

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Puback, Pubrec, Suback
 from flowguard.flow import AdmissionWindow
-from flowguard.session.connection import State
+from flowguard.session.states import State
 from flowguard.types import MQTT_311
 from tests.support.stage import Client, Stage
 

@@ -14,7 +14,7 @@ from flowguard.node.plans import TOPIC_BYTES
 from flowguard.session.connection import ServerConnection
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge
 from flowguard.session.session import Session
-from flowguard.session.state import (
+from flowguard.session.state_bytes import (
     INBOUND_ID_BYTES,
     alias_bytes,
     client_id_bytes,
@@ -139,7 +139,7 @@ def check_budgets(node: Node, connections: Iterable[ServerConnection]) -> None:
     everyone = {*connections}
     everyone |= {s.outbound.connection for s in sessions if s.outbound is not None}
     charges = {charge for session in sessions for charge in (session.charges or {}).values()}
-    assert set(node.inflight._charges.values()) <= charges
+    assert set(node.inflight.charges.values()) <= charges
     for charge in charges:
         assert charge.holders == sum(
             list((session.charges or {}).values()).count(charge) for session in sessions
@@ -237,7 +237,7 @@ def _state_bytes(session: Session) -> int:
         topics += [] if aliases is None else list(aliases._by_topic)
         inbound = session.outbound.connection.inbound
         assert inbound is not None
-        topics += (inbound._aliases or {}).values()
+        topics += inbound._aliases.topics.values() if inbound._aliases else ()
     return (
         client_id_bytes(session.client_id)
         + will_bytes(session.will)

@@ -33,11 +33,11 @@ def test_a_publish_without_room_is_not_acknowledged_until_there_is_room(
     publisher = stage.connect("p", version=version)
     packet_id = publisher.publish("a", b"new", qos=qos)
     assert publisher.take() == []
-    assert stage.node.paused_count == 1
+    assert stage.node.state.paused_count == 1
     check(stage)
     take_one(subscriber)
     assert acknowledged(publisher) == [packet_id]
-    assert stage.node.paused_count == 0
+    assert stage.node.state.paused_count == 0
     assert not stage.node.counters.dropped
     check(stage)
 
@@ -220,7 +220,7 @@ def test_what_a_client_that_left_was_waiting_with_never_happened(
     else:
         publisher.disconnect()
     assert publisher.is_closed
-    assert stage.node.paused_count == 0
+    assert stage.node.state.paused_count == 0
     payloads = [message.payload for message in subscriber.publishes()]
     assert payloads == [b"first", b"full 1", b"full 2"]
     check(stage)

@@ -128,7 +128,7 @@ def test_a_place_is_kept_from_routing_on_for_sessions_without_a_store_too() -> N
     stage.hold_commits = True
     for publisher in publishers:
         publisher.publish("a", b"x", qos=1)
-    assert stage.node.paused_count == 3
+    assert stage.node.state.paused_count == 3
     stage.release_commits()
     assert [len(acknowledged(publisher)) for publisher in publishers] == [1, 1, 1, 0, 0]
     assert len(client.publishes()) == 5

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 from flowguard.codec.packets import Connect, Disconnect, Pubrel, Subscribe
 from flowguard.config import MIB
 from flowguard.flow.cost import JOURNALS
-from flowguard.session.connection import LOOKAHEAD_BYTES, State
+from flowguard.session.connection import LOOKAHEAD_BYTES
+from flowguard.session.states import State
 from flowguard.types import MQTT_311, Publish, SubscriptionOptions
 from tests.flowguard.node.accounts import READ_BYTES, Account, Bank
 from tests.support.stage import Stage
@@ -285,7 +286,7 @@ class Conservation(SlowStore):
         )
         assert node.connected_count == states.count(State.CONNECTED)
         waiting = [account for account in accounts if account.client.connection.waits]
-        assert node.paused_count == len(waiting)
+        assert node.state.paused_count == len(waiting)
         assert len(node.guard.pool) <= len(waiting)
         waiting_windows = {account.window for account in waiting}
         assert window.active == len({*window.busy, *waiting_windows})
@@ -303,7 +304,7 @@ class Conservation(SlowStore):
             assert (len(window.busy), len(node.guard.pool), window.shared) == (0, 0, False)
             assert window.active == 0
             assert (gate.in_process, gate.buffered) == (0, 0)
-            assert (node.connections_count, node.paused_count) == (0, 0)
+            assert (node.connections_count, node.state.paused_count) == (0, 0)
             assert node.journal.is_empty
 
 

@@ -268,6 +268,6 @@ def test_a_reader_of_whom_nothing_is_in_flight_gets_a_message_though_others_hold
     reader.subscribe("t", qos=1)
     node = stage.node
     for budget in (node.inflight.budget, node.queue_budget):
-        budget.hold(budget.limit_bytes if node.spills and durable else budget.common_bytes, 0)
+        budget.hold(budget.limit_bytes if node.state.spills and durable else budget.common_bytes, 0)
     stage.connect("publisher").publish("t", b"x", qos=1)
     assert [each.payload for each in reader.publishes()] == [b"x"]

@@ -28,7 +28,7 @@ def crowded(count: int = COUNT, qos: int = 1) -> Stage:
     stage.connect("s0", version=MQTT_311).subscribe("wide/t", qos=qos)
     node = stage.node
     for number in range(1, count):
-        session = Session.create(f"s{number}", node, node.queue_budget, 0)
+        session = Session.create(f"s{number}", node.state, node.queue_budget, 0)
         node.router.queues.subscribe("wide/t", session, SubscriptionOptions(qos=qos))
     return stage
 
@@ -61,7 +61,7 @@ def test_a_plan_made_in_pieces_is_the_one_made_at_once(
     node = stage.node
     put = node.router.queues.subscribe
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node, node.queue_budget, number % 2)
+        session = Session.create(f"s{number}", node.state, node.queue_budget, number % 2)
         identifier = 1 + number if identified else 0
         put("wide/t", session, SubscriptionOptions(number % 3, identifier=identifier))
         if number < overlapping:
@@ -152,13 +152,13 @@ def test_publishers_that_wait_for_room_wait_for_it_in_every_queue() -> None:
     slow(stage)
     fill(stage)
     for number in range(COUNT):
-        session = Session.create(f"x{number}", node, node.queue_budget, 0)
+        session = Session.create(f"x{number}", node.state, node.queue_budget, 0)
         node.router.queues.subscribe("a", session, SubscriptionOptions(qos=1))
     publisher = stage.connect("p")
     publisher.publish("a", b"new", qos=1)
     assert not publisher.inbox
     assert not node.counters.dropped
-    assert stage.node.paused_count == 1
+    assert stage.node.state.paused_count == 1
 
 
 def test_a_will_is_allowed_or_not_without_a_plan() -> None:
@@ -176,7 +176,7 @@ def test_what_is_under_way_is_counted(identified: bool, expiry_s: int) -> None:
     stage = Stage()
     node = stage.node
     for number in range(COUNT):
-        session = Session.create(f"s{number}", node, node.queue_budget, expiry_s)
+        session = Session.create(f"s{number}", node.state, node.queue_budget, expiry_s)
         options = SubscriptionOptions(1, identifier=identified * (1 + number))
         node.router.queues.subscribe("wide/t", session, options)
     publisher = stage.connect("publisher")
@@ -204,7 +204,7 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     stage = Stage()
     node = stage.node
     sessions = [
-        Session.create(f"d{number}", node, node.queue_budget, 60)
+        Session.create(f"d{number}", node.state, node.queue_budget, 60)
         for number in range(2 * DELIVERIES_PIECE)
     ]
     broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]

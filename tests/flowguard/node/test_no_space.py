@@ -35,7 +35,7 @@ def test_time_that_passes_without_room_is_no_slow_commit() -> None:
     assert stage.node.journal.committing_s(stage.now_s) == 0.0
     stage.release_commits()
     stage.node.observe_store(stage.store.load())
-    assert not stage.node.read_only
+    assert not stage.node.state.read_only
     assert stage.connect_durable("first").connack.session_present is False
 
 

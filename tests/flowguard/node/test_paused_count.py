@@ -22,18 +22,18 @@ def test_a_client_counts_once_from_its_first_packet_that_waits_until_none_does()
     stage, publisher = slow(window_max=2)
     for number in range(5):
         publisher.publish("t", b"x", qos=1)
-        assert stage.node.paused_count == (number >= 2)
+        assert stage.node.state.paused_count == (number >= 2)
     stage.release_commits()
-    assert stage.node.paused_count == 0
+    assert stage.node.state.paused_count == 0
 
 
 def test_a_client_that_leaves_while_it_waits_is_not_counted_any_more() -> None:
     stage, publisher = slow(window_max=1)
     for _ in range(2):
         publisher.publish("t", b"x", qos=1)
-    assert stage.node.paused_count == 1
+    assert stage.node.state.paused_count == 1
     publisher.connection.end(None, stage.now_s)
-    assert stage.node.paused_count == 0
+    assert stage.node.state.paused_count == 0
 
 
 def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn() -> None:
@@ -41,7 +41,7 @@ def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn
     node = stage.node
     durable = [Publish("t", b"x", qos=1, packet_id=number) for number in (1, 2)]
     publisher.send(*durable, *(Publish("u", b"x") for _ in range(9)))
-    assert node.paused_count == 1
+    assert node.state.paused_count == 1
     assert stage.held is not None
     node.committed(stage.held, stage.now_s, 0.0)
     stage.held = None
@@ -49,7 +49,7 @@ def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn
     connection.queued = False
     connection.run(stage.now_s)
     assert connection.queued, "its window holds two packets, and nine were left"
-    assert node.paused_count == 0
+    assert node.state.paused_count == 0
 
 
 class Pauses(RuleBasedStateMachine):
@@ -96,7 +96,7 @@ class Pauses(RuleBasedStateMachine):
         for client in self.clients:
             if client is not None and client.connection.inbound is not None:
                 waiting += client.connection.inbound.waiting_bytes > 0
-        assert self.stage.node.paused_count == waiting
+        assert self.stage.node.state.paused_count == waiting
 
 
 Pauses.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

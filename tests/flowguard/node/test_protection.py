@@ -466,7 +466,7 @@ def test_nobody_has_its_turn_while_the_node_admits_nothing() -> None:
     for client in clients:
         client.send(*messages(5))
     for number in range(5):
-        stage.node.note(PutInbound("x", number))
+        stage.node.journal.note(PutInbound("x", number))
     stage.settle()
     assert stage.node.window.closed
     waiting = len(stage.node.guard.pool)

@@ -7,7 +7,8 @@ import pytest
 from flowguard.codec.packets import Puback
 from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
-from flowguard.session.outbound import LARGE_INFLIGHT_MAX, SHARED_BYTES
+from flowguard.session.inflight import SHARED_BYTES
+from flowguard.session.outbound import LARGE_INFLIGHT_MAX
 from tests.support.stage import Client, Stage
 
 KIB = 1024

@@ -149,7 +149,7 @@ def test_who_fills_the_node_makes_room_of_its_own_oldest(store: MemoryStore) -> 
     )
     absent(stage)
     publish(stage, *numbered(*range(20), size_bytes=100 * KIB))
-    on_disk = stage.node.spills
+    on_disk = stage.node.state.spills
     reason = Reason.NODE_DISK_QUEUE_BYTES if on_disk else Reason.NODE_QUEUE_BYTES
     assert stage.node.counters.dropped == {reason: 13}
     check(stage)
@@ -277,7 +277,7 @@ def test_the_oldest_of_a_backlog_on_disk_are_fetched_to_be_dropped(
         publisher.publish("a", b"%d " % number, qos=1)
     assert queue.count == 10 + backlog.PAGE_MAX
     assert node.counters.dropped == {Reason.QUEUE_MESSAGES: 9 - backlog.PAGE_MAX}
-    (fetch,) = node.fetches
+    (fetch,) = node.state.fetches
     assert fetch.count_max == 1, "one message was above the limits when it was asked for"
     stage.release_fetches()
     assert queue.count == 10

@@ -317,7 +317,7 @@ class Sessions(RuleBasedStateMachine):
         node, store = self.stage.node, self.stage.store
         assert node.journal.is_empty
         assert (node.guard.gate.in_process, node.guard.gate.buffered) == (0, 0)
-        assert node.paused_count == 0
+        assert node.state.paused_count == 0
         used = used_bytes(node)
         del used["state"]  # Subscriptions, and long client ids.
         assert used == dict.fromkeys(used, 0)

@@ -27,7 +27,12 @@ from flowguard.codec.packets import (
     Will,
 )
 from flowguard.flow import Reason
-from flowguard.session.state import ID_BYTES, INBOUND_ID_BYTES, client_id_bytes, subscription_bytes
+from flowguard.session.state_bytes import (
+    ID_BYTES,
+    INBOUND_ID_BYTES,
+    client_id_bytes,
+    subscription_bytes,
+)
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes
 from tests.support.stage import Client, Stage

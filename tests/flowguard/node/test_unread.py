@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists
 
 from flowguard.codec.packets import Pingreq, Pingresp
-from flowguard.session.outbound import FRAME_BYTES
+from flowguard.session.outbox import FRAME_BYTES
 from flowguard.types import Publish
 from tests.support.stage import Client, Stage
 
@@ -85,7 +85,7 @@ def test_a_large_message_for_many_is_there_once() -> None:
     tails = set()
     publisher = stage.connect("p").connection.inbound
     assert publisher is not None
-    stage.node.publish(publisher, Publish("t", bytes(100 * KIB)), stage.now_s)
+    stage.node.packets.publish(publisher, Publish("t", bytes(100 * KIB)), stage.now_s)
     for client in clients:
         tails |= {id(frame) for frame in client.connection.outbound.outbox if len(frame) > KIB}
     assert len(tails) == 1

@@ -256,7 +256,7 @@ def test_a_publish_that_is_delivered_piece_by_piece_is_observed_once_and_whole()
             found = acknowledgements(watched)
             assert [count for _, count in found] == [1] * min(qos, 1)
             assert all(0.3 <= bound_s <= 0.3 * BUCKET_RATIO for bound_s, _ in found)
-    stage.node.read_only = True
+    stage.node.state.read_only = True
     publisher.publish("wide", b"x", qos=2)
     assert acknowledgements(watched) == [(BOUNDS_S[0], 1)]
 

@@ -1,0 +1,116 @@
+"""NodeState: what the conversations of one node share, as plain attributes.
+
+Everybody who serves a conversation reads and writes it directly: limits, counts, budgets, and who
+is to be run or sent to next. It knows nobody of them, so all of the session room stands on it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import final
+
+from flowguard.bounds import Bounds
+from flowguard.flow import Budget, FairBudget, Holders, NodeWindow
+from flowguard.records import Settle
+from flowguard.session.chores import Chores
+from flowguard.session.conversation import Conversation, Sender
+from flowguard.session.counters import Counters
+from flowguard.session.fetch import Fetch
+from flowguard.session.host import GroupCommit
+from flowguard.session.inflight import Inflight
+
+UNKNOWN_DISK_BYTES = 1 << 62
+"""Until a store says how large its disk is."""
+
+
+@final
+class NodeState:
+    """One per node, which owns it."""
+
+    __slots__ = (
+        "blocks",
+        "bounds",
+        "chores",
+        "counters",
+        "dirty",
+        "disk_queue_budget",
+        "drops_oldest",
+        "expired",
+        "fetches",
+        "inflight",
+        "input_holders",
+        "journal",
+        "maximum_qos",
+        "outbox_budget",
+        "paused_count",
+        "queue_budget",
+        "read_only",
+        "receive_maximum",
+        "replays",
+        "runnable",
+        "sent",
+        "settings",
+        "spills",
+        "state_budget",
+        "state_bytes_max",
+        "topic_alias_maximum",
+        "window",
+    )
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        window: NodeWindow,
+        journal: GroupCommit,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """`on_error` hears what broke in a chore, None: it is raised."""
+        self.bounds = bounds
+        self.settings = bounds.settings
+        limits = bounds.settings.session
+        # What is asked per packet, out of the settings: each of their attributes is a search.
+        self.maximum_qos = limits.maximum_qos
+        self.receive_maximum = limits.receive_maximum
+        self.state_bytes_max = limits.state_bytes_max
+        self.topic_alias_maximum = limits.topic_alias_maximum
+        self.drops_oldest = limits.queue_policy == "drop-oldest"
+        """Who makes room in a full queue: its oldest message, or else the new one."""
+        self.blocks = limits.queue_policy == "block"
+        """Publishers wait for room in a full queue."""
+        self.spills = False
+        """The store is on disk: what waits there need not be in memory."""
+        self.read_only = False
+        """The disk is full: new durable work is refused where its client can be told."""
+        self.counters = Counters()
+        self.window = window
+        self.journal = journal
+        self.input_holders: Holders[Conversation] = Holders(Budget(bounds.input_bytes))
+        """Who has sent what is not decoded, and CONNECTs that are not answered."""
+        self.outbox_budget = FairBudget(bounds.outbox_bytes)
+        self.state_budget = FairBudget(bounds.state_bytes)
+        self.queue_budget = FairBudget(bounds.queue_bytes)
+        self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
+        """What waits in durable queues, where the store is on disk."""
+        self.inflight = Inflight(bounds, self.queue_budget)
+        self.sent: dict[str, int] = {}
+        """Highest position sent, by client id of a durable session; for the store, in time."""
+        self.fetches: deque[Fetch] = deque()
+        """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
+        self.replays: deque[Sender] = deque()
+        """Who has more of a backlog to send; `Sender.take_turn` follows."""
+        self.chores = Chores(on_error)
+        """What is done piece by piece."""
+        self.runnable: list[Conversation] = []
+        """Those with decoded work left: to be run again in the next turn."""
+        self.dirty: list[Conversation] = []
+        """Those with bytes to send."""
+        self.paused_count = 0
+        """Connections of which packets wait for room in a window."""
+        self.expired: Callable[[Settle, float], None] = self._settle
+        """A message of a durable session expired before it was sent; it is settled like this."""
+
+    def _settle(self, settle: Settle, now_s: float) -> None:
+        self.journal.note(settle)
+
+    def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
+        """Call `done(now_s)` once all that was noted so far is durable."""
+        self.journal.append([], done, now_s)

@@ -1,0 +1,178 @@
+"""Outbox: bytes on their way to one client, until its socket takes them.
+
+Answers may exceed the limit for a while, messages may not (`Outbound`). What a socket refuses is
+charged to the node until it takes it, and whoever takes nothing is not read for ever.
+"""
+
+from typing import Final
+
+from flowguard.codec.encoder import encode, pubrel_frame
+from flowguard.codec.packets import Packet
+from flowguard.config import PACKET_SIZE_MAX
+from flowguard.session.conversation import Conversation, Sender
+from flowguard.session.node_state import NodeState
+from flowguard.types import Properties
+
+OUTBOX_WATERMARK_BYTES: Final = 64 * 1024
+"""Messages stay in the queue while more than this is unsent: there they can still expire."""
+OUTBOX_SLACK_BYTES: Final = 64 * 1024
+"""Answers may exceed the outbox limit by this much before a client that reads none is not read."""
+JOINED_BYTES: Final = 1024
+"""Answers that nobody reads are kept in pieces of this size, or more."""
+FRAME_BYTES: Final = 64
+"""The object around each frame that a socket does not take, and its place in the outbox."""
+
+
+class Outbox(Sender):
+    """The lower half of an `Outbound`."""
+
+    __slots__ = (
+        "_drained_bytes",
+        "_outbox_max",
+        "_packet_size_max",
+        "blocked",
+        "blocked_bytes",
+        "connection",
+        "dirty",
+        "ended",
+        "has_more",
+        "node",
+        "outbox",
+        "outbox_bytes",
+        "outbox_limit",
+        "version",
+    )
+    __deletable__ = ("connection",)  # for mypyc
+
+    def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
+        self.connection = connection
+        self.node = node
+        self.version = version
+        self.outbox: list[bytes] = []
+        self.outbox_bytes = 0
+        self.dirty = False
+        self.ended = False
+        self.blocked = False
+        """True while the socket takes nothing more."""
+        self.has_more = False
+        """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+        self.blocked_bytes = 0
+        """What the node's outbox budget holds for this connection."""
+        self._drained_bytes = 0
+        """What it held before the last send, if the socket was blocked then."""
+        self._outbox_max = node.settings.session.outbox_bytes_max
+        self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
+        """Above it, `may_owe_more` says whether the client is read."""
+        self._packet_size_max = PACKET_SIZE_MAX
+
+    def limit_packets(self, properties: Properties) -> None:
+        """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
+        if properties.maximum_packet_size is not None:
+            self._packet_size_max = min(PACKET_SIZE_MAX, properties.maximum_packet_size)
+
+    def write(self, frame: bytes) -> None:
+        """Queue an encoded control packet; answers are as many as the packets they answer."""
+        if self.blocked:
+            self._write_blocked(frame)
+        else:
+            self.outbox.append(frame)
+        self.outbox_bytes += len(frame)
+        self.node.counters.messages_sent += 1
+        if not self.dirty:
+            self.dirty = True
+            self.node.dirty.append(self.connection)
+
+    def _write_blocked(self, frame: bytes) -> None:
+        """Keep an answer that its client does not read, charged to the node.
+
+        Small ones are joined: as objects of their own they would take twenty times as much.
+        """
+        if len(self.outbox) > 1 and len(self.outbox[-1]) < JOINED_BYTES:
+            self.outbox[-1] += frame
+        else:
+            self.outbox.append(frame)
+        self.node.outbox_budget.hold(len(frame), self.blocked_bytes)
+        self.blocked_bytes += len(frame)
+
+    @property
+    def may_owe_more(self) -> bool:
+        """Whether a client that does not take its answers may ask for more of them: half of what
+        the node has for such clients is for their messages."""
+        budget = self.node.outbox_budget
+        owes_bytes = self.outbox_bytes - OUTBOX_SLACK_BYTES
+        return owes_bytes <= self._outbox_max and 2 * budget.used_bytes <= budget.limit_bytes
+
+    def write_packet(self, packet: Packet) -> bool:
+        """Encode and queue; False when the client's Maximum Packet Size forbids it."""
+        frame = encode(packet, self.version)
+        if len(frame) > self._packet_size_max:
+            # [MQTT-3.1.2-25] the packet is never sent.
+            return False
+        self.write(frame)
+        return True
+
+    def release(self, packet_id: int) -> None:
+        """Send PUBREL: the PUBREC is durable."""
+        self.write(pubrel_frame(packet_id))
+
+    def take_outbox(self) -> bytes:
+        """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
+        outbox = self.outbox
+        data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+        self.outbox = []
+        self.outbox_bytes = 0
+        self.dirty = False
+        self.node.counters.bytes_sent += len(data)
+        if self.blocked:
+            self.node.outbox_budget.give_back(self.blocked_bytes, 0)
+            self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
+            self.blocked = False
+            self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
+        elif self._drained_bytes:
+            self._drained_bytes = 0
+        return data
+
+    def put_back(self, rest: bytes) -> bool:
+        """The socket takes no more: `rest` goes first once it does.
+
+        What a socket refuses counts against the node's budget until it takes it; False: the client
+        may not hold so much of it, and the connection has to go. Not if it has taken a part.
+        """
+        self.outbox.insert(0, rest)
+        self.outbox_bytes += len(rest)
+        self.node.counters.bytes_sent -= len(rest)
+        self.blocked = True
+        self.outbox_limit = 0
+        self.dirty = True
+        if self.ended:
+            return True
+        budget, size_bytes = self.node.outbox_budget, self.outbox_bytes
+        if size_bytes <= self._drained_bytes:
+            budget.hold(size_bytes, 0)
+        elif not budget.take(size_bytes, 0):
+            return False
+        self.blocked_bytes = size_bytes
+        return True
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether little enough is unsent."""
+        return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+
+    def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
+        """A PUBLISH is in the outbox."""
+        counters = self.node.counters
+        counters.publish_sent += 1
+        counters.publish_bytes_sent += payload_bytes
+        self.outbox_bytes += frame_bytes
+        if not self.dirty:
+            self.dirty = True
+            self.node.dirty.append(self.connection)
+
+    def pump_again(self) -> None:
+        """`pump`, in a later slice; what waits to be sent is followed by that anyway.
+
+        Else two entries of the connection would become four, and then eight.
+        """
+        if not self.dirty:
+            self.node.dirty.append(self.connection)
