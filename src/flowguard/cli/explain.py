@@ -1,4 +1,4 @@
-"""`flowguard explain`: why is this client paused, what is dropped for it?"""
+"""`flowguard explain`: why is this client paused, why does it get nothing, what is dropped?"""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.flow import Reason
-from flowguard.ops.explain import Connected, Explanation
+from flowguard.ops.explain import Explanation
 from flowguard.ops.status import Decision, Use
 
 DROPS = {
@@ -34,7 +34,7 @@ def explain(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Say why a client is paused, what is dropped for it, and what the node decided lately.
+    """Say why a client is paused or gets nothing, what is dropped for it, what the node decided.
 
     The exit code is 1 if there is no such client, or no broker.
     """
@@ -81,20 +81,27 @@ def sentences(explanation: Explanation) -> list[str]:
     found += [f"It is paused: {pause['text']}." for pause in explanation["paused"]]
     if connected is not None and not explanation["paused"]:
         found.append("It is not paused: nothing that it sent has to wait.")
-    waiting = explanation["queue_messages"]["used"]
-    if connected is not None and waiting:
-        found.append(f"{waiting:,} messages wait for it: {_waits_for(explanation, connected)}.")
+    found += _undelivered(explanation)
     found += [f"Dropped for it now: {DROPS[Reason(reason)]}." for reason in explanation["dropped"]]
     if explanation["why"]:
         found.append(f"The node now: {explanation['why']}.")
     return found
 
 
-def _waits_for(explanation: Explanation, connected: Connected) -> str:
-    if connected["socket_full"]:
-        return "its socket takes nothing more"
-    inflight = explanation["inflight"]["used"]
-    return f"it has not acknowledged {inflight:,} that were sent" if inflight else "their turn"
+def _undelivered(explanation: Explanation) -> list[str]:
+    """Why it gets nothing, and how far it is with what is on the disk."""
+    waiting, text = explanation["queue_messages"]["used"], explanation["undelivered"]["text"]
+    many = f"{waiting:,} messages wait for it" if waiting else "No message is sent to it now"
+    found = [f"{many}: {text}."]
+    on_disk = explanation["on_disk"]
+    if on_disk is not None:
+        per_s = on_disk["per_s"]
+        rate = "" if per_s is None else f"; {per_s:,.0f} come from there per second"
+        found.append(
+            f"{on_disk['messages']:,} of them are on the disk, read up to position "
+            f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
+        )
+    return found
 
 
 def _numbers(explanation: Explanation) -> Table:

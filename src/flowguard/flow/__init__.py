@@ -32,7 +32,7 @@ from flowguard.flow.policy import Arrival, Gate, Grant, Policy, Resumption, Rung
 from flowguard.flow.pool import FairPool
 from flowguard.flow.shadow import Shadow
 from flowguard.flow.signals import Pressure, Sample, Signal
-from flowguard.flow.verdict import Admission, Reason, Verdict
+from flowguard.flow.verdict import Admission, Pause, Reason, Verdict
 from flowguard.flow.window import AdmissionWindow, NodeWindow
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Holders",
     "NodeWindow",
     "Observer",
+    "Pause",
     "Policy",
     "Pressure",
     "PressureRecord",

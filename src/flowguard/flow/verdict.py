@@ -60,6 +60,29 @@ class Reason(StrEnum):
     OFFLINE_QOS_0 = "offline_qos_0"
 
 
+class Pause(StrEnum):
+    """Why what a client sent is not worked on, or what it would send is not read."""
+
+    SOCKET = "socket"
+    """It does not take its answers, so it is not read."""
+    CONNACK = "connack"
+    """Its CONNECT is not answered yet."""
+    QUEUE = "queue"
+    """Its next message waits for room in a subscriber's queue."""
+    CLOSED = "closed"
+    """The node admits nothing: its journal is full, or it drains."""
+    WINDOW = "window"
+    """As much of its own is in process as its window allows."""
+    TURN = "turn"
+    """All clients together have as much in process as the node may; they take turns."""
+    CREDITS = "credits"
+    """A policy that limits rates has given it no more for this round."""
+    READ_AHEAD = "read_ahead"
+    """While it is paused, so much of it is read already that no more is."""
+    INPUT_BYTES = "input_bytes"
+    """While it is paused, the memory of the node for what is not decoded is spent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """What becomes of one CONNECT, and why."""

@@ -10,6 +10,8 @@ counts"; invariants 1 and 2 of "What must hold".)
 
 from typing import Final, final
 
+from flowguard.flow.verdict import Pause
+
 WINDOW_MAX: Final = 100
 WINDOW_MIN: Final = 1
 UNBOUNDED: Final = 1 << 62
@@ -119,6 +121,19 @@ class AdmissionWindow:
         if node.credits is not None:
             room = min(room, self._credits_left(node.credits))
         return room
+
+    def pause(self) -> Pause | None:
+        """Why there is no `room`; None: there is some."""
+        if self.room():
+            return None
+        node = self._node
+        if node.closed:
+            return Pause.CLOSED
+        if self.is_full:
+            return Pause.WINDOW
+        if node.shared and (node.in_process_bytes >= node.bytes_max or not self._permits):
+            return Pause.TURN
+        return Pause.CREDITS
 
     @property
     def is_full(self) -> bool:

@@ -6,13 +6,12 @@ from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.publishing import Router
 from flowguard.node.subscribing import Subscriber
-from flowguard.session.host import Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.inbound import Inbound, Routing
 from flowguard.types import Publish
 
 
 @final
-class Packets(Routing[Inbound]):
+class Packets(Routing):
     """One per node."""
 
     __slots__ = ("_blocks", "_full_queues", "_router", "_subscriber")

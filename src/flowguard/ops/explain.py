@@ -6,24 +6,44 @@ the order in which admission asks for them (`flow/window`), and the node remembe
 
 from typing import Final, TypedDict
 
-from flowguard.flow import Reason
+from flowguard.flow import Pause
 from flowguard.node.node import Node
 from flowguard.ops.status import Decision, Use, decisions_of
 from flowguard.session.connection import ServerConnection
 from flowguard.session.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.session import Session
+from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, MQTT_311
 
+WORDS: Final = {
+    Undelivered.OFFLINE: "it is not connected",
+    Undelivered.NOTHING_MATCHES: "all that matched what it subscribes was sent",
+    Undelivered.IDENTIFIER: "the packet identifier that its next message has is not acknowledged",
+    Undelivered.DISK: "the store has been asked for what waits for it",
+    Undelivered.TURN: "its backlog waits for its turn, behind live messages and other backlogs",
+}
 PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
 
 
-class Pause(TypedDict):
-    """One thing that keeps the broker from working on what a client sends."""
+class Cause(TypedDict):
+    """One thing that keeps messages of a client, or to it, waiting."""
 
     reason: str
-    """draining, journal, socket, queue, window, turn or credits."""
+    """Of `flow.Pause` (draining or journal for closed), or of `session.states.Undelivered`."""
     text: str
     """The same for people, with the numbers."""
+
+
+class OnDisk(TypedDict):
+    """A backlog that is read page by page, oldest first."""
+
+    messages: int
+    read_pos: int
+    """Up to this position of the queue it has been read."""
+    last_pos: int
+    """The last position there is."""
+    per_s: float | None
+    """Messages per second that have come from the disk since the client is here; None: not yet."""
 
 
 class Connected(TypedDict):
@@ -53,8 +73,12 @@ class Explanation(TypedDict):
     connected: Connected | None
     session_ends_s: float | None
     """Unix time at which a session without connection ends; None: not foreseen."""
-    paused: list[Pause]
+    paused: list[Cause]
     """Why it has to wait; empty: it does not."""
+    undelivered: Cause
+    """Why it gets no message now."""
+    on_disk: OnDisk | None
+    """What of its queue is on the disk only; None: nothing."""
     damage: str
     """Why the store cannot read what waits for it; empty: it can, as far as it was asked."""
     dropped: list[str]
@@ -85,8 +109,10 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         connected=None if connection is None else _connected(node, connection, now_s),
         session_ends_s=session.ends_at_s,
         paused=[] if connection is None else _pauses(node, connection, now_s),
+        undelivered=_undelivered(node, session),
+        on_disk=_backlog(node, session, now_s),
         damage=session.queue.damage,
-        dropped=_drops(node, session),
+        dropped=[str(reason) for reason in session.dropped_now(node.state)],
         queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
         queue_bytes=Use(used=session.queue.size_bytes, limit=limits.queue_bytes_max),
         inflight=Use(used=len(session.inflight), limit=limits.inflight_max),
@@ -118,17 +144,58 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
     )
 
 
-def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
-    """Reasons why packets that it sent, or would send, have to wait."""
-    pauses = []
-    outbound = connection.outbound
-    if outbound.outbox_bytes > outbound.outbox_limit and not outbound.may_owe_more:
-        pauses.append(Pause(reason="socket", text=_unread_answers(node, outbound.outbox_bytes)))
-    if connection.blocked:
-        pauses += _before_full_queue(node, connection, now_s)
-    elif not connection.drained:
-        pauses += _without_room(node, connection)
-    return pauses
+def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
+    """Why what it sent, or would send, has to wait."""
+    return [_pause(node, connection, pause, now_s) for pause in connection.pauses()]
+
+
+def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float) -> Cause:
+    text, window = str(pause), node.window
+    match pause:
+        case Pause.CLOSED:
+            return _closed(node)
+        case Pause.QUEUE:
+            text = _before_full_queue(node, connection, now_s)
+        case Pause.SOCKET:
+            text = _unread_answers(node, connection.outbound.outbox_bytes)
+        case Pause.WINDOW:
+            text = _spent_window(node, connection)
+        case Pause.TURN:
+            text = (
+                f"clients take turns: {window.in_process:,} packets with "
+                f"{window.in_process_bytes:,} bytes are in process, of all clients; that is as "
+                "much as the node may have now"
+            )
+        case Pause.CREDITS:
+            text = f"its {window.credits} packets of this round are used up"
+        case Pause.READ_AHEAD:
+            text = "so much of it is read already that no more is"
+        case Pause.INPUT_BYTES:
+            text = "the memory of the node for what paused clients send is spent"
+    return Cause(reason=str(pause), text=text)
+
+
+def _closed(node: Node) -> Cause:
+    """The node admits nothing at all."""
+    if node.draining:
+        return Cause(reason="draining", text="the node drains: it admits nothing any more")
+    operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
+    text = (
+        f"the journal is full: {operations:,} of {limit:,} operations, "
+        f"{node.journal.size_bytes:,} of {node.settings.flow.journal_bytes_max:,} bytes "
+        "wait for the store"
+    )
+    return Cause(reason="journal", text=text)
+
+
+def _spent_window(node: Node, connection: ServerConnection) -> str:
+    assert connection.inbound is not None
+    window = connection.inbound.window
+    text = (
+        f"its window is spent: {window.in_process:,} of {node.window.limit:,} packets "
+        "are in process"
+    )
+    return text if window.needs == 1 else f"{text}, and the next one weighs {window.needs:,}"
 
 
 def _unread_answers(node: Node, outbox_bytes: int) -> str:
@@ -145,7 +212,7 @@ def _unread_answers(node: Node, outbox_bytes: int) -> str:
     )
 
 
-def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> list[Pause]:
+def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -> str:
     """The pause of a PUBLISH that waits for room in a subscriber's queue, which is named."""
     assert connection.session is not None
     wait = node.full_queues.wait_of(connection.session)
@@ -154,66 +221,58 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
     waits = f"for {now_s - wait.since_s:.1f} s now, {node.settings.session.block_s:g} s at most"
     if isinstance(queue, Session):
         limits = node.settings.session
-        text = (
+        return (
             f"its next message waits for room in the queue of {queue.client_id}, {waits}: "
             f"{queue.queue.count:,} of {limits.queue_messages_max:,} messages, "
             f"{queue.queue.size_bytes:,} of {limits.queue_bytes_max:,} bytes are in it"
         )
-    else:
+    return (
+        f"its next message waits for room in any queue of $share/{queue.name}/{queue.filter}, "
+        f"{waits}"
+    )
+
+
+def _undelivered(node: Node, session: Session) -> Cause:
+    """Why it gets no message now."""
+    cause, outbound = session.undelivered(), session.outbound
+    text = WORDS.get(cause, "")
+    count = len(session.inflight)
+    if cause is Undelivered.NOTHING_MATCHES and not session.subscriptions:
+        text = "it has no subscription"
+    elif cause is Undelivered.SOCKET and outbound is not None:
+        text = f"its socket takes nothing more: {outbound.outbox_bytes:,} bytes wait for it"
+    elif cause is Undelivered.RECEIVE_MAXIMUM and outbound is not None:
+        text = f"it has not acknowledged {count:,} messages, of {outbound.inflight_max:,} it may"
+    elif cause is Undelivered.INFLIGHT_BYTES:
+        text = _inflight_bytes(node, count)
+    elif cause is Undelivered.DAMAGE:
+        text = f"what waits for it cannot be read: {session.queue.damage}"
+    elif cause is Undelivered.WINDOW:
         text = (
-            f"its next message waits for room in any queue of $share/{queue.name}/{queue.filter}, "
-            f"{waits}"
+            f"a backlog goes no faster than clients may publish: {count:,} messages are in flight, "
+            f"of a window of {node.window.limit:,}"
         )
-    return [Pause(reason="queue", text=text)]
+    return Cause(reason=str(cause), text=text)
 
 
-def _without_room(node: Node, connection: ServerConnection) -> list[Pause]:
-    """The pauses of packets that wait undecoded, by what they wait for."""
-    inbound, window = connection.inbound, node.window
-    if inbound is None or inbound.window.room():
-        return []
-    if node.draining:
-        return [Pause(reason="draining", text="the node drains: it admits nothing any more")]
-    if window.closed:
-        operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
-        text = (
-            f"the journal is full: {operations:,} of {limit:,} operations, "
-            f"{node.journal.size_bytes:,} of {node.settings.flow.journal_bytes_max:,} bytes "
-            "wait for the store"
-        )
-        return [Pause(reason="journal", text=text)]
-    in_process = inbound.window.in_process
-    if inbound.window.is_full:
-        text = f"its window is spent: {in_process:,} of {window.limit:,} packets are in process"
-        if inbound.window.needs > 1:
-            text += f", and the next one weighs {inbound.window.needs:,}"
-        return [Pause(reason="window", text=text)]
-    if window.shared:
-        text = (
-            f"clients take turns: {window.in_process:,} packets with {window.in_process_bytes:,} "
-            "bytes are in process, of all clients; that is as much as the node may have now"
-        )
-        return [Pause(reason="turn", text=text)]
-    text = f"its {window.credits} packets of this round are used up"
-    return [Pause(reason="credits", text=text)]
+def _inflight_bytes(node: Node, count: int) -> str:
+    budget, most = node.inflight.budget, node.settings.session.inflight_bytes_max
+    text = (
+        f"it has not acknowledged {count:,} messages, and may have no more bytes in flight: all "
+        f"clients have {budget.used_bytes:,} of {budget.limit_bytes:,}"
+    )
+    return text if most is None else f"{text}, one of them may have {most:,}"
 
 
-def _drops(node: Node, session: Session) -> list[str]:
-    """Limits that are reached: a message like those that wait for this client would be dropped."""
-    limits = node.settings.session
+def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:
+    """What of its queue is on the disk only."""
     queue = session.queue
-    outbound = session.outbound
-    node_refusal = queue.node_refusal(queue.size_bytes // queue.count if queue.count else 1)
-    reached = {
-        Reason.OFFLINE_QOS_0: outbound is None,
-        Reason.QUEUE_MESSAGES: queue.count >= limits.queue_messages_max,
-        Reason.QUEUE_BYTES: queue.size_bytes >= limits.queue_bytes_max,
-        Reason.NODE_QUEUE_BYTES: node_refusal is Reason.NODE_QUEUE_BYTES,
-        Reason.NODE_DISK_QUEUE_BYTES: node_refusal is Reason.NODE_DISK_QUEUE_BYTES,
-        Reason.OUTBOX_BYTES: outbound is not None
-        and outbound.outbox_bytes >= limits.outbox_bytes_max,
-        Reason.NODE_OUTBOX_BYTES: outbound is not None
-        and outbound.blocked
-        and not node.outbox_budget.fits(1, outbound.blocked_bytes),
-    }
-    return [str(reason) for reason, holds in reached.items() if holds]
+    if not queue.away_count:
+        return None
+    progress = node.state.progress.get(session)
+    return OnDisk(
+        messages=queue.away_count,
+        read_pos=queue.after_pos,
+        last_pos=queue.away_pos,
+        per_s=None if progress is None else progress.per_s(now_s),
+    )

@@ -8,7 +8,7 @@ What a conversation stands on, from below; each file knows those above it in thi
 - `state_bytes`    what is kept for a client besides messages, in bytes
 - `handshake`      what CONNECT may say and what CONNACK answers
 - `conversation`   a connection as those see it that it stands on
-- `host`           what a conversation asks of its node: commits, routes, begin and end
+- `host`           what a conversation asks of its node: commits, and who hears of begin and end
 - `inflight`       bytes of messages sent and unacknowledged, for the whole node
 - `fetch`          a page of a backlog that the store is asked for
 - `node_state`     what the conversations of a node share: limits, counts, budgets, who is ready

@@ -45,13 +45,13 @@ class Backlog:
     """
 
     __slots__ = (
-        "_after_pos",
+        "after_pos",
         "_away_bytes",
-        "_away_count",
+        "away_count",
         "_away_expires_s",
-        "_away_pos",
+        "away_pos",
         "_budget",
-        "_bytes_max",
+        "bytes_max",
         "_fetching",
         "_here",
         "_here_budget",
@@ -60,7 +60,7 @@ class Backlog:
         "_late_bytes",
         "_late_count",
         "_look_pos",
-        "_messages_max",
+        "messages_max",
         "_over_bytes",
         "_seen_expires_s",
         "count",
@@ -78,8 +78,8 @@ class Backlog:
         disk_budget: FairBudget | None = None,
     ) -> None:
         """`disk_budget`: there is a disk, and every message is on it, here or not."""
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
         self.spills = disk_budget is not None
         self._budget = disk_budget or memory_budget
         """Holds all of it."""
@@ -89,7 +89,7 @@ class Backlog:
         self._here_bytes = 0
         self._here_expires_s = NEVER_S
         """None of those here has expired before."""
-        self._away_count = 0
+        self.away_count = 0
         self._away_bytes = 0
         self._away_expires_s = NEVER_S
         """None of those away has expired before."""
@@ -97,9 +97,9 @@ class Backlog:
         """Up to here those away have been looked through."""
         self._seen_expires_s = NEVER_S
         """The earliest of those that were left there, and of those put away since."""
-        self._after_pos = 0
+        self.after_pos = 0
         """Before the first message that is away."""
-        self._away_pos = 0
+        self.away_pos = 0
         """Of the last one."""
         self._fetching: Fetch | None = None
         self._late_count = 0
@@ -120,7 +120,7 @@ class Backlog:
     @property
     def waits(self) -> bool:
         """Whether a message waits for its client."""
-        return self._here is not None or self._away_count > 0
+        return self._here is not None or self.away_count > 0
 
     @property
     def charged_bytes(self) -> int:
@@ -135,7 +135,7 @@ class Backlog:
     @property
     def is_away(self) -> bool:
         """Nothing is here, and something is on disk: a page is wanted."""
-        return self._here is None and self._away_count > 0
+        return self._here is None and self.away_count > 0
 
     # --- places ------------------------------------------------------------------------------
 
@@ -154,13 +154,13 @@ class Backlog:
     def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
         """What `reserve` would answer."""
         if overshoot:
-            if self.count >= self._messages_max + PAGE_MAX:
+            if self.count >= self.messages_max + PAGE_MAX:
                 return Reason.QUEUE_MESSAGES
-            if self.size_bytes >= self._bytes_max + PAGE_BYTES_MAX:
+            if self.size_bytes >= self.bytes_max + PAGE_BYTES_MAX:
                 return Reason.QUEUE_BYTES
-        elif self.count >= self._messages_max:
+        elif self.count >= self.messages_max:
             return Reason.QUEUE_MESSAGES
-        elif self.size_bytes + size_bytes > self._bytes_max:
+        elif self.size_bytes + size_bytes > self.bytes_max:
             return Reason.QUEUE_BYTES
         if overshoot and self.spills and self._over_bytes < PAGE_BYTES_MAX:
             return None
@@ -184,12 +184,12 @@ class Backlog:
 
     def has_spare(self, size_bytes: int) -> bool:
         """What `reserve_spare` would answer: one at a time."""
-        fits = size_bytes <= self._bytes_max and self._messages_max > 0
+        fits = size_bytes <= self.bytes_max and self.messages_max > 0
         return fits and not self.count and self._budget.has_spare(size_bytes)
 
     def could_hold(self, size_bytes: int) -> bool:
         """Whether there would be room for such a message if nothing else waited."""
-        return size_bytes <= self._bytes_max
+        return size_bytes <= self.bytes_max
 
     def could_have(self, size_bytes: int) -> bool:
         """Whether the node would have room for such a message if nothing else waited here."""
@@ -229,16 +229,16 @@ class Backlog:
 
     def excess(self) -> Reason | None:
         """The limit that is exceeded: after an overshoot, or a restart with lower ones."""
-        if self.count > self._messages_max:
+        if self.count > self.messages_max:
             return Reason.QUEUE_MESSAGES
-        if self.size_bytes > self._bytes_max:
+        if self.size_bytes > self.bytes_max:
             return Reason.QUEUE_BYTES
         return Reason.NODE_DISK_QUEUE_BYTES if self._over_bytes else None
 
     @property
     def is_full(self) -> bool:
         """No message at all would find room."""
-        return self.count >= self._messages_max or self.size_bytes >= self._bytes_max
+        return self.count >= self.messages_max or self.size_bytes >= self.bytes_max
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Backlog:
 
     def _takes(self, size_bytes: int) -> bool:
         """Whether one more may be here, where it need not."""
-        if self._away_count:
+        if self.away_count:
             return False
         if self._here is not None and (
             len(self._here) >= HERE_MAX or self._here_bytes + size_bytes > HERE_BYTES_MAX
@@ -269,13 +269,13 @@ class Backlog:
             self._here_expires_s = expires_at_s
 
     def _put_away(self, pos: int, count: int, size_bytes: int, expires_at_s: float) -> None:
-        if not self._away_count:
-            self._after_pos = pos - 1
-            self._away_pos = pos
+        if not self.away_count:
+            self.after_pos = pos - 1
+            self.away_pos = pos
         else:
-            self._after_pos = min(self._after_pos, pos - 1)
-            self._away_pos = max(self._away_pos, pos)
-        self._away_count += count
+            self.after_pos = min(self.after_pos, pos - 1)
+            self.away_pos = max(self.away_pos, pos)
+        self.away_count += count
         self._away_bytes += size_bytes
         self._late_count += count
         self._late_bytes += size_bytes
@@ -349,29 +349,29 @@ class Backlog:
         if not owner.connected and self.spills:
             excess = self.excess()
             if excess is Reason.QUEUE_MESSAGES:
-                count_max = min(count_max, self.count - self._messages_max)
+                count_max = min(count_max, self.count - self.messages_max)
             elif excess is Reason.QUEUE_BYTES:
-                bytes_max = min(bytes_max, self.size_bytes - self._bytes_max)
+                bytes_max = min(bytes_max, self.size_bytes - self.bytes_max)
             elif excess is Reason.NODE_DISK_QUEUE_BYTES:
                 bytes_max = min(bytes_max, self._over_bytes)
-        return self._ask(owner, self._after_pos, count_max, bytes_max, looks=False)
+        return self._ask(owner, self.after_pos, count_max, bytes_max, looks=False)
 
     def look(self, owner: PageOwner, now_s: float) -> Fetch | None:
         """The next page in which a message may have expired; None: none, or one is on its way."""
         if self._away_expires_s > now_s:
             return None
-        after_pos = max(self._look_pos, self._after_pos)
+        after_pos = max(self._look_pos, self.after_pos)
         return self._ask(owner, after_pos, PAGE_MAX, PAGE_BYTES_MAX, looks=True)
 
     def _ask(
         self, owner: PageOwner, after_pos: int, count_max: int, bytes_max: int, *, looks: bool
     ) -> Fetch | None:
-        if self._fetching is not None or self.gaps or not self._away_count:
+        if self._fetching is not None or self.gaps or not self.away_count:
             return None
         if self.damage and not owner.connected:
             return None  # Nobody is here for whom it would be worth another try.
         self._late_count = self._late_bytes = 0
-        fetch = Fetch(owner, after_pos, self._away_pos, count_max, bytes_max, looks=looks)
+        fetch = Fetch(owner, after_pos, self.away_pos, count_max, bytes_max, looks=looks)
         self._fetching = fetch
         return fetch
 
@@ -393,7 +393,7 @@ class Backlog:
         for entry in entries:
             delivery = entry.delivery
             if delivery is None or entry.pos in fetch.sent:
-                self._after_pos = entry.pos
+                self.after_pos = entry.pos
                 continue
             size_bytes = delivery.size_bytes
             if self.spills:
@@ -401,7 +401,7 @@ class Backlog:
                     self._here_budget.hold(size_bytes, 0)
                 elif not self._here_budget.take(size_bytes, self._here_bytes):
                     return  # The rest is asked for again.
-            self._after_pos = entry.pos
+            self.after_pos = entry.pos
             self._not_away(size_bytes)
             self._put_here((entry.pos, delivery, size_bytes))
         if not entries:
@@ -425,7 +425,7 @@ class Backlog:
             expired.append((entry.pos, delivery, size_bytes))
             self._not_away(size_bytes)
             self.forget(size_bytes)
-        if not entries and fetch.after_pos == self._after_pos:
+        if not entries and fetch.after_pos == self.after_pos:
             self._lost(fetch)
         elif not entries or self._look_pos >= fetch.until_pos:
             # All of them have been seen: the next look is from the start.
@@ -435,9 +435,9 @@ class Backlog:
 
     def _not_away(self, size_bytes: int) -> None:
         """A message is away no longer."""
-        self._away_count -= 1
+        self.away_count -= 1
         self._away_bytes -= size_bytes
-        if not self._away_count:
+        if not self.away_count:
             self._nothing_away()
 
     def _nothing_away(self) -> None:
@@ -447,11 +447,11 @@ class Backlog:
     def _lost(self, fetch: Fetch) -> None:
         """What was counted and is not there: the store lost it, and said so."""
         lost_bytes = self._away_bytes - self._late_bytes
-        self.count -= self._away_count - self._late_count
+        self.count -= self.away_count - self._late_count
         self._relieve(lost_bytes)
-        self._away_count, self._away_bytes = self._late_count, self._late_bytes
-        self._after_pos = fetch.until_pos
-        if not self._away_count:
+        self.away_count, self._away_bytes = self._late_count, self._late_bytes
+        self.after_pos = fetch.until_pos
+        if not self.away_count:
             self._nothing_away()
 
     def restore(self, after_pos: int, last_pos: int, count: int, size_bytes: int) -> None:
@@ -462,7 +462,7 @@ class Backlog:
             self.size_bytes += size_bytes
             self._put_away(last_pos, count, size_bytes, UNKNOWN_S)
             self._seen_expires_s = NEVER_S
-            self._after_pos = after_pos
+            self.after_pos = after_pos
 
     def leave(self) -> None:
         """The client is gone: what is on disk anyway need not be here."""
@@ -471,9 +471,9 @@ class Backlog:
             return
         # A retained message may have overtaken one that was waiting for its commit.
         positions = [pos for pos, _, _ in here]
-        self._after_pos = min(positions) - 1
-        self._away_pos = max(self._away_pos, *positions)
-        self._away_count += len(here)
+        self.after_pos = min(positions) - 1
+        self.away_pos = max(self.away_pos, *positions)
+        self.away_count += len(here)
         self._away_bytes += self._here_bytes
         self._away_expires_s = min(self._away_expires_s, self._here_expires_s)
         self._seen_expires_s = min(self._seen_expires_s, self._here_expires_s)
@@ -491,7 +491,7 @@ class Backlog:
         self._budget.give_back(self.held_bytes, 0)
         self._here = None
         self._fetching = None
-        self._here_bytes = self._away_count = self._away_bytes = 0
+        self._here_bytes = self.away_count = self._away_bytes = 0
         self._here_expires_s = NEVER_S
         self._nothing_away()
         self.count = self.size_bytes = self._over_bytes = 0

@@ -15,11 +15,11 @@ from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
 from flowguard.errors import PeerError, ProtocolViolation
-from flowguard.flow import AdmissionWindow, Reason
+from flowguard.flow import AdmissionWindow, Pause, Reason
 from flowguard.session.conversation import Conversation
 from flowguard.session.handshake import Answer, connect_content_bytes, refusal
-from flowguard.session.host import Lifecycle, Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.host import Lifecycle
+from flowguard.session.inbound import Inbound, Routing
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
@@ -99,7 +99,7 @@ class ServerConnection(Conversation):
         self.queued = False
         """True while the connection is in the node's `runnable`."""
         self.waits = False
-        """True while packets of it wait for room in a window; `NodeState.paused_count` counts it."""
+        """True while packets of it wait for room in a window; `paused_count` counts it."""
         self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
@@ -133,18 +133,32 @@ class ServerConnection(Conversation):
     @property
     def wants_read(self) -> bool:
         """Whether more bytes are welcome; False is back-pressure."""
-        outbound = self.outbound
-        if outbound.outbox_bytes > outbound.outbox_limit and not outbound.may_owe_more:
+        if self.outbound.owes_too_much:
             return False
         if self.drained:
             return True
         if self.state is ENDED or self._eof:
             return False
-        if not self.held:
-            return True
-        return self._decoder.buffered_bytes < LOOKAHEAD_BYTES and (
-            not self._input_bytes or self._room_ahead_bytes > 0
-        )
+        return not self.held or self._stops_ahead() is None
+
+    def _stops_ahead(self) -> Pause | None:
+        """Why nothing more is read ahead of packets that wait; None: more is."""
+        if self._decoder.buffered_bytes >= LOOKAHEAD_BYTES:
+            return Pause.READ_AHEAD
+        return Pause.INPUT_BYTES if self._input_bytes and self._room_ahead_bytes <= 0 else None
+
+    def pauses(self) -> list[Pause]:
+        """Why what its client sent, or would send, has to wait; empty: it need not."""
+        found = [Pause.SOCKET] if self.outbound.owes_too_much else []
+        inbound = self.inbound
+        if self.state is CONNECTING:
+            found.append(Pause.CONNACK)
+        elif inbound is not None and not self.drained:
+            pause = inbound.pause()
+            if pause is not None:
+                found.append(pause)
+        ahead = self._stops_ahead() if found and self.held else None
+        return found if ahead is None else [*found, ahead]
 
     @property
     def _room_ahead_bytes(self) -> int:
@@ -353,9 +367,7 @@ class ServerConnection(Conversation):
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} during authentication")
 
-    def accept(
-        self, session: Session, answer: Answer, routing: Routing[Inbound], now_s: float
-    ) -> None:
+    def accept(self, session: Session, answer: Answer, routing: Routing, now_s: float) -> None:
         """Answer CONNACK 0x00 and serve `session`; `Outbound.resume` is the caller's next call.
 
         A client that allows no packet as large as its CONNACK is closed instead.
@@ -455,11 +467,11 @@ class ServerConnection(Conversation):
         if self.waits:
             self._wait_no_more()
         self._forget_input(now_s)
-        node = self._node
-        session = self.session
+        node, session = self._node, self.session
         if session is not None and session.outbound is self.outbound:
             session.outbound = None
             session.queue.leave()
+            node.progress.pop(session, None)
         self.outbound.detach()
         if self.inbound is not None:
             self.inbound.detach()

@@ -10,14 +10,14 @@ from flowguard.stores import Store
 class PageOwner:
     """Whose messages a page brings: a `QueueOwner`, as far as the store is asked for it."""
 
-    __slots__ = ("client_id", "ended", "positions")
+    __slots__ = ("client_id", "positions", "ended")
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         """Under this name the store keeps them."""
-        self.ended = False
         self.positions: dict[int, int] = {}
         """Of what was sent to a durable client, by packet identifier."""
+        self.ended = False  # The last one: compiled, it lies beside the next class's `durable`.
 
     @property
     def connected(self) -> bool:
@@ -28,6 +28,21 @@ class PageOwner:
     def damage(self) -> str:
         """Why the last page could not be read; empty: it could."""
         return ""
+
+
+@final
+class Progress:
+    """How much of a backlog has come from the disk, and since when, for a client that is here."""
+
+    __slots__ = ("count", "since_s")
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.count = 0
+
+    def per_s(self, now_s: float) -> float:
+        """Messages per second."""
+        return self.count / (now_s - self.since_s) if now_s > self.since_s else 0.0
 
 
 @final

@@ -1,22 +1,16 @@
-"""What a conversation asks of the node it runs on, in three interfaces: the session room's only
+"""What a conversation asks of the node it runs on: with `inbound.Routing` the session room's only
 doors upwards. What it reads and writes there is no question: that is `node_state`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
+from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import PeerError
 from flowguard.records import StoreOp
-from flowguard.types import Publish, ReasonCode
+from flowguard.types import ReasonCode
 
 C = TypeVar("C")
-P = TypeVar("P")
-
-IN_PROCESS: Final = -1
-"""The answer comes later, when the work is durable; until then the packet counts."""
-WAITS: Final = -2
-"""A subscriber's queue is full: nothing was done, and the packet has to wait."""
 
 
 class GroupCommit(ABC):
@@ -36,31 +30,6 @@ class GroupCommit(ABC):
     @abstractmethod
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-
-
-class Routing(ABC, Generic[P]):
-    """Where the packets of a client go; `P` is `Inbound`."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def publish(self, inbound: P, message: Publish, now_s: float) -> int:
-        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
-
-        Or WAITS: it is not handled yet. Its window has no room until it fits, or `inbound.blocked`
-        is set, and `Inbound.go_on` follows.
-        """
-
-    @abstractmethod
-    def subscribe(self, inbound: P, packet: Subscribe, now_s: float) -> bool:
-        """`Inbound.answered` with the SUBACK follows, maybe at once.
-
-        False: nothing was done; its window has no room until it fits.
-        """
-
-    @abstractmethod
-    def unsubscribe(self, inbound: P, packet: Unsubscribe, now_s: float) -> bool:
-        """The same with the UNSUBACK."""
 
 
 class Lifecycle(ABC, Generic[C]):

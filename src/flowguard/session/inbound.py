@@ -10,6 +10,7 @@ most `RUN_MAX` packets, which bounds the slice of the reactor that one client ge
 A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, final
 
@@ -31,25 +32,53 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.errors import ProtocolViolation
-from flowguard.flow import AdmissionWindow
-from flowguard.records import DropInbound, StoreOp, message_bytes
+from flowguard.flow import AdmissionWindow, Pause
+from flowguard.records import DropInbound, StoreOp
 from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.aliases import ClientAliases
 from flowguard.session.conversation import Conversation
-from flowguard.session.host import IN_PROCESS, WAITS, Routing
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
-from flowguard.session.state_bytes import INBOUND_ID_BYTES
+from flowguard.session.state_bytes import INBOUND_ID_BYTES, packet_bytes
 from flowguard.types import MQTT_5, NO_PROPERTIES, Publish, ReasonCode
 
 CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
 RUN_MAX: Final = 16
 """Packets of a run: with a full window of them everybody else would wait for 100."""
-PACKET_BYTES: Final = 200
-"""Objects of a decoded packet, or of one of its filters; rounded up."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
+
+
+IN_PROCESS: Final = -1
+"""The answer comes later, when the work is durable; until then the packet counts."""
+WAITS: Final = -2
+"""A subscriber's queue is full: nothing was done, and the packet has to wait."""
+
+
+class Routing(ABC):
+    """Where the packets of a client go."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
+        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
+
+        Or WAITS: it is not handled yet. Its window has no room until it fits, or `inbound.blocked`
+        is set, and `Inbound.go_on` follows.
+        """
+
+    @abstractmethod
+    def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> bool:
+        """`Inbound.answered` with the SUBACK follows, maybe at once.
+
+        False: nothing was done; its window has no room until it fits.
+        """
+
+    @abstractmethod
+    def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> bool:
+        """The same with the UNSUBACK."""
 
 
 @final
@@ -76,7 +105,7 @@ class Inbound:
         decoder: PacketDecoder,
         outbound: Outbound,
         session: Session,
-        routing: "Routing[Inbound]",
+        routing: Routing,
     ) -> None:
         self._connection = connection
         self._decoder = decoder
@@ -112,6 +141,10 @@ class Inbound:
     def room(self) -> int:
         """How many packets may be handled now."""
         return 0 if self.blocked else self.window.room()
+
+    def pause(self) -> Pause | None:
+        """Why there is no `room`; None: there is some."""
+        return Pause.QUEUE if self.blocked else self.window.pause()
 
     def go_on(self) -> None:
         """There may be room in the queue: the PUBLISH is routed anew, in the next turn."""
@@ -195,7 +228,7 @@ class Inbound:
     @property
     def held_bytes(self) -> int:
         """What the packets held take."""
-        return sum(map(_packet_bytes, self._held)) if self._held else 0
+        return sum(map(packet_bytes, self._held)) if self._held else 0
 
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:
         """The batch stops here: what is left of it waits, but for the control lane's."""
@@ -456,15 +489,3 @@ class Inbound:
 
 def _publishes(packets: list[Packet]) -> int:
     return sum(isinstance(packet, Publish) for packet in packets)
-
-
-def _packet_bytes(packet: Packet) -> int:
-    """What a decoded packet takes, about."""
-    match packet:
-        case Publish():
-            return message_bytes(packet)
-        case Subscribe():
-            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter, _ in packet.filters)
-        case Unsubscribe():
-            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter in packet.filters)
-    return PACKET_BYTES

@@ -14,7 +14,7 @@ from flowguard.records import Settle
 from flowguard.session.chores import Chores
 from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.counters import Counters
-from flowguard.session.fetch import Fetch
+from flowguard.session.fetch import Fetch, PageOwner, Progress
 from flowguard.session.host import GroupCommit
 from flowguard.session.inflight import Inflight
 
@@ -42,6 +42,7 @@ class NodeState:
         "maximum_qos",
         "outbox_budget",
         "paused_count",
+        "progress",
         "queue_budget",
         "read_only",
         "receive_maximum",
@@ -95,6 +96,8 @@ class NodeState:
         """Highest position sent, by client id of a durable session; for the store, in time."""
         self.fetches: deque[Fetch] = deque()
         """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
+        self.progress: dict[PageOwner, Progress] = {}
+        """Of backlogs that are read from the disk for clients who are here."""
         self.replays: deque[Sender] = deque()
         """Who has more of a backlog to send; `Sender.take_turn` follows."""
         self.chores = Chores(on_error)

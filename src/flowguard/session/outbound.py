@@ -25,6 +25,7 @@ from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
 from flowguard.session.receiver import Receiver
 from flowguard.session.replay import Replay
 from flowguard.session.resend import Resend, with_dup
+from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
 TELL_MAX: Final = 200
@@ -120,6 +121,13 @@ class Outbound(Outbox):
         self.blocked_bytes += size_bytes
         return None
 
+    def full_by(self) -> list[Reason]:
+        """The limits that leave no room for QoS 0."""
+        found = [Reason.OUTBOX_BYTES] if self.outbox_bytes >= self._outbox_max else []
+        if self.blocked and not self.node.outbox_budget.fits(1, self.blocked_bytes):
+            found.append(Reason.NODE_OUTBOX_BYTES)
+        return found
+
     def forget_alias(self, delivery: Delivery) -> None:
         if self._aliases is not None:
             self._aliases.forget(delivery.message.topic)
@@ -131,6 +139,31 @@ class Outbound(Outbox):
             and len(session.inflight) + count <= self.inflight_max
             and self.takes_more
         )
+
+    def undelivered(self, session: Receiver) -> Undelivered | None:
+        """Why the next message for the client is not sent; None: it has none.
+
+        In the order in which `_pump_queue` and `send` ask.
+        """
+        queue, inflight = session.queue, session.inflight
+        if not self.takes_more or self.blocked:
+            return Undelivered.SOCKET
+        if not self.has_more:
+            return None
+        if len(inflight) >= self.inflight_max:
+            return Undelivered.RECEIVE_MAXIMUM
+        head = queue.peek()
+        if head is None:
+            if queue.damage:
+                return Undelivered.DAMAGE
+            return Undelivered.DISK if queue.is_away else Undelivered.TURN
+        pos, delivery, _ = head
+        if pos < session.backlog_end and len(inflight) >= self.node.window.limit:
+            return Undelivered.WINDOW
+        if pos < session.backlog_end and self._turn_left <= 0:
+            return Undelivered.TURN
+        used = packet_id_of(pos, delivery.qos) in inflight
+        return Undelivered.IDENTIFIER if used else Undelivered.INFLIGHT_BYTES
 
     def is_open(self, session: Receiver) -> bool:
         """Whether a message that has not been looked at could be sent now."""

@@ -95,6 +95,11 @@ class Outbox(Sender):
         self.blocked_bytes += len(frame)
 
     @property
+    def owes_too_much(self) -> bool:
+        """Whether the client is not read because it does not take its answers."""
+        return self.outbox_bytes > self.outbox_limit and not self.may_owe_more
+
+    @property
     def may_owe_more(self) -> bool:
         """Whether a client that does not take its answers may ask for more of them: half of what
         the node has for such clients is for their messages."""

@@ -10,7 +10,7 @@ from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle
 from flowguard.session.backlog import Backlog, Waiting
-from flowguard.session.fetch import Fetch, PageOwner
+from flowguard.session.fetch import Fetch, PageOwner, Progress
 from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
 
@@ -25,8 +25,8 @@ class QueueOwner(PageOwner):
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id)
-        self.queue = queue
         self.durable = durable
+        self.queue = queue
         self.next_pos = 1
 
     # --- what each kind does its own way -----------------------------------------------------
@@ -103,6 +103,17 @@ class QueueOwner(PageOwner):
         self.expire_some(node, now_s)
         return queue.refusal(size_bytes) is not None
 
+    def full_by(self) -> list[Reason]:
+        """The limits that leave no room for a message like those that wait, the node's included."""
+        queue = self.queue
+        found = []
+        if queue.count >= queue.messages_max:
+            found.append(Reason.QUEUE_MESSAGES)
+        if queue.size_bytes >= queue.bytes_max:
+            found.append(Reason.QUEUE_BYTES)
+        of_node = queue.node_refusal(queue.size_bytes // queue.count if queue.count else 1)
+        return found if of_node is None else [*found, of_node]
+
     def expire_some(self, node: NodeState, now_s: float) -> None:
         """Give up what has expired while it waits, a page at most.
 
@@ -132,8 +143,20 @@ class QueueOwner(PageOwner):
             self._expire(queue.looked(fetch, entries, now_s), node, now_s)
         else:
             queue.fetched(fetch, entries)
+            self._count_progress(len(entries), node, now_s)
         self._settle_empty(fetch, entries, node)
         self._go_on(node, now_s)
+
+    def _count_progress(self, count: int, node: NodeState, now_s: float) -> None:
+        """So many more have come from the disk."""
+        progress = node.progress.get(self)
+        if progress is not None:
+            progress.count += count
+            if not self.queue.away_count:
+                del node.progress[self]
+        elif self.queue.away_count and self.connected:
+            # This page was asked for a while ago: the next one is the first to be timed.
+            node.progress[self] = Progress(now_s)
 
     def _refuse(self, fetch: Fetch, node: NodeState, now_s: float) -> None:
         """The store cannot read a page: its client is told, and not given less than it is owed.

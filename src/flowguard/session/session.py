@@ -2,13 +2,14 @@
 
 from typing import Final, final
 
-from flowguard.flow import FairBudget
+from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, WillRecord
 from flowguard.session.backlog import Backlog
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import new_backlog
 from flowguard.session.receiver import Receiver
+from flowguard.session.states import Undelivered
 from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode, SubscriptionOptions
 
 KEEPS_UP_MAX: Final = 2
@@ -79,6 +80,19 @@ class Session(Receiver):
             and not self.queue.waits
             and not outbound.blocked
         )
+
+    def undelivered(self) -> Undelivered:
+        """Why the client gets no message now."""
+        if self.outbound is None:
+            return Undelivered.OFFLINE
+        return self.outbound.undelivered(self) or Undelivered.NOTHING_MATCHES
+
+    def dropped_now(self, node: NodeState) -> list[Reason]:
+        """For which reasons a message like those that wait for the client would be dropped."""
+        outbound = self.outbound
+        found = [Reason.OFFLINE_QOS_0] if outbound is None else []
+        found += self.full_by()
+        return found if outbound is None else found + outbound.full_by()
 
     def offer(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a message that is durable now, and was admitted if it had to be: send it, or queue.

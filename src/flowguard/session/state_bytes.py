@@ -8,7 +8,9 @@ with tracemalloc on CPython 3.11, rounded up; a text counts what it takes.
 
 from typing import Final
 
+from flowguard.codec.packets import Packet, Subscribe, Unsubscribe
 from flowguard.records import WillRecord, message_bytes
+from flowguard.types import Publish
 
 SUBSCRIPTION_BYTES: Final = 300
 LEVEL_BYTES: Final = 200
@@ -18,6 +20,8 @@ GROUP_BYTES: Final = 800
 ALIAS_BYTES: Final = 200
 INBOUND_ID_BYTES: Final = 120
 """An inbound QoS 2 identifier in use, in the session and in the store."""
+PACKET_BYTES: Final = 200
+"""Objects of a decoded packet, or of one of its filters; rounded up."""
 ID_BYTES: Final = 128
 """A client id of up to 79 letters takes no more, and is counted with its connection or session: so
 no crowd of subscriptions keeps ordinary clients out."""
@@ -43,3 +47,15 @@ def alias_bytes(topic: str) -> int:
 
 def will_bytes(will: WillRecord | None) -> int:
     return 0 if will is None else message_bytes(will.message)
+
+
+def packet_bytes(packet: Packet) -> int:
+    """What a decoded packet takes, about."""
+    match packet:
+        case Publish():
+            return message_bytes(packet)
+        case Subscribe():
+            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter, _ in packet.filters)
+        case Unsubscribe():
+            return PACKET_BYTES + sum(PACKET_BYTES + len(filter) for filter in packet.filters)
+    return PACKET_BYTES

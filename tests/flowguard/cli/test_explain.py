@@ -8,7 +8,7 @@ import pytest
 from flowguard.cli.explain import DROPS, sentences
 from flowguard.codec.packets import Connack
 from flowguard.config import MIB
-from flowguard.ops.explain import Explanation, Pause, explain
+from flowguard.ops.explain import Cause, Explanation, explain
 from flowguard.stores import MemoryStore
 from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller
@@ -35,7 +35,7 @@ def test_a_pause_is_a_sentence() -> None:
     stage = Stage()
     stage.connect("c")
     found = explanation(stage, "c")
-    found["paused"] = [Pause(reason="window", text="its window is spent: 1 of 1 packets")]
+    found["paused"] = [Cause(reason="window", text="its window is spent: 1 of 1 packets")]
     found["why"] = "cut by 0.5: store at 4.0 of its objective"
     assert "It is paused: its window is spent: 1 of 1 packets." in sentences(found)
     assert "The node now: cut by 0.5: store at 4.0 of its objective." in sentences(found)
@@ -59,7 +59,7 @@ def test_what_a_slow_client_waits_for() -> None:
     publisher = stage.connect("p")
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
-    assert "2 messages wait for it: it has not acknowledged 1 that were sent." in sentences(
+    assert "2 messages wait for it: it has not acknowledged 1 messages, of 1 it may." in sentences(
         explanation(stage, "c")
     )
 

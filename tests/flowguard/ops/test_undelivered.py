@@ -1,0 +1,202 @@
+"""`explain` says why a subscriber gets nothing: each cause, from the state that is its reason."""
+
+from flowguard.errors import StoreError
+from flowguard.ops.explain import Explanation, explain
+from flowguard.records import QueueEntry
+from flowguard.session import backlog
+from flowguard.session.outbox import OUTBOX_WATERMARK_BYTES
+from flowguard.session.states import Undelivered
+from tests.support.stage import Client, Stage, StoreOnDisk
+
+KIB = 1024
+
+
+def explained(stage: Stage, client_id: str = "s") -> Explanation:
+    explanation = explain(stage.node, client_id, stage.now_s)
+    assert explanation is not None
+    return explanation
+
+
+def cause(stage: Stage) -> str:
+    return explained(stage)["undelivered"]["reason"]
+
+
+def text(stage: Stage) -> str:
+    return explained(stage)["undelivered"]["text"]
+
+
+def waiting(stage: Stage, count: int, *, receive_maximum: int = 10) -> Client:
+    """A subscriber that comes back to so many messages."""
+    subscriber = stage.connect_durable("s")
+    subscriber.subscribe("t", qos=1)
+    subscriber.close()
+    publisher = stage.connect("p")
+    for number in range(count):
+        publisher.publish("t", b"%d" % number, qos=1)
+    return stage.connect_durable("s", receive_maximum=receive_maximum)
+
+
+def test_whoever_is_not_connected_gets_nothing() -> None:
+    stage = Stage()
+    stage.connect_durable("s").close()
+    assert cause(stage) == Undelivered.OFFLINE
+
+
+def test_without_a_subscription_nothing_matches() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s")
+    assert (cause(stage), text(stage)) == ("nothing_matches", "it has no subscription")
+    subscriber.subscribe("t", qos=1)
+    stage.connect("p").publish("other", b"x", qos=1)
+    assert (cause(stage), text(stage)) == (
+        "nothing_matches",
+        "all that matched what it subscribes was sent",
+    )
+
+
+def test_a_full_receive_maximum_is_the_cause_until_an_acknowledgement() -> None:
+    stage = Stage()
+    subscriber = waiting(stage, 3, receive_maximum=2)
+    assert cause(stage) == Undelivered.RECEIVE_MAXIMUM
+    assert text(stage) == "it has not acknowledged 2 messages, of 2 it may"
+    assert len(subscriber.publishes()) == 3
+    assert cause(stage) == Undelivered.NOTHING_MATCHES
+
+
+def test_a_socket_that_takes_nothing_is_the_cause() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=1)
+    subscriber.reads = False
+    publisher = stage.connect("p")
+    for _ in range(2):
+        publisher.publish("t", bytes(OUTBOX_WATERMARK_BYTES), qos=1)
+    assert cause(stage) == Undelivered.SOCKET
+    assert f"{subscriber.connection.outbound.outbox_bytes:,} bytes" in text(stage)
+    subscriber.read_again()
+    subscriber.publishes()
+    assert cause(stage) == Undelivered.NOTHING_MATCHES
+
+
+def test_what_all_may_have_in_flight_is_the_cause() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    for _ in range(2):
+        publisher.publish("t", b"x", qos=1)
+    budget = stage.node.inflight.budget
+    budget.hold(budget.limit_bytes - budget.used_bytes, 0)
+    publisher.publish("t", b"x", qos=1)
+    assert cause(stage) == Undelivered.INFLIGHT_BYTES
+    assert f"all clients have {budget.used_bytes:,} of {budget.limit_bytes:,}" in text(stage)
+
+
+def test_what_one_client_may_have_in_flight_is_the_cause() -> None:
+    stage = Stage({"session": {"inflight_bytes_max": 4 * KIB}})
+    subscriber = stage.connect("s")
+    subscriber.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    for _ in range(3):
+        publisher.publish("t", bytes(KIB), qos=1)
+    assert cause(stage) == Undelivered.INFLIGHT_BYTES
+    assert "one of them may have 4,096" in text(stage)
+
+
+def test_a_backlog_goes_no_faster_than_the_window() -> None:
+    stage = Stage()
+    stage.node.window.resize(2)
+    subscriber = waiting(stage, 5)
+    assert len(subscriber.publishes(acknowledge=False)) == 2
+    assert cause(stage) == Undelivered.WINDOW
+    assert "2 messages are in flight, of a window of 2" in text(stage)
+
+
+def test_a_backlog_waits_for_its_turn() -> None:
+    stage = Stage()
+    stage.hold_replays = True
+    waiting(stage, 5)
+    assert cause(stage) == Undelivered.TURN
+    stage.hold_replays = False
+    stage.settle()
+    assert cause(stage) == Undelivered.NOTHING_MATCHES
+
+
+def test_a_backlog_on_disk_is_told_with_its_position_and_rate() -> None:
+    stage = Stage(store=StoreOnDisk())
+    stage.hold_fetches = True
+    count = 2 * backlog.PAGE_MAX + 1
+    subscriber = waiting(stage, count)
+    assert cause(stage) == Undelivered.DISK
+    on_disk = explained(stage)["on_disk"]
+    assert on_disk is not None
+    assert on_disk == {"messages": count, "read_pos": 0, "last_pos": count, "per_s": None}
+    fetch_page(stage)
+    on_disk = explained(stage)["on_disk"]
+    assert on_disk is not None
+    assert (on_disk["messages"], on_disk["read_pos"]) == (count - 250, 250)
+    assert cause(stage) == Undelivered.RECEIVE_MAXIMUM
+    while len(stage.node.state.fetches) == 0:
+        subscriber.publishes()
+    stage.now_s += 2
+    fetch_page(stage)
+    on_disk = explained(stage)["on_disk"]
+    assert on_disk is not None
+    assert on_disk["per_s"] == 125
+    stage.release_fetches()
+    while subscriber.publishes():
+        pass
+    assert explained(stage)["on_disk"] is None
+    assert not stage.node.state.progress
+
+
+def fetch_page(stage: Stage) -> None:
+    """The store gives one page."""
+    pages = stage.node.pages
+    pages.came([(fetch, fetch.entries(stage.store)) for fetch in pages.to_read()])
+    stage.settle()
+
+
+class Damaged(StoreOnDisk):
+    """A store that cannot read its pages."""
+
+    broken = False
+
+    def fetch(
+        self, client_id: str, after_pos: int, limit: int, **bounds: int | None
+    ) -> list[QueueEntry]:
+        if self.broken:
+            raise StoreError("block 7 is damaged")
+        return super().fetch(client_id, after_pos, limit, **bounds)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_read_is_the_cause() -> None:
+    store = Damaged()
+    stage = Stage(store=store)
+    stage.hold_fetches = True
+    waiting(stage, 5)
+    store.broken = True
+    stage.release_fetches()
+    assert explained(stage)["damage"] == "block 7 is damaged"
+    assert cause(stage) == Undelivered.OFFLINE, "it was disconnected for that"
+    stage.hold_fetches = True
+    stage.connect_durable("s")
+    assert (cause(stage), text(stage)) == (
+        "damage",
+        "what waits for it cannot be read: block 7 is damaged",
+    )
+
+
+def test_the_identifier_of_a_former_round_is_the_cause() -> None:
+    stage = Stage()
+    subscriber = stage.connect("s", receive_maximum=100)
+    subscriber.subscribe("t", qos=1)
+    publisher = stage.connect("p")
+    publisher.publish("t", b"x", qos=1)
+    session = stage.node.registry.sessions["s"]
+    (packet_id,) = session.inflight
+    session.next_pos += 32_766  # Identifiers of QoS 1 come round.
+    publisher.publish("t", b"y", qos=1)
+    assert session.inflight.keys() == {packet_id}
+    assert cause(stage) == Undelivered.IDENTIFIER
+    assert [message.payload for message in subscriber.publishes()] == [b"x", b"y"]
