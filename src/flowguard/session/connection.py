@@ -76,8 +76,7 @@ class ServerConnection(Conversation):
         self._lifecycle = lifecycle
         self.transport: object | None = transport
         self.state = OPENED
-        strict = not limits.control_characters
-        self._decoder = PacketDecoder(limits.packet_size_max, strict=strict)
+        self._decoder = PacketDecoder(limits.packet_size_max, strict=not limits.control_characters)
         self._input_bytes = 0
         """What the node's input budget holds for this connection."""
         self._unweighed_bytes = 0
@@ -99,7 +98,7 @@ class ServerConnection(Conversation):
         self.queued = False
         """True while the connection is in the node's `runnable`."""
         self.waits = False
-        """True while packets of it wait for room in a window; `paused_count` counts it."""
+        """True while packets of it wait for room in a window: `NodeState.paused_count`."""
         self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
@@ -278,7 +277,7 @@ class ServerConnection(Conversation):
             holder.give_way(now_s)
 
     def give_way(self, now_s: float) -> None:
-        """Paused meanwhile, it only waits to be handled."""
+        """Paused, it only waits to be handled, and stays."""
         if self.held:
             self._node.input_holders.hold(self, self._input_bytes, now_s, claim_bytes=None)
             return
@@ -324,7 +323,6 @@ class ServerConnection(Conversation):
             self.failed(error, now_s)
 
     def schedule(self) -> None:
-        """Be run again in the next turn."""
         if not self.queued and self.state is not ENDED:
             self.queued = True
             self._node.runnable.append(self)

@@ -1,9 +1,14 @@
 """What a conversation asks of the node it runs on: with `inbound.Routing` the session room's only
-doors upwards. What it reads and writes there is no question: that is `node_state`."""
+doors upwards. What it reads and writes there is no question: that is `node_state`.
+
+Tests implement them in plain Python, beside compiled rooms.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from mypy_extensions import mypyc_attr
 
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import PeerError
@@ -13,6 +18,7 @@ from flowguard.types import ReasonCode
 C = TypeVar("C")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GroupCommit(ABC):
     """What is to be durable, and who is told when it is."""
 
@@ -32,6 +38,7 @@ class GroupCommit(ABC):
         """Nobody waits: work without operations may be answered at once, in order."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Lifecycle(ABC, Generic[C]):
     """Who hears of the begin and end of conversations; `C` is `ServerConnection`."""
 

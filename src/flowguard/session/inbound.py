@@ -14,6 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
 from flowguard.codec.packets import (
@@ -56,6 +58,7 @@ WAITS: Final = -2
 """A subscriber's queue is full: nothing was done, and the packet has to wait."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Routing(ABC):
     """Where the packets of a client go."""
 

@@ -6,7 +6,7 @@ is to be run or sent to next. It knows nobody of them, so all of the session roo
 
 from collections import deque
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 from flowguard.bounds import Bounds
 from flowguard.flow import Budget, FairBudget, Holders, NodeWindow
@@ -18,7 +18,7 @@ from flowguard.session.fetch import Fetch, PageOwner, Progress
 from flowguard.session.host import GroupCommit
 from flowguard.session.inflight import Inflight
 
-UNKNOWN_DISK_BYTES = 1 << 62
+UNKNOWN_DISK_BYTES: Final = 1 << 62
 """Until a store says how large its disk is."""
 
 

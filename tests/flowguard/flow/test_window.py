@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from flowguard.flow import AdmissionWindow, NodeWindow
+from flowguard.flow import AdmissionWindow, NodeWindow, Pause
 
 CLIENTS = st.integers(0, 2)
 
@@ -140,3 +140,23 @@ def test_a_permit_is_of_no_use_while_the_bytes_of_others_fill_the_budget() -> No
     assert one.room() == 0
     other.settle(1, 600)
     assert one.room() == 2
+
+
+def test_a_window_without_room_says_why_in_the_order_in_which_it_asks() -> None:
+    node = NodeWindow(3, units_max=2, bytes_max=1_000)
+    window = AdmissionWindow(node)
+    assert window.pause() is None
+    node.credits = 1
+    window.spend(1)
+    assert window.pause() is Pause.CREDITS
+    node.credits = None
+    window.admit(2)
+    assert window.pause() is Pause.TURN
+    window.permit(1)
+    assert window.pause() is None
+    node.in_process_bytes = 1_000
+    assert window.pause() is Pause.TURN
+    node.resize(2)
+    assert window.pause() is Pause.WINDOW
+    node.closed = True
+    assert window.pause() is Pause.CLOSED

@@ -26,8 +26,8 @@ from flowguard.flow import NodeWindow
 from flowguard.records import Append, Delivery, StoreOp
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, grant
-from flowguard.session.host import IN_PROCESS, GroupCommit, Lifecycle, Routing
-from flowguard.session.inbound import Inbound
+from flowguard.session.host import GroupCommit, Lifecycle
+from flowguard.session.inbound import IN_PROCESS, Inbound, Routing
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
@@ -59,7 +59,41 @@ class Commits(GroupCommit):
             done(NOW_S)
 
 
-class Alone(Routing[Inbound], Lifecycle[ServerConnection]):
+class Routes(Routing):
+    """Where the packets of the client go."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self.messages: list[Publish] = []
+        self.answers: list[int] = []
+        """What `publish` answers next; else success, at once."""
+
+    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
+        """Everything that an answer of IN_PROCESS is for waits for `commit`."""
+        self.messages.append(message)
+        code = self.answers.pop(0) if self.answers else ReasonCode.SUCCESS
+        if code == IN_PROCESS:
+            inbound.window.admit()
+
+            def done(now_s: float) -> None:
+                inbound.published(message, ReasonCode.SUCCESS)
+                inbound.settle(1, 0)
+
+            self._commits.append([], done, now_s)
+        return code
+
+    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
+        for filter, options in packet.filters:
+            inbound.session.subscriptions[filter] = options
+        inbound.answered(Suback(packet.packet_id, tuple(o.qos for _, o in packet.filters)))
+        return True
+
+    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
+        inbound.answered(Unsuback(packet.packet_id, (0,) * len(packet.filters)))
+        return True
+
+
+class Alone(Lifecycle[ServerConnection]):
     """One session, and whoever of its connections is the present one."""
 
     def __init__(self, expiry_s: int = 0, spills: bool = False, **session: Any) -> None:
@@ -69,9 +103,7 @@ class Alone(Routing[Inbound], Lifecycle[ServerConnection]):
         self.node.spills = spills
         self.session = Session.create("c", self.node, self.node.queue_budget, expiry_s)
         self.expiry_s = expiry_s
-        self.routed: list[Publish] = []
-        self.answers: list[int] = []
-        """What `publish` answers next; else success, at once."""
+        self.routes = Routes(self.commits)
         self.events: list[str] = []
 
     # --- the client ---
@@ -116,6 +148,11 @@ class Alone(Routing[Inbound], Lifecycle[ServerConnection]):
             conversation.queued = False
             conversation.run(NOW_S)
 
+    def run_replays(self) -> None:
+        """The turn of whoever has more of a backlog."""
+        while self.node.replays:
+            self.node.replays.popleft().take_turn(NOW_S)
+
     def offer(self, qos: int, payload: bytes = b"x") -> int:
         """A message for the client, as routing gives it to its session; its position."""
         session = self.session
@@ -131,32 +168,6 @@ class Alone(Routing[Inbound], Lifecycle[ServerConnection]):
         session.offer(pos, delivery, self.node, NOW_S)
         return pos
 
-    # --- Routing ---
-
-    def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        """Everything that an answer of IN_PROCESS is for waits for `commit`."""
-        self.routed.append(message)
-        code = self.answers.pop(0) if self.answers else ReasonCode.SUCCESS
-        if code == IN_PROCESS:
-            inbound.window.admit()
-
-            def done(now_s: float) -> None:
-                inbound.published(message, ReasonCode.SUCCESS)
-                inbound.settle(1, 0)
-
-            self.commits.append([], done, now_s)
-        return code
-
-    def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
-        for filter, options in packet.filters:
-            inbound.session.subscriptions[filter] = options
-        inbound.answered(Suback(packet.packet_id, tuple(o.qos for _, o in packet.filters)))
-        return True
-
-    def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
-        inbound.answered(Unsuback(packet.packet_id, (0,) * len(packet.filters)))
-        return True
-
     # --- Lifecycle ---
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -167,7 +178,7 @@ class Alone(Routing[Inbound], Lifecycle[ServerConnection]):
         granted = grant(packet, settings, self.node.window.limit)
         properties = connack_properties(packet, granted, settings, None)
         present = session.next_pos > 1
-        connection.accept(session, Answer(granted, properties, present), self, now_s)
+        connection.accept(session, Answer(granted, properties, present), self.routes, now_s)
         if not connection.ended:
             connection.outbound.resume(now_s)
 

@@ -11,7 +11,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Will,
 )
-from flowguard.session.host import IN_PROCESS
+from flowguard.session.inbound import IN_PROCESS
 from flowguard.session.states import State
 from flowguard.types import MQTT_311, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.session.alone import NOW_S, Alone
@@ -76,14 +76,14 @@ def test_a_ping_is_answered_while_the_window_is_full() -> None:
     alone.node.window.resize(1)
     alone.open()
     alone.take()
-    alone.answers = [IN_PROCESS, IN_PROCESS]
+    alone.routes.answers = [IN_PROCESS, IN_PROCESS]
     alone.send(Publish("t", b"1", 1, packet_id=1), Publish("t", b"2", 1, packet_id=2), Pingreq())
-    assert len(alone.routed) == 1
+    assert len(alone.routes.messages) == 1
     assert alone.take() == [Pingresp()]
     assert alone.node.paused_count == 1
     alone.commits.commit()
     alone.run()
-    assert len(alone.routed) == 2
+    assert len(alone.routes.messages) == 2
     assert alone.take() == [Puback(1)]
     alone.commits.commit()
     assert alone.take() == [Puback(2)]

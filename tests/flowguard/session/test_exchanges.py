@@ -15,7 +15,7 @@ from flowguard.codec.packets import (
     Pubrec,
     Pubrel,
 )
-from flowguard.session.host import IN_PROCESS
+from flowguard.session.inbound import IN_PROCESS
 from flowguard.session.states import (
     RECEIVED,
     SENT,
@@ -138,7 +138,7 @@ def test_a_qos_2_message_of_the_client_goes_through_its_table(
                 continue
             alone.commits.commit()
         elif event is Event.PUBLISH:
-            alone.answers = [IN_PROCESS]
+            alone.routes.answers = [IN_PROCESS]
             routed_count += state is Received.UNUSED
             alone.send(Publish("t", b"x", 2, packet_id=7))
         else:
@@ -147,7 +147,7 @@ def test_a_qos_2_message_of_the_client_goes_through_its_table(
                 alone.commits.commit()
         answer, state = RECEIVED[state, event]
         assert received_state(alone.session.inbound_ids, 7) is state
-        assert len(alone.routed) == routed_count
+        assert len(alone.routes.messages) == routed_count
         if answer is Answer.ENDS:
             (farewell,) = alone.take()
             assert isinstance(farewell, Disconnect)
@@ -169,7 +169,7 @@ def test_a_refused_publish_leaves_no_identifier_behind() -> None:
     alone = Alone()
     alone.open()
     alone.take()
-    alone.answers = [ReasonCode.QUOTA_EXCEEDED]
+    alone.routes.answers = [ReasonCode.QUOTA_EXCEEDED]
     alone.send(Publish("t", b"x", 2, packet_id=7))
     assert alone.take() == [Pubrec(7, ReasonCode.QUOTA_EXCEEDED)]
     assert received_state(alone.session.inbound_ids, 7) is Received.UNUSED
