@@ -115,6 +115,8 @@ class Guarding(RuleBasedStateMachine):
         assert window.in_process_bytes == sum(size_bytes for _, (_, size_bytes) in journal)
         assert len(journal) + window.permits <= window.units_max
         assert window.in_process_bytes < window.bytes_max + SIZE_MAX
+        granted = self.guard.grant.window
+        assert 1 <= window.limit < max(1.0, granted) + 1.0  # 1.5 is one and two by turns.
         wanting = {owner for owner, _ in journal} | {c for c in self.clients if c.unread}
         assert window.active <= len(wanting)
 
@@ -325,6 +327,33 @@ def test_who_is_gone_is_not_run_again(
     broker.tick(TICK_S)
     broker.turn()
     assert not broker.guard.has_work
+
+
+def test_who_has_spent_its_rate_goes_on_with_the_next_tick() -> None:
+    broker = broker_of("rate-limit-v1")
+    client = connected(broker)
+    broker.tick(TICK_S)
+    broker.send(client, [(1, 0)] * 150)
+    assert len(client.unread) == 50
+    broker.turn()
+    assert len(client.unread) == 50
+    broker.tick(TICK_S)
+    broker.turn()
+    assert not client.unread
+
+
+def test_nobody_is_given_a_turn_while_the_budget_for_bytes_is_spent() -> None:
+    broker = broker_of()
+    one, two = connected(broker), connected(broker)
+    broker.send(one, [(1, MIB)] * 2)
+    broker.send(two, [(1, 0)])
+    assert len(broker.journal) == 1
+    broker.guard.turn(broker.now_s)
+    assert (broker.runnable, broker.guard.window.permits) == ([], 0)
+    broker.done(0)
+    broker.turn()
+    assert broker.journal
+    assert broker.guard.window.in_process_bytes <= MIB
 
 
 @pytest.mark.parametrize("shadow", [None, "static-10"])
