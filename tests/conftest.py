@@ -13,7 +13,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from flowguard import baselines
+from flowguard import baselines, build
 from tests.support.reaper import reap_at_the_end
 
 baselines.load()  # Tests compare with them; a broker does so only where its settings name one.
@@ -37,7 +37,13 @@ for number, handler in (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Nothing that tests start survives them; a seed that is asked for counts in any profile."""
+    """Nothing that tests start survives them; a seed that is asked for counts in any profile.
+
+    BUILD_UNDER_TEST says on which build they are to run: tests that pass on another prove nothing.
+    """
+    wanted = os.environ.get("BUILD_UNDER_TEST", "pure Python")
+    if build.name() != wanted:
+        raise pytest.UsageError(f"{wanted} is to be tested, and the path has {build.name()}")
     if not hasattr(config, "workerinput"):  # not a process of pytest-xdist, but the one above
         reap_at_the_end()
     if config.getoption("--hypothesis-seed") is not None:

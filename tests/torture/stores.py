@@ -5,6 +5,7 @@ keeps the contract: it checks harness and broker without RocksDB. All others bre
 and must be found out.
 """
 
+import io
 import os
 import pickle
 import secrets
@@ -12,12 +13,14 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from flowguard.config import StoreSettings
 from flowguard.records import (
     Append,
+    Delivery,
     DropInbound,
     Durability,
     PutInbound,
@@ -57,14 +60,14 @@ class LogStore(MemoryStore):
         generation += 1
         state = generation, self._sessions, self._queues, self._retained
         fresh = folder / "snapshot.new"
-        fresh.write_bytes(pickle.dumps(state))
+        fresh.write_bytes(_pickled(state))
         fresh.replace(snapshot)
         # Of another generation until it is truncated: nobody applies it to the new snapshot.
         self._log: BinaryIO = log.open("wb", buffering=0)
         self._log.write(struct.pack(">Q", generation))
 
     def commit(self, ops: Sequence[StoreOp]) -> None:
-        data = pickle.dumps(ops)
+        data = _pickled(ops)
         self._log.write(struct.pack(">I", len(data)) + data)
         if self._syncs:
             os.fdatasync(self._log.fileno())
@@ -72,6 +75,25 @@ class LogStore(MemoryStore):
 
     def close(self) -> None:
         self._log.close()
+
+
+class _Pickler(pickle.Pickler):
+    """Records come back through their constructor: a compiled one has no other way."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Delivery):
+            names = ["message", "qos", "retain", "identifiers", "expires_at_s", "place"]
+        elif is_dataclass(value) and not isinstance(value, type):
+            names = [field.name for field in fields(value)]
+        else:
+            return NotImplemented
+        return type(value), tuple(getattr(value, name) for name in names)
+
+
+def _pickled(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
 
 
 def _batches(log: bytes, generation: int) -> Iterator[list[StoreOp]]:
