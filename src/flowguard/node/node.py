@@ -28,7 +28,7 @@ from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.packets import Packets
+from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
@@ -119,7 +119,9 @@ class Node(Lifecycle[ServerConnection]):
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriber = Subscriber(state, self.router, self.hooks, self.full_queues)
-        self.packets = Packets(self.router, self.full_queues, self.subscriber, blocks=state.blocks)
+        self.packets = PacketRouting(
+            self.router, self.full_queues, self.subscriber, blocks=state.blocks
+        )
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door = Attempts(), Door()

@@ -1,4 +1,4 @@
-"""Packets: where the PUBLISH, SUBSCRIBE and UNSUBSCRIBE of a node's clients go."""
+"""PacketRouting: where the PUBLISH, SUBSCRIBE and UNSUBSCRIBE of a node's clients go."""
 
 from typing import final
 
@@ -11,7 +11,7 @@ from flowguard.types import Publish
 
 
 @final
-class Packets(Routing):
+class PacketRouting(Routing):
     """One per node."""
 
     __slots__ = ("_blocks", "_full_queues", "_router", "_subscriber")

@@ -31,7 +31,7 @@ class PageOwner:
 
 
 @final
-class Progress:
+class ReadProgress:
     """How much of a backlog has come from the disk, and since when, for a client that is here."""
 
     __slots__ = ("count", "since_s")

@@ -14,7 +14,7 @@ from flowguard.records import Settle
 from flowguard.session.chores import Chores
 from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.counters import Counters
-from flowguard.session.fetch import Fetch, PageOwner, Progress
+from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.session.host import GroupCommit
 from flowguard.session.inflight import Inflight
 
@@ -96,7 +96,7 @@ class NodeState:
         """Highest position sent, by client id of a durable session; for the store, in time."""
         self.fetches: deque[Fetch] = deque()
         """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
-        self.progress: dict[PageOwner, Progress] = {}
+        self.progress: dict[PageOwner, ReadProgress] = {}
         """Of backlogs that are read from the disk for clients who are here."""
         self.replays: deque[Sender] = deque()
         """Who has more of a backlog to send; `Sender.take_turn` follows."""

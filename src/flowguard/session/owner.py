@@ -10,7 +10,7 @@ from flowguard.errors import CorruptionError
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Delivery, QueueEntry, Settle
 from flowguard.session.backlog import Backlog, Waiting
-from flowguard.session.fetch import Fetch, PageOwner, Progress
+from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
 
@@ -156,7 +156,7 @@ class QueueOwner(PageOwner):
                 del node.progress[self]
         elif self.queue.away_count and self.connected:
             # This page was asked for a while ago: the next one is the first to be timed.
-            node.progress[self] = Progress(now_s)
+            node.progress[self] = ReadProgress(now_s)
 
     def _refuse(self, fetch: Fetch, node: NodeState, now_s: float) -> None:
         """The store cannot read a page: its client is told, and not given less than it is owed.

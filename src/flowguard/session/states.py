@@ -36,7 +36,7 @@ CONNECTION: Final = {
 """The life of a connection: state and event, next state."""
 
 
-class Sent(Enum):
+class Sending(Enum):
     """Where the exchange of a message to a client stands, by packet identifier."""
 
     UNUSED = "the identifier is not in use"
@@ -45,7 +45,7 @@ class Sent(Enum):
     RELEASED = "QoS 2: PUBCOMP is awaited"
 
 
-class Received(Enum):
+class Receiving(Enum):
     """Where the exchange of a QoS 2 message of a client stands, by packet identifier."""
 
     UNUSED = "the identifier is not in use"
@@ -65,7 +65,7 @@ class Event(Enum):
     COMMITTED = "the commit is done"
 
 
-class Answer(Enum):
+class Reply(Enum):
     """What the server does then."""
 
     NOTHING = "nothing"
@@ -81,38 +81,38 @@ class Answer(Enum):
 class Step(NamedTuple):
     """What an event is answered with, and the state after it."""
 
-    answer: Answer
-    state: Sent | Received
+    answer: Reply
+    state: Sending | Receiving
 
 
-SENT: Final[dict[tuple[Sent, Event], Step]] = {
-    (Sent.UNUSED, Event.PUBACK): Step(Answer.COUNTED, Sent.UNUSED),
-    (Sent.UNUSED, Event.PUBREC): Step(Answer.PUBREL_UNKNOWN, Sent.UNUSED),
-    (Sent.UNUSED, Event.PUBREC_REFUSES): Step(Answer.COUNTED, Sent.UNUSED),
-    (Sent.UNUSED, Event.PUBCOMP): Step(Answer.COUNTED, Sent.UNUSED),
-    (Sent.QOS_1, Event.PUBACK): Step(Answer.NOTHING, Sent.UNUSED),
-    (Sent.QOS_1, Event.PUBREC): Step(Answer.ENDS, Sent.QOS_1),
-    (Sent.QOS_1, Event.PUBREC_REFUSES): Step(Answer.ENDS, Sent.QOS_1),
-    (Sent.QOS_1, Event.PUBCOMP): Step(Answer.ENDS, Sent.QOS_1),
-    (Sent.QOS_2, Event.PUBACK): Step(Answer.ENDS, Sent.QOS_2),
-    (Sent.QOS_2, Event.PUBREC): Step(Answer.PUBREL, Sent.RELEASED),
-    (Sent.QOS_2, Event.PUBREC_REFUSES): Step(Answer.NOTHING, Sent.UNUSED),
-    (Sent.QOS_2, Event.PUBCOMP): Step(Answer.ENDS, Sent.QOS_2),
-    (Sent.RELEASED, Event.PUBACK): Step(Answer.ENDS, Sent.RELEASED),
-    (Sent.RELEASED, Event.PUBREC): Step(Answer.PUBREL, Sent.RELEASED),
-    (Sent.RELEASED, Event.PUBREC_REFUSES): Step(Answer.PUBREL, Sent.RELEASED),
-    (Sent.RELEASED, Event.PUBCOMP): Step(Answer.NOTHING, Sent.UNUSED),
+SENT: Final[dict[tuple[Sending, Event], Step]] = {
+    (Sending.UNUSED, Event.PUBACK): Step(Reply.COUNTED, Sending.UNUSED),
+    (Sending.UNUSED, Event.PUBREC): Step(Reply.PUBREL_UNKNOWN, Sending.UNUSED),
+    (Sending.UNUSED, Event.PUBREC_REFUSES): Step(Reply.COUNTED, Sending.UNUSED),
+    (Sending.UNUSED, Event.PUBCOMP): Step(Reply.COUNTED, Sending.UNUSED),
+    (Sending.QOS_1, Event.PUBACK): Step(Reply.NOTHING, Sending.UNUSED),
+    (Sending.QOS_1, Event.PUBREC): Step(Reply.ENDS, Sending.QOS_1),
+    (Sending.QOS_1, Event.PUBREC_REFUSES): Step(Reply.ENDS, Sending.QOS_1),
+    (Sending.QOS_1, Event.PUBCOMP): Step(Reply.ENDS, Sending.QOS_1),
+    (Sending.QOS_2, Event.PUBACK): Step(Reply.ENDS, Sending.QOS_2),
+    (Sending.QOS_2, Event.PUBREC): Step(Reply.PUBREL, Sending.RELEASED),
+    (Sending.QOS_2, Event.PUBREC_REFUSES): Step(Reply.NOTHING, Sending.UNUSED),
+    (Sending.QOS_2, Event.PUBCOMP): Step(Reply.ENDS, Sending.QOS_2),
+    (Sending.RELEASED, Event.PUBACK): Step(Reply.ENDS, Sending.RELEASED),
+    (Sending.RELEASED, Event.PUBREC): Step(Reply.PUBREL, Sending.RELEASED),
+    (Sending.RELEASED, Event.PUBREC_REFUSES): Step(Reply.PUBREL, Sending.RELEASED),
+    (Sending.RELEASED, Event.PUBCOMP): Step(Reply.NOTHING, Sending.UNUSED),
 }
 """A message to the client (`acknowledging`): state and event, answer and next state."""
 
-RECEIVED: Final[dict[tuple[Received, Event], Step]] = {
-    (Received.UNUSED, Event.PUBLISH): Step(Answer.NOTHING, Received.IN_PROCESS),
-    (Received.UNUSED, Event.PUBREL): Step(Answer.PUBCOMP_UNKNOWN, Received.UNUSED),
-    (Received.IN_PROCESS, Event.PUBLISH): Step(Answer.NOTHING, Received.IN_PROCESS),
-    (Received.IN_PROCESS, Event.COMMITTED): Step(Answer.PUBREC, Received.KNOWN),
-    (Received.IN_PROCESS, Event.PUBREL): Step(Answer.ENDS, Received.IN_PROCESS),
-    (Received.KNOWN, Event.PUBLISH): Step(Answer.PUBREC, Received.KNOWN),
-    (Received.KNOWN, Event.PUBREL): Step(Answer.PUBCOMP, Received.UNUSED),
+RECEIVED: Final[dict[tuple[Receiving, Event], Step]] = {
+    (Receiving.UNUSED, Event.PUBLISH): Step(Reply.NOTHING, Receiving.IN_PROCESS),
+    (Receiving.UNUSED, Event.PUBREL): Step(Reply.PUBCOMP_UNKNOWN, Receiving.UNUSED),
+    (Receiving.IN_PROCESS, Event.PUBLISH): Step(Reply.NOTHING, Receiving.IN_PROCESS),
+    (Receiving.IN_PROCESS, Event.COMMITTED): Step(Reply.PUBREC, Receiving.KNOWN),
+    (Receiving.IN_PROCESS, Event.PUBREL): Step(Reply.ENDS, Receiving.IN_PROCESS),
+    (Receiving.KNOWN, Event.PUBLISH): Step(Reply.PUBREC, Receiving.KNOWN),
+    (Receiving.KNOWN, Event.PUBREL): Step(Reply.PUBCOMP, Receiving.UNUSED),
 }
 """A QoS 2 message of the client (`inbound`). What need not be durable is committed at once."""
 
@@ -142,19 +142,19 @@ class Undelivered(StrEnum):
     """Its backlog waits for its turn, behind live messages and other backlogs."""
 
 
-def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sent:
+def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:
     """What `Receiver.inflight` says of an identifier."""
     if packet_id not in inflight:
-        return Sent.UNUSED
+        return Sending.UNUSED
     delivery = inflight[packet_id]
     if delivery is None:
-        return Sent.RELEASED
-    return Sent.QOS_1 if delivery.qos == 1 else Sent.QOS_2
+        return Sending.RELEASED
+    return Sending.QOS_1 if delivery.qos == 1 else Sending.QOS_2
 
 
-def received_state(inbound_ids: dict[int, bool] | None, packet_id: int) -> Received:
+def received_state(inbound_ids: dict[int, bool] | None, packet_id: int) -> Receiving:
     """What `Session.inbound_ids` says of an identifier."""
     durable = inbound_ids.get(packet_id) if inbound_ids else None
     if durable is None:
-        return Received.UNUSED
-    return Received.KNOWN if durable else Received.IN_PROCESS
+        return Receiving.UNUSED
+    return Receiving.KNOWN if durable else Receiving.IN_PROCESS

@@ -19,10 +19,10 @@ from flowguard.session.inbound import IN_PROCESS
 from flowguard.session.states import (
     RECEIVED,
     SENT,
-    Answer,
     Event,
-    Received,
-    Sent,
+    Receiving,
+    Reply,
+    Sending,
     received_state,
     sent_state,
 )
@@ -46,26 +46,26 @@ def acknowledgement(event: Event, packet_id: int) -> Packet:
     return Pubcomp(packet_id)
 
 
-def expected(answer: Answer, packet_id: int) -> list[Packet]:
-    """What the client is sent then; the rest of `Answer` is silence."""
-    packets: dict[Answer, Packet] = {
-        Answer.PUBREC: Pubrec(packet_id),
-        Answer.PUBREL: Pubrel(packet_id),
-        Answer.PUBREL_UNKNOWN: Pubrel(packet_id, UNKNOWN),
-        Answer.PUBCOMP: Pubcomp(packet_id),
-        Answer.PUBCOMP_UNKNOWN: Pubcomp(packet_id, UNKNOWN),
+def expected(answer: Reply, packet_id: int) -> list[Packet]:
+    """What the client is sent then; the rest of `Reply` is silence."""
+    packets: dict[Reply, Packet] = {
+        Reply.PUBREC: Pubrec(packet_id),
+        Reply.PUBREL: Pubrel(packet_id),
+        Reply.PUBREL_UNKNOWN: Pubrel(packet_id, UNKNOWN),
+        Reply.PUBCOMP: Pubcomp(packet_id),
+        Reply.PUBCOMP_UNKNOWN: Pubcomp(packet_id, UNKNOWN),
     }
     return [packets[answer]] if answer in packets else []
 
 
 @pytest.mark.parametrize("table", [SENT, RECEIVED])
 def test_each_state_is_left_and_reached(table: dict[tuple[object, Event], object]) -> None:
-    states = Sent if table is SENT else Received
+    states = Sending if table is SENT else Receiving
     assert {state for state, _ in table} == set(states)
 
 
 def test_every_acknowledgement_has_an_answer_in_every_state() -> None:
-    assert set(SENT) == {(state, event) for state in Sent for event in ACKNOWLEDGEMENTS}
+    assert set(SENT) == {(state, event) for state in Sending for event in ACKNOWLEDGEMENTS}
 
 
 @given(
@@ -84,34 +84,34 @@ def test_a_message_to_the_client_goes_through_its_table(
     (message,) = alone.take()
     assert isinstance(message, Publish)
     packet_id = message.packet_id
-    state: Sent | Received = Sent.QOS_1 if qos == 1 else Sent.QOS_2
+    state: Sending | Receiving = Sending.QOS_1 if qos == 1 else Sending.QOS_2
     for event in events:
-        assert isinstance(state, Sent)
+        assert isinstance(state, Sending)
         counted = alone.node.counters.unknown_acknowledgements
         answer, state = SENT[state, event]
         alone.send(acknowledgement(event, packet_id))
         alone.commits.commit()
         counted = alone.node.counters.unknown_acknowledgements - counted
-        assert counted == (answer in (Answer.COUNTED, Answer.PUBREL_UNKNOWN))
+        assert counted == (answer in (Reply.COUNTED, Reply.PUBREL_UNKNOWN))
         assert sent_state(alone.session.inflight, packet_id) is state
-        if answer is Answer.ENDS:
+        if answer is Reply.ENDS:
             (farewell,) = alone.take()
             assert isinstance(farewell, Disconnect)
             assert farewell.reason_code == ReasonCode.PROTOCOL_ERROR
             break
         assert alone.take() == expected(answer, packet_id)
-    assert bool(alone.session.inflight) is (state is not Sent.UNUSED)
+    assert bool(alone.session.inflight) is (state is not Sending.UNUSED)
     if comes_back:
         check_what_is_repeated(alone, packet_id, state)
 
 
-def check_what_is_repeated(alone: Alone, packet_id: int, state: Sent | Received) -> None:
+def check_what_is_repeated(alone: Alone, packet_id: int, state: Sending | Receiving) -> None:
     """[MQTT-4.4.0-1] PUBLISH or PUBREL, whichever is not acknowledged."""
     alone.open()
     repeated = alone.take()[1:]
-    if state is Sent.UNUSED:
+    if state is Sending.UNUSED:
         assert repeated == []
-    elif state is Sent.RELEASED:
+    elif state is Sending.RELEASED:
         assert repeated == [Pubrel(packet_id)]
     else:
         (message,) = repeated
@@ -129,26 +129,26 @@ def test_a_qos_2_message_of_the_client_goes_through_its_table(
     alone = Alone(expiry_s=expiry_s)
     alone.open()
     alone.take()
-    state: Sent | Received = Received.UNUSED
+    state: Sending | Receiving = Receiving.UNUSED
     routed_count = 0
     for event in events:
-        assert isinstance(state, Received)
+        assert isinstance(state, Receiving)
         if event is Event.COMMITTED:
-            if state is not Received.IN_PROCESS:
+            if state is not Receiving.IN_PROCESS:
                 continue
             alone.commits.commit()
         elif event is Event.PUBLISH:
             alone.routes.answers = [IN_PROCESS]
-            routed_count += state is Received.UNUSED
+            routed_count += state is Receiving.UNUSED
             alone.send(Publish("t", b"x", 2, packet_id=7))
         else:
             alone.send(Pubrel(7))
-            if state is Received.KNOWN:
+            if state is Receiving.KNOWN:
                 alone.commits.commit()
         answer, state = RECEIVED[state, event]
         assert received_state(alone.session.inbound_ids, 7) is state
         assert len(alone.routes.messages) == routed_count
-        if answer is Answer.ENDS:
+        if answer is Reply.ENDS:
             (farewell,) = alone.take()
             assert isinstance(farewell, Disconnect)
             return
@@ -162,7 +162,7 @@ def test_what_need_not_be_durable_is_answered_at_once() -> None:
     alone.take()
     alone.send(Publish("t", b"x", 2, packet_id=7), Publish("t", b"y", 1, packet_id=8))
     assert alone.take() == [Pubrec(7), Puback(8)]
-    assert received_state(alone.session.inbound_ids, 7) is Received.KNOWN
+    assert received_state(alone.session.inbound_ids, 7) is Receiving.KNOWN
 
 
 def test_a_refused_publish_leaves_no_identifier_behind() -> None:
@@ -172,5 +172,5 @@ def test_a_refused_publish_leaves_no_identifier_behind() -> None:
     alone.routes.answers = [ReasonCode.QUOTA_EXCEEDED]
     alone.send(Publish("t", b"x", 2, packet_id=7))
     assert alone.take() == [Pubrec(7, ReasonCode.QUOTA_EXCEEDED)]
-    assert received_state(alone.session.inbound_ids, 7) is Received.UNUSED
+    assert received_state(alone.session.inbound_ids, 7) is Receiving.UNUSED
     assert alone.session.state_bytes == 0
