@@ -14,8 +14,10 @@ DEV  := .venv/.ready-dev
 TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 	{ echo 'going on without: half the speed, the same broker' >&2; false; }; })
 
+QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
+
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -37,6 +39,9 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, und
 test: $(DEV)  ## the tests, one process per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
 	@$(PY) -m pytest -n auto --dist loadgroup $(ARGS)
+
+quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
+	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)
 
 soak: $(DEV)  ## fresh examples for the property tests, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
 	@$(PY) -m tests.soak $(ARGS)

@@ -70,8 +70,6 @@ class Population:
         """Clients connected, as they see it."""
         self.first_connected_count = 0
         self.given_up_count = 0
-        self.left_count = 0
-        """Clients that have stayed as long as they wanted."""
         self.queued = array("L", [plan.queued]) * plan.clients
         """Messages that wait for each client."""
         self.replayed_count = 0
@@ -302,7 +300,6 @@ class Population:
         """Disconnect for good, having stayed as long as it wanted."""
         if connection.is_alive:
             self.connected_count -= 1
-            self.left_count += 1
             self.connections[connection.client] = None
             self._close(connection)
 

@@ -1,8 +1,9 @@
 """What holds for all tests: how hard the property tests try, and in which order they run.
 
 test is the default, ci (more examples) where the variable CI is set, brief where the same was tried
-before: all three repeat the same examples each time, so that what is red once can be repeated. soak
-draws others each time (`make soak`), and so does every profile with --hypothesis-seed=N.
+before, quick for a first answer (`make quick`): all of them repeat the same examples each time, so
+that what is red once can be repeated. soak draws others each time (`make soak`), and so does every
+profile with --hypothesis-seed=N.
 HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the time of one example
 says more about the machine than about the code.
 """
@@ -21,6 +22,7 @@ COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
+settings.register_profile("quick", COMMON, max_examples=3, stateful_step_count=15, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
 settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
 settings.load_profile(

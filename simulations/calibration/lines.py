@@ -8,28 +8,17 @@ median.
 """
 
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import LinearRegression, linear_regression
 from typing import NamedTuple
 
 Point = tuple[float, float]
 """A size, and its measurement."""
 
 
-class Line(NamedTuple):
-    """The line `intercept + slope * size`."""
-
-    slope: float
-    intercept: float
-
-
-def fit(points: Sequence[Point]) -> Line:
-    """The line by least squares; at least two sizes must differ."""
-    mean_x = fmean(x for x, _ in points)
-    mean_y = fmean(y for _, y in points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    assert spread > 0, "all sizes are equal"
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
-    return Line(slope, mean_y - slope * mean_x)
+def fit(points: Sequence[Point]) -> LinearRegression:
+    """The line of least squares; at least two sizes must differ."""
+    sizes, taken = zip(*points, strict=True)
+    return linear_regression(sizes, taken)
 
 
 Runs = Sequence[Sequence[Point]]

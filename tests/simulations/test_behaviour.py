@@ -61,8 +61,7 @@ def test_a_client_leaves_when_it_has_stayed_and_does_not_come_back() -> None:
     world = ended(Scenario(duration_s=10.0, populations={"guests": guests}))
     (population,) = world.populations
     assert list(population.attempts) == [1] * 20
-    assert population.left_count == 20
-    assert population.connected_count == 0
+    assert (population.first_connected_count, population.connected_count) == (20, 0)
     broker = world.machines[0].broker
     assert broker is not None
     assert not broker.connections
