@@ -2,5 +2,5 @@
 
 This room will hold a proxy that stands in front of any MQTT broker, small embeddings for hosts that
 have their own event loop, and a kit that checks how a broker behaves under overload. All of them
-use the windows, gates and meters of `flowguard.flow`; none brings rules of its own.
+stand behind one `flowguard.flow.Guard`; none brings rules of its own.
 """

@@ -1,4 +1,4 @@
-"""One broker node without a socket: sessions, routing, wills, admission, the journal.
+"""One broker node without a socket: sessions, routing, wills, the journal.
 
 - `node`            what all conversations run on: their begin and end, expiry, drain
 - `connecting`      the path of a CONNECT: capacity, guard, authentication, claim, CONNACK
