@@ -304,7 +304,7 @@ class Population:
             self._close(connection)
 
     def replayed(self, client: int, count: int, now_s: float) -> None:
-        """So many messages that had waited for the client are acknowledged."""
+        """Count messages that had waited for the client and are acknowledged."""
         self.queued[client] -= count
         self.replayed_count += count
         self.replayed_last_s = now_s

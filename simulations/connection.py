@@ -162,7 +162,7 @@ class Connection:
 
     @property
     def window(self) -> AdmissionWindow | None:
-        """What its packets are counted in; None: it has sent none yet."""
+        """The window that counts its packets; None: it has sent none yet."""
         return None if self.inbound is None else self.inbound.window
 
     @property

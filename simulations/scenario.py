@@ -109,7 +109,7 @@ class NetworkPlan(_Part):
 
 
 class RetryPlan(_Part):
-    """What a client does when an attempt has failed."""
+    """The reaction of a client to a failed attempt."""
 
     kind: Literal["none", "fixed", "backoff"] = "backoff"
     """`none`: gives up; `fixed`: waits `first_s`; `backoff`: waits twice as long each time, with

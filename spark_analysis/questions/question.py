@@ -21,7 +21,7 @@ class Unit(StrEnum):
 
 
 class Better(StrEnum):
-    """Which values are good ones."""
+    """The direction in which values are better."""
 
     LESS = "less"
     MORE = "more"

@@ -17,7 +17,7 @@ from spark_analysis.tuner.choosing import choose
 from spark_analysis.tuner.limits_file import conclusion, write_limits
 from spark_analysis.tuner.measuring import Measures, measure
 from spark_analysis.tuner.objective import Objective
-from spark_analysis.tuner.page import Tuning
+from spark_analysis.tuner.page import TuningRecord
 from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.tables import choice_tables
 from spark_analysis.tuner.trials import Trials, sort_out
@@ -27,7 +27,7 @@ from spark_analysis.tuner.trials import Trials, sort_out
 class TuningResult:
     """The files that were written."""
 
-    tuning: Tuning
+    tuning: TuningRecord
     limits: Path | None
     """The file of limits; None: nothing is recommended."""
     page: Path
@@ -64,7 +64,7 @@ def run_tuning(
             master, memory_gib=memory_gib, partitions=partitions, log=out / "spark.log"
         ) as spark:
 
-            def ask(whole: Sequence[Run], not_read: Sequence[LeftOut]) -> Tuning:
+            def ask(whole: Sequence[Run], not_read: Sequence[LeftOut]) -> TuningRecord:
                 trials = sort_out(whole, policy)
                 used = set(trials.run_ids.values())
                 asked = [run for run in whole if run.run_id in used]
@@ -81,13 +81,13 @@ def run_tuning(
 
 def tune(
     objective: Objective, trials: Trials, measures: Measures, left_out: Sequence[LeftOut]
-) -> Tuning:
+) -> TuningRecord:
     """Choose, by the measures of the runs."""
     in_order = tuple(sorted(left_out, key=lambda one: (one.path, one.reason)))
-    return Tuning(choose(objective, trials, measures), trials, measures, in_order)
+    return TuningRecord(choose(objective, trials, measures), trials, measures, in_order)
 
 
-def write(tuning: Tuning, out: Path) -> TuningResult:
+def write(tuning: TuningRecord, out: Path) -> TuningResult:
     """Tables, page and, if something is recommended, limits."""
     choice, trials = tuning.choice, tuning.trials
     scores = Scores(choice.objective, trials, tuning.measures)

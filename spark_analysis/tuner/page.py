@@ -35,7 +35,7 @@ _HOW: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class TuningRecord:
     """The contents of the page."""
 
     choice: Choice
@@ -44,13 +44,13 @@ class Tuning:
     left_out: tuple[LeftOut, ...]
 
 
-def write_page(tuning: Tuning, path: Path) -> None:
+def write_page(tuning: TuningRecord, path: Path) -> None:
     """Write the page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(tuning), encoding="utf-8")
 
 
-def page(tuning: Tuning) -> str:
+def page(tuning: TuningRecord) -> str:
     """The page as text."""
     figures = Figures()
     body = [
@@ -67,7 +67,7 @@ def page(tuning: Tuning) -> str:
     return document(f"flowguard: limits for {tuning.choice.objective.title}", body)
 
 
-def _header(tuning: Tuning) -> Html:
+def _header(tuning: TuningRecord) -> Html:
     choice, trials = tuning.choice, tuning.trials
     tried = max(len(trials.candidates) - 1, 0)
     facts = [
@@ -85,7 +85,7 @@ def _header(tuning: Tuning) -> Html:
     )
 
 
-def _trouble(tuning: Tuning) -> Html:
+def _trouble(tuning: TuningRecord) -> Html:
     """A warning that readers of the figures need first."""
     choice, trials = tuning.choice, tuning.trials
     notes = []
@@ -119,7 +119,7 @@ def _trouble(tuning: Tuning) -> Html:
     return element("ul", *items, class_="trouble") if items else Html("")
 
 
-def _answer(tuning: Tuning) -> Html:
+def _answer(tuning: TuningRecord) -> Html:
     choice = tuning.choice
     contents: list[Content] = [element("p", conclusion(choice), class_="conclusion")]
     found = effects(choice)
@@ -142,7 +142,7 @@ def _answer(tuning: Tuning) -> Html:
     return element("section", element("h2", "In short"), *contents, id="answer")
 
 
-def _trade_off(tuning: Tuning, figures: Figures) -> Html:
+def _trade_off(tuning: TuningRecord, figures: Figures) -> Html:
     choice = tuning.choice
     title = element("h2", "What is the price?")
     against = choice.objective.against
@@ -165,7 +165,7 @@ def _trade_off(tuning: Tuning, figures: Figures) -> Html:
     return element("section", title, element("p", how, class_="how"), chart, id="trade-off")
 
 
-def _effects(tuning: Tuning, figures: Figures) -> Html:
+def _effects(tuning: TuningRecord, figures: Figures) -> Html:
     choice = tuning.choice
     title = element("h2", "What does each limit do?")
     drawn = []
@@ -185,7 +185,7 @@ def _effects(tuning: Tuning, figures: Figures) -> Html:
 # --- lists -----------------------------------------------------------------------------------
 
 
-def _loads(tuning: Tuning) -> Html:
+def _loads(tuning: TuningRecord) -> Html:
     """The loads under which the best candidate is better, in the metrics' own units."""
     rows: list[Sequence[Content]] = []
     named = place_names(tuning.choice.places)
@@ -201,7 +201,7 @@ def _loads(tuning: Tuning) -> Html:
     return listing("Where is it better?", about, found, "loads", "Nothing was found.")
 
 
-def _load(tuning: Tuning, term: Term, place: Place, name: str) -> Sequence[Content] | None:
+def _load(tuning: TuningRecord, term: Term, place: Place, name: str) -> Sequence[Content] | None:
     best = tuning.choice.best
     assert best is not None
     scores = Scores(tuning.choice.objective, tuning.trials, tuning.measures)
@@ -217,7 +217,9 @@ def _load(tuning: Tuning, term: Term, place: Place, name: str) -> Sequence[Conte
     return (name, term.words, *cells, NONE if score is None else _margin(score))
 
 
-def _mean(tuning: Tuning, what: Measured, candidate: Candidate, place: Place) -> Interval | None:
+def _mean(
+    tuning: TuningRecord, what: Measured, candidate: Candidate, place: Place
+) -> Interval | None:
     runs = [tuning.trials.run_ids[candidate, place, s] for s in tuning.choice.split.held_out]
     known = [tuning.measures.of(what, run) for run in runs if tuning.measures.has(what, run)]
     return interval(value for value in known if value is not None)
@@ -233,7 +235,7 @@ def _margin(score: Interval) -> str:
     return f"{percent(score.mean)} ({percent(score.low)} to {percent(score.high)})"
 
 
-def _candidates(tuning: Tuning) -> Html:
+def _candidates(tuning: TuningRecord) -> Html:
     choice = tuning.choice
     against = choice.objective.against
     rows = [
@@ -293,7 +295,7 @@ def _order(one: Judged, choice: Choice) -> tuple[bool, bool, bool, float, Candid
     )
 
 
-def _wanted(tuning: Tuning) -> Html:
+def _wanted(tuning: TuningRecord) -> Html:
     objective = tuning.choice.objective
     rows: list[Sequence[Content]] = [
         ("objective", element("code", term.metric), f"{term.words}: {term.what.better} is better")

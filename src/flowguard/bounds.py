@@ -84,7 +84,7 @@ HOLDS_A_PACKET: Final = ("node.queue_bytes_max", "node.inflight_bytes_max", "nod
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a node may hold; bytes, unless the name says otherwise."""
+    """The bounds on what a node may hold; bytes, unless the name says otherwise."""
 
     memory_bytes: int
     """The whole memory limit, the process included."""

@@ -1,4 +1,4 @@
-"""Which build this is, and whether a checkout's compiled rooms are those of its sources.
+"""The build that runs, and whether a checkout's compiled rooms are those of its sources.
 
 `scripts/compile.py` leaves a digest of all that it compiled beside the result. Who runs the result
 compares it: no file of the sources can change without its being seen, whatever its time says.

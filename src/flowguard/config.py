@@ -137,7 +137,7 @@ class FlowSettings(_Settings):
 
 
 class SessionSettings(_Settings):
-    """What one client may ask for, and what the server announces in CONNACK."""
+    """Limits on one client, and the values that the server announces in CONNACK."""
 
     packet_size_max: int = Field(MIB, ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)
     """Largest packet accepted from a client, bytes."""
@@ -267,7 +267,7 @@ class StoreSettings(_Settings):
 
 
 class TelemetrySettings(_Settings):
-    """What the broker records of itself (docs/analysis.md)."""
+    """The broker's recording of itself (docs/analysis.md)."""
 
     record_dir: Path | None = None
     """Where runs are recorded, a directory in it for each; absent: nowhere."""

@@ -45,7 +45,7 @@ def owner_name(client_id: str) -> str:
 
 
 class Durability(IntEnum):
-    """What "committed" means: the process has it, the operating system, or the disk."""
+    """The meaning of "committed": the process has it, the operating system, or the disk."""
 
     MEMORY = 0
     OS = 1

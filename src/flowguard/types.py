@@ -199,7 +199,7 @@ NO_PROPERTIES: Final = Properties()
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class SubscriptionOptions:
-    """What a SUBSCRIBE asks for one filter ([MQTT 5.0, 3.8.3.1]); identifier 0: none."""
+    """The options of one filter in a SUBSCRIBE ([MQTT 5.0, 3.8.3.1]); identifier 0: none."""
 
     qos: int = 0
     no_local: bool = False

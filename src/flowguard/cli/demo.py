@@ -183,7 +183,7 @@ class Demo:
                 await trio.sleep(FRAME_S)
 
     def _look(self) -> None:
-        """What `flowguard top` would ask, once a second."""
+        """The answer that `flowguard top` would get, once a second."""
         now_s = time.time()
         if self._top.now is None or now_s - self._top.now["now_s"] >= LINE_S:
             self._top.add(status_of(self._broker.node, now_s))

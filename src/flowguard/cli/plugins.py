@@ -53,7 +53,7 @@ class Commands(TyperGroup):
 
 
 def needs(error: ModuleNotFoundError, extras_of_plug: Sequence[str] = ()) -> str | None:
-    """What to install for the extra that brings the missing package; None: none does.
+    """The command that installs the extra which brings the missing package; None: none does.
 
     `extras_of_plug` are those that an entry point names: `command = "module:function [extra]"`.
     """

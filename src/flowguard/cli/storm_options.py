@@ -12,7 +12,7 @@ CROWD, MESSAGES, SLOWNESS, RESULT = "Clients", "Messages", "slow-subscriber", "R
 
 
 class StormKind(StrEnum):
-    """What a storm does."""
+    """The kinds of storm."""
 
     CONNECT = "connect"
     PAIRS = "pairs"

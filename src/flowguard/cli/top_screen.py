@@ -177,7 +177,7 @@ def _least(windows: deque[tuple[float, float]], begin_s: float, end_s: float) ->
 
 
 def _shadow(status: Status) -> list[Text]:
-    """What the shadow policy would do, if there is one."""
+    """Lines on what the shadow policy would do, if there is one."""
     shadow = status["shadow"]
     if shadow is None:
         return []

@@ -81,7 +81,7 @@ class Connack:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class Acknowledgement:
-    """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common; never sent by itself."""
+    """The common fields of PUBACK, PUBREC, PUBREL and PUBCOMP; never sent by itself."""
 
     packet_id: int
     reason_code: int

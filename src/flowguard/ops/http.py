@@ -122,7 +122,7 @@ class Turns:
         self._free_at_s = 0.0
 
     async def take(self, make: Callable[[], Response]) -> Response:
-        """What `make` returns when it is its turn; 503: too many wait for theirs."""
+        """The answer that `make` returns when it is its turn; 503: too many wait for theirs."""
         if self._lock.statistics().tasks_waiting >= TURNS_WAITING_MAX:
             return json_response({"error": "too many ask at once"}, 503, retry_after="1")
         async with self._lock:

@@ -293,7 +293,7 @@ class RetainedMessages:
 
 
 def retained_size_bytes(publish: Publish) -> int:
-    """What an entry costs in memory, estimated from above."""
+    """Memory of an entry, bytes, an upper bound."""
     topic = publish.topic
     size_bytes = ENTRY_COST_BYTES + LEVEL_COST_BYTES * levels_count(topic)
     size_bytes += 2 * topic.__sizeof__() + len(publish.payload)  # the topic, and its levels

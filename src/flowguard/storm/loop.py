@@ -45,7 +45,7 @@ class Fate(Enum):
 
 
 class WireOwner(Protocol):
-    """Whoever a connection belongs to."""
+    """The owner of a connection."""
 
     def opened(self, now_s: float) -> None:
         """The TCP connection is there."""

@@ -10,7 +10,7 @@ from flowguard.types import MQTT_5
 
 
 class RetryMode(StrEnum):
-    """What a client does after a failed attempt."""
+    """The reaction of a client to a failed attempt."""
 
     NONE = "none"
     """Gives up."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_analysis.tuner.page import Tuning, write_page
+from spark_analysis.tuner.page import TuningRecord, write_page
 from tests.spark_analysis.report.test_browser import CUT, OUTSIDE, OVERLAPS, WIDTHS
 from tests.spark_analysis.tuner.tried import Tried, candidate, grid, tuned
 from tests.support.browser import Page, open_page
@@ -14,7 +14,7 @@ from tests.support.browser import Page, open_page
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
-def many() -> Tuning:
+def many() -> TuningRecord:
     """Two scenarios and two dozen candidates, some of which break the constraint."""
     effects = {
         candidate(window_max=str(window), queue_objective_s=f"{queue}"): 1.0

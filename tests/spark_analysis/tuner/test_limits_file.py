@@ -7,7 +7,7 @@ import pytest
 from flowguard.config import FlowSettings
 from spark_analysis.tuner.evidence import effects
 from spark_analysis.tuner.limits_file import NAME, conclusion, limits_text, write_limits
-from spark_analysis.tuner.page import Tuning
+from spark_analysis.tuner.page import TuningRecord
 from tests.spark_analysis.tuner.tried import HELD_OUT, candidate, grid, tuned
 
 W50 = candidate(window_max="50")
@@ -16,7 +16,7 @@ RULE = candidate(cluster_rule="max")
 BOTH = candidate(queue_objective_s="0.05", window_max="50")
 
 
-def written(tuning: Tuning) -> dict[str, Any]:
+def written(tuning: TuningRecord) -> dict[str, Any]:
     return tomllib.loads(limits_text(tuning.choice, tuning.trials))
 
 

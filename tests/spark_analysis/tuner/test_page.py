@@ -8,7 +8,7 @@ import pytest
 
 from spark_analysis.tuner import charts
 from spark_analysis.tuner.job import write
-from spark_analysis.tuner.page import Tuning, page
+from spark_analysis.tuner.page import TuningRecord, page
 from spark_analysis.tuner.trials import DEFAULTS
 from tests.spark_analysis.tuner.tried import HELD_OUT, Tried, candidate, grid, objective, tuned
 
@@ -19,7 +19,7 @@ RULE = candidate(cluster_rule="max", window_max="50")
 EFFECTS = {W20: 0.8, W50: 1.2, Q50: 1.05, RULE: 1.15}
 
 
-def refusals() -> dict[str, Tuning]:
+def refusals() -> dict[str, TuningRecord]:
     return {
         "nothing": tuned([]),
         "no defaults": tuned([one for one in grid(EFFECTS) if one.limits]),

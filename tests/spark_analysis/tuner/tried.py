@@ -8,7 +8,7 @@ from spark_analysis.tuner.choosing import Choice
 from spark_analysis.tuner.job import tune
 from spark_analysis.tuner.measuring import Measures, Value
 from spark_analysis.tuner.objective import Objective
-from spark_analysis.tuner.page import Tuning
+from spark_analysis.tuner.page import TuningRecord
 from spark_analysis.tuner.trials import Candidate, sort_out
 
 GOODPUT = "goodput.in_time_per_s"
@@ -76,7 +76,9 @@ def measures(tried: Iterable[Tried], metric: str = GOODPUT) -> Measures:
     return Measures(values, frozenset(one.run_id for one in tried if one.is_violated))
 
 
-def tuned(tried: Iterable[Tried], wanted: Objective | None = None, metric: str = GOODPUT) -> Tuning:
+def tuned(
+    tried: Iterable[Tried], wanted: Objective | None = None, metric: str = GOODPUT
+) -> TuningRecord:
     """What comes out."""
     tried = list(tried)
     trials = sort_out([one.run for one in tried], "flowguard")
