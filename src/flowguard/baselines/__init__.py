@@ -1,4 +1,4 @@
-"""What flowguard is compared with: the overload laws of others, as policies of the same interface.
+"""Baselines to compare flowguard with: the overload laws of others, as policies of one interface.
 
 Each is the strongest honest form that the public sources allow; where a number is not published,
 the file says which one was chosen, and why. They are here to be beaten in `simulations`, and to

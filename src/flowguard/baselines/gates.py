@@ -21,7 +21,7 @@ CONNECT_BURST: Final = 1_000.0
 
 
 class _Bufferless(Generic[K]):
-    """Who is inside, and how many were refused for what."""
+    """The connections inside, and counts of refusals by reason."""
 
     __slots__ = ("_inside", "_rung", "reason", "refused")
 
@@ -123,7 +123,7 @@ class OpenGate(_Bufferless[K]):
         return self._admit(key)
 
     def climb(self, rung: Rung) -> None:
-        """What happens to new sockets from now on."""
+        """The treatment of new sockets from now on."""
         self._rung = rung
 
 

@@ -106,7 +106,7 @@ class Gradient2:
         self._samples = 0
 
     def learn(self, response_s: float, in_process: int) -> None:
-        """Who uses less than half of the limit does not move it."""
+        """A client that uses less than half of the limit does not move it."""
         self._samples += 1
         share = 2 / (GRADIENT_LONG + 1) if self._samples > GRADIENT_WARM else 1 / self._samples
         self._long_s += (response_s - self._long_s) * share

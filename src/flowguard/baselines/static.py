@@ -21,7 +21,7 @@ WINDOW_UNLIMITED: Final = 65_535
 
 @final
 class Static(Generic[K]):
-    """The same window in every tick."""
+    """A window that is constant."""
 
     __slots__ = ("_judge", "_why", "_window", "gate", "name")
 

@@ -84,7 +84,7 @@ class Decisions:
         self._rung = Rung.BUFFER
 
     def begin(self, window: float, gate: Gate[Any]) -> None:
-        """What is in force now is no decision."""
+        """Start anew: the window in force now is no decision."""
         self._window, self._limit, self._rung = window, gate.limit, gate.rung
 
     def rows(
