@@ -265,7 +265,7 @@ def _inflight_bytes(node: Node, count: int) -> str:
 
 
 def _backlog(node: Node, session: Session, now_s: float) -> OnDisk | None:
-    """What of its queue is on the disk only."""
+    """The part of its queue that is on the disk only."""
     queue = session.queue
     if not queue.away_count:
         return None

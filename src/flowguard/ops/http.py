@@ -34,7 +34,7 @@ from flowguard.ops.http_connection import (
     json_response,
 )
 from flowguard.ops.status import MemoryStatus, View
-from flowguard.telemetry.progress import Progress
+from flowguard.telemetry.progress import RecordingProgress
 
 CONNECTIONS_MAX: Final = 32
 """Connections open at once; one more takes the place of the oldest that waits for its peer."""
@@ -61,7 +61,7 @@ async def serve_http(
     clock: Callable[[], float],
     listener: socket,
     backup: Backup,
-    recording: Progress | None = None,
+    recording: RecordingProgress | None = None,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:

@@ -19,7 +19,7 @@ from flowguard.flow.pressure import MEMORY_FOURFOLD_SHARE, objectives_of
 from flowguard.flow.signals import Objectives
 from flowguard.flow.window import UNBOUNDED
 from flowguard.node.node import Node
-from flowguard.telemetry.progress import Progress
+from flowguard.telemetry.progress import RecordingProgress
 
 DECISIONS_SHOWN: Final = 16
 """The latest decisions; one that led to a pause is among them, or was more than a second ago."""
@@ -202,7 +202,7 @@ class View:
     node: Node
     clock: Callable[[], float]
     memory: Callable[[], MemoryStatus | None]
-    recording: Progress | None = None
+    recording: RecordingProgress | None = None
 
     def status(self) -> Status:
         return status_of(self.node, self.clock(), self.memory(), self.recording)
@@ -212,7 +212,7 @@ def status_of(
     node: Node,
     now_s: float,
     memory: MemoryStatus | None = None,
-    recording: Progress | None = None,
+    recording: RecordingProgress | None = None,
 ) -> Status:
     """The node at `now_s`; cost: the same for one client and for a million."""
     flow, window, gate = node.settings.flow, node.window, node.guard.gate

@@ -14,7 +14,7 @@ Drops = dict[str, dict[str, int]]
 
 
 @dataclass(slots=True)
-class Progress:
+class RecordingProgress:
     """The progress of a recording, written by the recorder, read by status and metrics."""
 
     directory: str

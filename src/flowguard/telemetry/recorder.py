@@ -17,7 +17,7 @@ import trio
 from flowguard.broker.server import Running
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import PendingRows, Portion
-from flowguard.telemetry.progress import Progress
+from flowguard.telemetry.progress import RecordingProgress
 from flowguard.telemetry.runs import Runs, run_id
 from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
 
@@ -43,7 +43,7 @@ class Recorder:
         self._clock = clock
         self._runs = runs
         self._settings = settings
-        self.progress = Progress(str(settings.record_dir), settings.keep_bytes)
+        self.progress = RecordingProgress(str(settings.record_dir), settings.keep_bytes)
         self._pending = PendingRows(
             settings.buffer_rows_max, settings.buffer_bytes_max, self.progress.dropped_rows
         )

@@ -14,19 +14,19 @@ from flowguard.flow import Reason
 from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.stores import StoreLoad
-from flowguard.telemetry.progress import Progress
+from flowguard.telemetry.progress import RecordingProgress
 from tests.support.stage import Stage
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def view_of(stage: Stage, recording: Progress | None = None) -> View:
+def view_of(stage: Stage, recording: RecordingProgress | None = None) -> View:
     memory = MemoryStatus(held_bytes=900, resident_bytes=1_000, limit_bytes=4_000)
     return View(stage.node, lambda: stage.now_s, lambda: memory, recording)
 
 
-def scrape(stage: Stage, recording: Progress | None = None) -> Samples:
+def scrape(stage: Stage, recording: RecordingProgress | None = None) -> Samples:
     text = generate_latest(registry_of(view_of(stage, recording))).decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -62,7 +62,7 @@ def test_the_page_lists_what_is_exported_with_type_and_meaning() -> None:
     stage = Stage({"flow": {"shadow_policy": "static-1"}})
     stage.node.store_load = StoreLoad(free_bytes=1)
     stage.node.door.places = 1
-    view = view_of(stage, Progress("live", 1))
+    view = view_of(stage, RecordingProgress("live", 1))
     for family in parse(generate_latest(registry_of(view)).decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         exported.add((name, family.type, unit_of(name), family.documentation))
@@ -120,7 +120,7 @@ def test_a_shadow_is_seen_where_there_is_one() -> None:
 
 
 def test_a_recording_is_seen_where_there_is_one() -> None:
-    recording = Progress("live", 1_000, written_rows=7, used_bytes=300)
+    recording = RecordingProgress("live", 1_000, written_rows=7, used_bytes=300)
     recording.dropped_rows["attempts"] = {"rows": 5}
     samples = scrape(Stage(), recording)
     assert value(samples, "recording") == 1

@@ -46,7 +46,7 @@ class Identity:
 
 
 @final
-class Received:
+class ReceivedUids:
     """The set of uids that a directory has received: `uid in received`."""
 
     __slots__ = ("_hlc_of",)

@@ -28,7 +28,7 @@ from flowguard.records import is_group
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
 from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.identity import Received, new_identity, put_identity
+from flowguard.stores.rocks.identity import ReceivedUids, new_identity, put_identity
 from flowguard.stores.rocks.keys import (
     OWN_KIND_AT,
     QNO_KEY,
@@ -140,8 +140,8 @@ class _Merge:
     ) -> None:
         self._a = a
         self._b = b
-        self._received_a = Received(a.identity.seen)
-        self._received_b = Received(b.identity.seen)
+        self._received_a = ReceivedUids(a.identity.seen)
+        self._received_b = ReceivedUids(b.identity.seen)
         self._output = output
         self._tell = progress
         self._rows = 0

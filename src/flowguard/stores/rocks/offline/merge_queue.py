@@ -19,7 +19,7 @@ from flowguard.errors import CorruptionError
 from flowguard.records import QOS_1_IDS
 from flowguard.stores.rocks.codec import INLINE, entry_place, entry_size_bytes, entry_uid
 from flowguard.stores.rocks.engine import RocksEngine
-from flowguard.stores.rocks.identity import Received
+from flowguard.stores.rocks.identity import ReceivedUids
 from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL
 from flowguard.stores.rocks.window import STRIDE_MAX, TRIM_SINGLY_MAX, WindowQueue
@@ -96,7 +96,7 @@ class Replica:
     """One side of a queue; `queue` None: it has no such session."""
 
     engine: RocksEngine
-    received: Received
+    received: ReceivedUids
     queue: WindowQueue | None
     adopt: Callable[[bytes], None] | None
     """Called for the message of each new entry: it may have to be copied."""
@@ -388,7 +388,7 @@ def _without(gaps: list[tuple[int, int]], pos: int) -> Iterator[tuple[int, int]]
             yield pos + 1, last
 
 
-def copier(output: Output, source: RocksEngine, received: Received) -> Callable[[bytes], None]:
+def copier(output: Output, source: RocksEngine, received: ReceivedUids) -> Callable[[bytes], None]:
     """A function for `Replica.adopt`: it copies messages that the new store's base may have
     deleted.
 
