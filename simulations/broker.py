@@ -33,7 +33,7 @@ from simulations.connection import (
     Connection,
     Packet,
 )
-from simulations.counters import Counters
+from simulations.counters import MachineCounters
 from simulations.draws import random_for
 from simulations.entrance import Entrance
 from simulations.listener import Listener
@@ -87,7 +87,7 @@ class Broker:
             tell=self._tell,
         )
         self.journal = Journal.create(settings, self.guard.window, self.guard.observer)
-        self.counters: Counters = machine.counters
+        self.counters: MachineCounters = machine.counters
         self.loop: Loop = Loop(self.engine, self, self.guard.observer, wake_s=plan.wake_s)
         self.entrance = Entrance(self)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)

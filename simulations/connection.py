@@ -64,7 +64,7 @@ class Attempt(NamedTuple):
 
 
 @final
-class Inbound:
+class ClientPackets:
     """Packets that a connected client has sent and the node has not finished."""
 
     __slots__ = ("waiting", "window")
@@ -76,7 +76,7 @@ class Inbound:
 
 
 @final
-class Replay:
+class QueuedPage:
     """The page in memory of the messages queued for a client."""
 
     __slots__ = ("asked", "inflight", "unread", "unsent")
@@ -147,9 +147,9 @@ class Connection:
         """Whether it is to be run again: it has packets, and there may be room."""
         self.ended_by_peer = False
         """Whether the client's end of stream has arrived."""
-        self.inbound: Inbound | None = None
+        self.inbound: ClientPackets | None = None
         self.pings = 0
-        self.replay: Replay | None = None
+        self.replay: QueuedPage | None = None
         self.last_received_s = started_s
         self.waited_s = 0.0
         """Time in the listen backlog."""

@@ -4,7 +4,7 @@ from typing import final
 
 
 @final
-class Counters:
+class MachineCounters:
     """The counters of one machine; they only grow; docs/parquet-schema.md explains them, table
     `samples`."""
 

@@ -8,7 +8,7 @@ from flowguard.flow import Cost, Resumption
 from flowguard.flow.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.broker import Broker
-from simulations.counters import Counters
+from simulations.counters import MachineCounters
 from simulations.disk import Disk
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Machine:
         self.name = name_of(index)
         self.disk = Disk(world.scenario.store)
         self.cost = Cost(world.settings)
-        self.counters = Counters()
+        self.counters = MachineCounters()
         self.slowness = 1.0
         """The factor by which the loop's work takes longer than planned."""
         self.broker: Broker | None = None

@@ -11,7 +11,7 @@ from flowguard.flow.window import UNBOUNDED
 from flowguard.records import PutSession, Settle
 from flowguard.session.connection import READ_BYTES_MAX
 from flowguard.session.inbound import RUN_MAX
-from simulations.connection import CONNECTED, Connection, Inbound, Packet
+from simulations.connection import CONNECTED, ClientPackets, Connection, Packet
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -46,7 +46,7 @@ class Packets:
         """It has arrived."""
         inbound = connection.inbound
         if inbound is None:
-            inbound = connection.inbound = Inbound(self._window)
+            inbound = connection.inbound = ClientPackets(self._window)
         inbound.waiting.append(packet)
         self.waiting_count += 1
 
@@ -98,7 +98,7 @@ class Packets:
         return max(1, READ_BYTES_MAX // topic.payload_bytes)
 
     def _publish(
-        self, connection: Connection, inbound: Inbound, due_s: float, now_s: float
+        self, connection: Connection, inbound: ClientPackets, due_s: float, now_s: float
     ) -> bool:
         """See `Router.publish`; False: it does not fit, and waits."""
         broker = self._broker
@@ -134,7 +134,7 @@ class Packets:
             self._counters.published_count += 1
             population.acknowledged(connection, message.due_s, self._loop.clock_s)
 
-    def _subscribe(self, connection: Connection, inbound: Inbound, now_s: float) -> None:
+    def _subscribe(self, connection: Connection, inbound: ClientPackets, now_s: float) -> None:
         """See `Subscriber.subscribe`."""
         self._broker.spend(self._plan.subscribe_s)
         inbound.window.admit()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.node.pages import Pages
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
-from simulations.connection import CONNECTED, Connection, Replay
+from simulations.connection import CONNECTED, Connection, QueuedPage
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -90,7 +90,7 @@ class Replays:
     def _came(self, connections: list[Connection]) -> None:
         if not self._broker.loop.ended:
             for connection in connections:
-                replay = connection.replay = connection.replay or Replay()
+                replay = connection.replay = connection.replay or QueuedPage()
                 replay.unsent = _page(connection)
                 replay.asked = True
             self._pages.came(connections)
@@ -121,7 +121,7 @@ class Replays:
         when_s = broker.loop.clock_s + 2.0 * latency_s
         self._engine.at(when_s, self._acknowledge, (connection, count))
 
-    def _ask(self, connection: Connection, replay: Replay) -> None:
+    def _ask(self, connection: Connection, replay: QueuedPage) -> None:
         """For a turn, if there is something to send and room for it."""
         has_room = replay.inflight < self._broker.guard.window.limit
         if replay.unsent and has_room and not replay.asked:
@@ -131,7 +131,7 @@ class Replays:
     def _acknowledge(self, item: tuple[Connection, int]) -> None:
         self._broker.acknowledge(*item)
 
-    def acknowledged(self, connection: Connection, replay: Replay, now_s: float) -> None:
+    def acknowledged(self, connection: Connection, replay: QueuedPage, now_s: float) -> None:
         """What its socket has of PUBACKs is read."""
         count, replay.unread = replay.unread, 0
         if not count:

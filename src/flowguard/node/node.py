@@ -32,7 +32,7 @@ from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
-from flowguard.node.subscribing import Subscriber
+from flowguard.node.subscribing import Subscriptions
 from flowguard.node.timers import Timers, Wheel
 from flowguard.records import QueueEntry
 from flowguard.session.connection import ServerConnection
@@ -118,7 +118,7 @@ class Node(Lifecycle[ServerConnection]):
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
-        self.subscriber = Subscriber(state, self.router, self.hooks, self.full_queues)
+        self.subscriber = Subscriptions(state, self.router, self.hooks, self.full_queues)
         self.packets = PacketRouting(
             self.router, self.full_queues, self.subscriber, blocks=state.blocks
         )

@@ -5,7 +5,7 @@ from typing import final
 from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.publishing import Router
-from flowguard.node.subscribing import Subscriber
+from flowguard.node.subscribing import Subscriptions
 from flowguard.session.inbound import Inbound, Routing
 from flowguard.types import Publish
 
@@ -17,7 +17,7 @@ class PacketRouting(Routing):
     __slots__ = ("_blocks", "_full_queues", "_router", "_subscriber")
 
     def __init__(
-        self, router: Router, full_queues: FullQueues, subscriber: Subscriber, *, blocks: bool
+        self, router: Router, full_queues: FullQueues, subscriber: Subscriptions, *, blocks: bool
     ) -> None:
         """`blocks`: publishers wait for room in a full queue."""
         self._router = router

@@ -41,7 +41,7 @@ class TableChange(Chore):
     )
 
     def __init__(
-        self, subscriber: "Subscriber", inbound: Inbound, count: int, size_bytes: int
+        self, subscriber: "Subscriptions", inbound: Inbound, count: int, size_bytes: int
     ) -> None:
         self.subscriber = subscriber
         self.inbound = inbound
@@ -124,7 +124,7 @@ class Subscribing(TableChange):
 
     __slots__ = ("packet", "replays")
 
-    def __init__(self, subscriber: "Subscriber", inbound: Inbound, packet: Subscribe) -> None:
+    def __init__(self, subscriber: "Subscriptions", inbound: Inbound, packet: Subscribe) -> None:
         size_bytes = sum([len(filter) for filter, _ in packet.filters])
         super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
         self.packet = packet
@@ -154,7 +154,7 @@ class Unsubscribing(TableChange):
 
     __slots__ = ("packet",)
 
-    def __init__(self, subscriber: "Subscriber", inbound: Inbound, packet: Unsubscribe) -> None:
+    def __init__(self, subscriber: "Subscriptions", inbound: Inbound, packet: Unsubscribe) -> None:
         size_bytes = sum([len(filter) for filter in packet.filters])
         super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
         self.packet = packet
@@ -178,7 +178,7 @@ class Replaying(Chore):
 
     def __init__(
         self,
-        subscriber: "Subscriber",
+        subscriber: "Subscriptions",
         session: Session,
         wanted: list[tuple[str, SubscriptionOptions]],
     ) -> None:
@@ -195,7 +195,7 @@ class Replaying(Chore):
 
 
 @final
-class Subscriber:
+class Subscriptions:
     """Changes the subscription table for clients, and tells them."""
 
     __slots__ = ("full_queues", "_hooks", "node", "_router")

@@ -18,7 +18,7 @@ CONNECT_BYTES = 1_000
 
 
 @dataclass(init=False, slots=True)
-class Grant:
+class ConnectTerms:
     """What the server grants a client; CONNACK announces where it differs from the request."""
 
     session_expiry_s: int
@@ -37,11 +37,11 @@ class Grant:
 class Answer:
     """A CONNACK with 0x00, once the session is durable; `present`: Session Present."""
 
-    granted: Grant
+    granted: ConnectTerms
     properties: Properties
     present: bool
 
-    def __init__(self, granted: Grant, properties: Properties, present: bool) -> None:
+    def __init__(self, granted: ConnectTerms, properties: Properties, present: bool) -> None:
         self.granted = granted
         self.properties = properties
         self.present = present
@@ -69,7 +69,7 @@ def _refusal_v31(client_id: str, settings: SessionSettings) -> ReasonCode | None
     return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if too_long or not client_id else None
 
 
-def grant(packet: Connect, settings: SessionSettings, window: int) -> Grant:
+def grant(packet: Connect, settings: SessionSettings, window: int) -> ConnectTerms:
     """The server's side of the negotiation; `window`: what the node allows a client just now."""
     if packet.version == MQTT_5:
         asked_s = packet.properties.session_expiry_interval or 0
@@ -81,11 +81,14 @@ def grant(packet: Connect, settings: SessionSettings, window: int) -> Grant:
         keep_alive_s = limit_s
     expiry_s = min(asked_s, settings.session_expiry_max_s)
     allowance = max(RECEIVE_MAXIMUM_FLOOR, window)
-    return Grant(expiry_s, keep_alive_s, min(settings.receive_maximum, allowance))
+    return ConnectTerms(expiry_s, keep_alive_s, min(settings.receive_maximum, allowance))
 
 
 def connack_properties(
-    packet: Connect, granted: Grant, settings: SessionSettings, assigned_client_id: str | None
+    packet: Connect,
+    granted: ConnectTerms,
+    settings: SessionSettings,
+    assigned_client_id: str | None,
 ) -> Properties:
     """The server's limits, as CONNACK announces them ([MQTT 5.0, 3.2.2.3])."""
     if packet.version != MQTT_5:
