@@ -22,7 +22,7 @@ COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
-settings.register_profile("quick", COMMON, max_examples=3, stateful_step_count=15, derandomize=True)
+settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
 settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
 settings.load_profile(
