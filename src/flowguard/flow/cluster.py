@@ -64,7 +64,7 @@ _WINDOW_MAX: Final = 65_535.0
 
 @dataclass(frozen=True, slots=True)
 class PressureRecord:
-    """What one node says of itself at one moment."""
+    """The record that a node sends of itself."""
 
     node: str
     """1 to 255 bytes of UTF-8."""
@@ -360,7 +360,7 @@ class Cluster:
         self._brake = max(BRAKE_MIN, max(1.0, self._worst) ** -BRAKE_GAIN)
 
     def _cap(self, now_s: float) -> float:
-        """What the guard leaves of the maximum; `inf`: it is off."""
+        """The part of the maximum that the guard leaves; `inf`: it is off."""
         released_s = now_s - self._guard_from_s - GUARD_S
         if released_s >= RELEASE_S:
             return inf

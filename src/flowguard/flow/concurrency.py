@@ -62,7 +62,7 @@ class ConcurrencyLimit:
 
     @property
     def limit(self) -> int:
-        """What it is now."""
+        """The limit now."""
         return int(self._controller.value)
 
     def restart(self, now_s: float) -> None:

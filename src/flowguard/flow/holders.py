@@ -68,7 +68,7 @@ class Holders(Generic[K]):
             self._classes[claim][key] = now_s
 
     def costliest(self, now_s: float, since_s: float = inf) -> K | None:
-        """Who is to give way first; None: nobody, or all have moved after `since_s`."""
+        """The holder to give way first; None: nobody, or all have moved after `since_s`."""
         found: K | None = None
         highest = 0.0
         for claim, holders in enumerate(self._classes):

@@ -60,7 +60,7 @@ class WindowLaw:
 
     @property
     def window(self) -> float:
-        """What it is now."""
+        """The window now."""
         return self._controller.value
 
     def step(self, pressure: Pressure, sample: Sample, in_force: float = inf) -> tuple[float, str]:

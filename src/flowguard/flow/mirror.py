@@ -28,7 +28,7 @@ class _Twin:
         self.real_s: float | None = None
         """When reality admitted it."""
         self.admitted_s: float | None = None
-        """When the shadow admitted it; None, too, once it is over there."""
+        """When the shadow admitted it; None before admission and after completion."""
         self.waits = False
         """In the shadow's buffer."""
         self.service_s: float | None = None
@@ -205,7 +205,7 @@ class MirrorGate(Generic[K]):
         self._shadow.spent(cost_s, now_s)
 
     def _place(self, twin: _Twin, verdict: Verdict, now_s: float) -> None:
-        """What the shadow's gate said of it."""
+        """The verdict of the shadow's gate."""
         if verdict is Verdict.ADMIT:
             self.admitted += 1
             twin.admitted_s = now_s

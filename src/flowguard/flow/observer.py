@@ -62,7 +62,7 @@ class RecentPercentile:
         self._count += weight
 
     def restart(self, now_s: float) -> None:
-        """What was reported until now says little about what comes."""
+        """The reports until now say little about what comes."""
         self._first = int(now_s * SUBWINDOWS) + 1
 
     def p90_s(self, now_s: float, least_per_s: int = 0) -> float:

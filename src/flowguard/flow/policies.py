@@ -45,7 +45,7 @@ MINDED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be built."""
+    """The policy to be built."""
 
     name: PolicyName
     settings: FlowSettings

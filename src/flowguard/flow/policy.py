@@ -17,7 +17,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What every client of the node may have until the next tick."""
+    """The limits on every client of the node until the next tick."""
 
     window: float
     """Cost units of one client in process; below 1 clients take turns."""
@@ -31,7 +31,7 @@ class Grant:
 
 
 class Resumption(IntEnum):
-    """What a CONNECT asks for; the smaller goes first when they compete."""
+    """The session that a CONNECT asks for; the smaller goes first when they compete."""
 
     HERE = 0
     """A session this node holds."""
@@ -100,7 +100,7 @@ class Gate(Protocol, Generic[K]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `admit_next` would return somebody."""
+        """Whether `admit_next` may return an entry."""
 
     def holds(self, key: K) -> bool:
         """Whether its CONNECT is in process here, or waits."""

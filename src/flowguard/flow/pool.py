@@ -58,7 +58,7 @@ class _Turns(Generic[K]):
                 self._push(key)
 
     def first(self) -> K:
-        """Who is next; somebody waits."""
+        """The client that is next; at least one waits."""
         heap = self._heap
         while self._waiting.get(heap[0][2]) != heap[0][1]:
             heappop(heap)
@@ -122,7 +122,7 @@ class FairPool(Generic[K]):
         self._tenants.join(tenant)
 
     def next(self, now_s: float) -> K | None:
-        """Whose turn it is; None: nobody waits."""
+        """The client whose turn it is; None: nobody waits."""
         if not self._since_s:
             return None
         key, since_s = next(iter(self._since_s.items()))

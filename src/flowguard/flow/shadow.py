@@ -35,7 +35,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """What the shadow would have done since the start; windows of the last tick."""
+    """Actions that the shadow would have taken since the start; windows of the last tick."""
 
     policy: str
     window: float
@@ -122,7 +122,7 @@ class Shadow(Generic[K]):
         return grant
 
     def report(self) -> ShadowReport:
-        """What the shadow would have done so far."""
+        """The report of the shadow so far."""
         gate = self._shadow.gate
         grant = self._grant
         return ShadowReport(

@@ -1,4 +1,4 @@
-"""What a node observes of itself, and how bad that is (docs/overload.md, "Pressure").
+"""Signals that a node observes of itself, and their pressure (docs/overload.md, "Pressure").
 
 A `Sample` is one tick's observation, in natural units. `Objectives` say what is still fine. Their
 quotient is the node's `Pressure`: 1.0 means just at the objective, and its worst part is the cause.
@@ -17,7 +17,7 @@ PRESSURE_MAX: Final = 16.0
 
 
 class Signal(StrEnum):
-    """What is observed."""
+    """The signals."""
 
     QUEUE = "queue"
     """Minimum sojourn: how long even the luckiest packet waited for its turn, seconds."""
@@ -34,7 +34,7 @@ class Signal(StrEnum):
 
 
 class StoreState(Enum):
-    """What the engine says of itself; the value is the least pressure it stands for."""
+    """The state of the store's engine; the value is the least pressure it stands for."""
 
     FLOWING = 0.0
     DELAYED = 1.5
@@ -72,7 +72,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What is still fine, per signal; all above 0."""
+    """The value of each signal that is still fine; all above 0."""
 
     queue_s: float = 0.025
     loop_s: float = 0.050

@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Verdict(Enum):
-    """What may happen to a unit of work now."""
+    """The answer for a unit of work."""
 
     ADMIT = "admit"
     DELAY = "delay"
@@ -85,7 +85,7 @@ class Pause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What becomes of one CONNECT, and why."""
+    """The answer for one CONNECT, and its reason."""
 
     verdict: Verdict
     reason: Reason | None = None

@@ -143,7 +143,7 @@ class WaitingRoom(Generic[K]):
         return key
 
     def take_next(self) -> K | None:
-        """Who goes in next, removed; call `expire` before."""
+        """The entry that goes in next, removed; call `expire` before."""
         best: _Entry[K] | None = None
         best_key: K | None = None
         for queue in self._queues:

@@ -190,7 +190,7 @@ class AdmissionWindow:
                 node.active += 1 if waits else -1
 
     def take_charge(self) -> int:
-        """What it was served since it was last charged, cost units."""
+        """Work served since it was last charged, cost units."""
         charge, self._charge = self._charge, 0
         return charge
 

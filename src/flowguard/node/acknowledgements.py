@@ -15,7 +15,7 @@ from flowguard.flow.observer import BOUNDS_S
 
 @final
 class Acknowledgements:
-    """Of one node."""
+    """The acknowledgements of one node."""
 
     __slots__ = ("at_once_count", "latency", "since_s")
 

@@ -21,7 +21,7 @@ Tell = Callable[[float, float, str], None]
 
 @final
 class Attempts:
-    """Those of one node that are under way."""
+    """The attempts of one node that are under way."""
 
     __slots__ = ("_since_s", "tell")
 

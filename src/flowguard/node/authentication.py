@@ -64,7 +64,7 @@ class Exchange(Protocol):
 
 @dataclass(slots=True)
 class Hooks:
-    """What a node asks its owner; absent hooks allow."""
+    """Questions of a node to its owner; absent hooks allow."""
 
     authenticator: Authenticator | None = None
     authorizer: Authorizer | None = None

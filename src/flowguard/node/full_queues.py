@@ -40,7 +40,7 @@ class Wait:
     since_s: float
     until_s: float
     ticket: int
-    """Who has waited longer has the smaller one, in whatever lines it stood."""
+    """A first-come number over all lines: a smaller one has waited longer."""
     called: bool = False
     overdue: bool = False
     """It has waited long enough."""
@@ -62,7 +62,7 @@ class FullQueues:
         self._tickets = 0
 
     def wait_of(self, publisher: Session) -> Wait | None:
-        """What a publisher waits for; None: for no queue."""
+        """The queue that a publisher waits for; None: none."""
         return self._waits.get(publisher)
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:

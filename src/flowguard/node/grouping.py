@@ -62,7 +62,7 @@ class Grouping:
             )
 
     def merged(self) -> list[Match]:
-        """What all matches have come to: each session once."""
+        """The result of all matches: each session once."""
         return list(self._merged.items())
 
     def group(self, matches: list[Match]) -> None:

@@ -96,7 +96,7 @@ def placed(admitted: list[Admitted]) -> list[Target]:
 
 
 def appends(targets: list[Target]) -> list[StoreOp]:
-    """What the store is to know of it."""
+    """The operations for the store."""
     return [
         Append(owner.client_id, pos, delivery)
         for owner, pos, delivery in targets

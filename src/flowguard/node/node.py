@@ -153,7 +153,7 @@ class Node(Lifecycle[ServerConnection]):
 
     @property
     def input_budget(self) -> Budget:
-        """What peers have sent and nobody has decoded."""
+        """Bytes that peers have sent and that are not decoded."""
         return self.input_holders.budget
 
     @property
@@ -257,7 +257,7 @@ class Node(Lifecycle[ServerConnection]):
             owner.fetched(fetch, entries, self.state, now_s)
 
     def observe_store(self, load: StoreLoad) -> None:
-        """What the store says of itself: at the start, and with every tick."""
+        """Take the signals of the store: at the start, and with every tick."""
         self.store_load = load
         self.guard.observer.store(load.state)
         self.state.read_only = load.read_only or self.journal.is_refused

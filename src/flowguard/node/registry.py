@@ -129,7 +129,7 @@ class Registry:
         return session, present
 
     def claim_ops(self, session: Session) -> list[StoreOp]:
-        """What must be durable before CONNACK."""
+        """The operations that must be durable before CONNACK."""
         if not session.durable:
             return []
         return [

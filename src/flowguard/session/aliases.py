@@ -55,7 +55,7 @@ class TopicAliases:
 
 @final
 class ClientAliases:
-    """Those that the client sets."""
+    """The aliases that the client sets."""
 
     __slots__ = ("_node", "_session", "topics")
 

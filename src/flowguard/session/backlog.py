@@ -98,9 +98,9 @@ class Backlog:
         self._seen_expires_s = NEVER_S
         """The earliest of those that were left there, and of those put away since."""
         self.after_pos = 0
-        """Before the first message that is away."""
+        """The position before the first message that is only on disk."""
         self.away_pos = 0
-        """Of the last one."""
+        """The position of the last message that is only on disk."""
         self._fetching: Fetch | None = None
         self._late_count = 0
         self._late_bytes = 0
@@ -124,7 +124,7 @@ class Backlog:
 
     @property
     def charged_bytes(self) -> int:
-        """What the budget of the memory holds of it."""
+        """Bytes of it that the budget of the memory holds."""
         return self._here_bytes if self.spills else self.size_bytes
 
     @property
@@ -152,7 +152,7 @@ class Backlog:
         return reason
 
     def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
-        """What `reserve` would answer."""
+        """The answer that `reserve` would give."""
         if overshoot:
             if self.count >= self.messages_max + PAGE_MAX:
                 return Reason.QUEUE_MESSAGES

@@ -29,7 +29,7 @@ class Chore:
 
 @final
 class Chores:
-    """Those of one node that are not done."""
+    """The chores of one node that are not done."""
 
     __slots__ = ("_on_error", "_waiting")
 

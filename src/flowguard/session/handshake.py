@@ -19,7 +19,7 @@ CONNECT_BYTES = 1_000
 
 @dataclass(init=False, slots=True)
 class ConnectTerms:
-    """What the server grants a client; CONNACK announces where it differs from the request."""
+    """The terms of a connection; CONNACK announces those that differ from the request."""
 
     session_expiry_s: int
     keep_alive_s: int
@@ -133,12 +133,12 @@ def will_of(packet: Connect) -> WillRecord | None:
 
 
 def connect_bytes(packet: Connect) -> int:
-    """What a CONNECT counts while it waits at the gate."""
+    """Bytes that a CONNECT counts while it waits at the gate."""
     return CONNECT_BYTES + connect_content_bytes(packet)
 
 
 def connect_content_bytes(packet: Connect) -> int:
-    """What the client put into a CONNECT, bytes."""
+    """Bytes that the client put into a CONNECT."""
     size_bytes = packet.client_id.__sizeof__()
     if packet.username is not None:
         size_bytes += packet.username.__sizeof__()

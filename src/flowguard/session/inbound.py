@@ -225,12 +225,12 @@ class Inbound:
 
     @property
     def waiting_bytes(self) -> int:
-        """What was read and not handled; packets held count one each."""
+        """The number of packets read and not handled; one for each that is held."""
         return self._decoder.buffered_bytes + len(self._held or ())
 
     @property
     def held_bytes(self) -> int:
-        """What the packets held take."""
+        """Memory of the packets held, bytes."""
         return sum(map(packet_bytes, self._held)) if self._held else 0
 
     def _hold(self, held: list[Packet], waiting: Iterator[Packet], now_s: float) -> None:

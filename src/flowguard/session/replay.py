@@ -19,7 +19,7 @@ SLICE_STEPS: Final = 200
 
 @final
 class Replay:
-    """What one client is still to be sent of the retained messages."""
+    """The retained messages that one client is still to be sent."""
 
     __slots__ = ("_by_filter", "_steps_left")
 

@@ -21,7 +21,7 @@ class Resend:
         )
 
     def __len__(self) -> int:
-        """Those that are still to be sent."""
+        """The messages that are still to be sent."""
         return len(self._packet_ids)
 
     @property

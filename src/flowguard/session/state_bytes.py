@@ -28,7 +28,7 @@ no crowd of subscriptions keeps ordinary clients out."""
 
 
 def client_id_bytes(client_id: str) -> int:
-    """What a client id takes beyond the ordinary."""
+    """Memory of a client id beyond the ordinary, bytes."""
     return max(0, client_id.__sizeof__() - ID_BYTES)
 
 
@@ -50,7 +50,7 @@ def will_bytes(will: WillRecord | None) -> int:
 
 
 def packet_bytes(packet: Packet) -> int:
-    """What a decoded packet takes, about."""
+    """Memory of a decoded packet, roughly, bytes."""
     match packet:
         case Publish():
             return message_bytes(packet)

@@ -66,7 +66,7 @@ class Event(Enum):
 
 
 class Reply(Enum):
-    """What the server does then."""
+    """The reactions of the server."""
 
     NOTHING = "nothing"
     COUNTED = "nothing; the acknowledgement is counted"
@@ -143,7 +143,7 @@ class Undelivered(StrEnum):
 
 
 def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:
-    """What `Receiver.inflight` says of an identifier."""
+    """The state that `Receiver.inflight` gives an identifier."""
     if packet_id not in inflight:
         return Sending.UNUSED
     delivery = inflight[packet_id]
@@ -153,7 +153,7 @@ def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:
 
 
 def received_state(inbound_ids: dict[int, bool] | None, packet_id: int) -> Receiving:
-    """What `Session.inbound_ids` says of an identifier."""
+    """The state that `Session.inbound_ids` gives an identifier."""
     durable = inbound_ids.get(packet_id) if inbound_ids else None
     if durable is None:
         return Receiving.UNUSED
