@@ -225,7 +225,7 @@ class Inbound:
 
     @property
     def waiting_bytes(self) -> int:
-        """The number of packets read and not handled; one for each that is held."""
+        """Bytes read and not handled; a packet that is held counts as one."""
         return self._decoder.buffered_bytes + len(self._held or ())
 
     @property
