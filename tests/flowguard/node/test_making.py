@@ -210,7 +210,9 @@ def test_what_breaks_midway_gives_all_places_back() -> None:
     broken: list[Session] = [*sessions[:-10], object()]  # type: ignore[list-item]
     plan = Plan([Group(1, False, False, (), broken)], [], ops=len(broken), deliveries=len(broken))
     node.chores.add(
-        FanOut(node.router, node, node.journal, None, plan, Publish("t", b"x", 1), stage.now_s)
+        FanOut(
+            node.router, node.state, node.journal, None, plan, Publish("t", b"x", 1), stage.now_s
+        )
     )
     node.chores.step(stage.now_s)
     assert sum(session.queue.count for session in sessions) == DELIVERIES_PIECE
