@@ -143,7 +143,7 @@ class Subscribing(TableChange):
         if len(self.replays) > FILTERS_PIECE:
             self.subscriber.node.chores.add(Replaying(self.subscriber, session, self.replays))
         else:
-            self.subscriber.replay(session, self.replays, now_s)
+            self.subscriber.send_retained(session, self.replays, now_s)
         if session.outbound is not None:
             session.outbound.tell_groups(now_s)
 
@@ -190,7 +190,7 @@ class Replaying(Chore):
     def step(self, now_s: float) -> bool:
         wanted = self._wanted[self._at : self._at + FILTERS_PIECE]
         self._at += FILTERS_PIECE
-        self._subscriber.replay(self._session, wanted, now_s)
+        self._subscriber.send_retained(self._session, wanted, now_s)
         return self._session.outbound is not None and self._at < len(self._wanted)
 
 
@@ -279,13 +279,13 @@ class Subscriptions:
         else:
             change.committed(now_s)
 
-    def replay(
+    def send_retained(
         self, session: Session, wanted: list[tuple[str, SubscriptionOptions]], now_s: float
     ) -> None:
         """Retained messages for new subscriptions, if they are still there."""
         outbound = session.outbound
         if outbound is not None and wanted:
-            outbound.replay(
+            outbound.send_retained(
                 [
                     (filter, self._retained(filter, options, now_s))
                     for filter, options in wanted

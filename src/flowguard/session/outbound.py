@@ -353,7 +353,7 @@ class Outbound(Outbox):
         self.send_waiting(now_s)
         self._turn_left = min(self._turn_left, 0)
 
-    def replay(self, wanted: list[tuple[str, Iterator[Delivery | None]]]) -> None:
+    def send_retained(self, wanted: list[tuple[str, Iterator[Delivery | None]]]) -> None:
         """Send these (retained) messages, by filter, at the client's pace, after its queue."""
         self.has_more = True
         if self._replay is None:
