@@ -91,7 +91,8 @@ def placed(admitted: list[Admitted]) -> list[Target]:
     A store takes them in ascending order only.
     """
     return [
-        (owner, owner.reserve() if delivery.qos else 0, delivery) for owner, delivery in admitted
+        (owner, owner.take_position() if delivery.qos else 0, delivery)
+        for owner, delivery in admitted
     ]
 
 

@@ -209,7 +209,7 @@ class SharedQueue(Lender):
             self._node.when_durable(member.pump, now_s)
             return False
         queue.promise(size_bytes)
-        member_pos = member.reserve()
+        member_pos = member.take_position()
         membership = membership_of(member)
         membership.moving_count += 1
 
@@ -231,7 +231,7 @@ class SharedQueue(Lender):
         """It was sent to nobody; its row is empty now, so it gets another one."""
         if self.ended:
             return
-        pos = self.reserve()
+        pos = self.take_position()
         delivery = Delivery(
             waiting.message,
             waiting.qos,

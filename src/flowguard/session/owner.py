@@ -56,7 +56,7 @@ class QueueOwner(PageOwner):
 
     # --- places ------------------------------------------------------------------------------
 
-    def reserve(self) -> int:
+    def take_position(self) -> int:
         """The position of the next QoS 1 or 2 message; each is used exactly once."""
         pos = self.next_pos
         self.next_pos = pos + 1

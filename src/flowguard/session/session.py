@@ -125,7 +125,7 @@ class Session(Receiver):
         if reason is not None:
             node.counters.drop(reason)
             return True
-        pos = self.reserve()
+        pos = self.take_position()
         if self.durable:
             node.journal.note(Append(self.client_id, pos, delivery))
         if outbound.send(pos, delivery, now_s, charged=not self.queue.spills):

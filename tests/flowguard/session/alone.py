@@ -162,7 +162,7 @@ class Alone(Lifecycle[ServerConnection]):
             if reason is not None:
                 self.node.counters.drop(reason)
                 return 0
-        pos = session.reserve()
+        pos = session.take_position()
         if session.durable:
             self.commits.note(Append("c", pos, delivery))
         session.offer(pos, delivery, self.node, NOW_S)
