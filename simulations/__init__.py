@@ -6,9 +6,9 @@
 - `world`     a scenario under one policy
 - `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`); a
               `connection` is one attempt, both ends in one object
-- `broker`    one process with its real gate, windows, pool, journal and policy; it accepts in
-              `listener`, connects in `entrance`, serves in `packets`, sends what waited in
-              `replays`, works by turns in a `loop`
+- `broker`    one process with its real gate, windows, pool, journal and policy; it accepts and
+              reads at `sockets`, connects in `entrance`, serves in `packets`, sends what waited in
+              `replays`; a `loop` drives the real turns
 - `machine`   the host of a process: its `disk`, its sessions; `network` and `faults` around it
 - `run`       a scenario to its end, and its figures; `view` shows them
 - `loading`   scenarios from files and `library`, with `traces` (`curves`) and changed keys;

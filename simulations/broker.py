@@ -1,30 +1,22 @@
 """Broker: one process of flowguard, with its real `Guard` and the cost of its work.
 
-What decides here is flowguard's: gate, windows, pool, journal, observer and policy are the objects
-of `flowguard serve`, and are asked at the same points of a turn (`flowguard.broker.reactor`,
-`.committer` and `.housekeeping` are what this file imitates). What is modelled is what they meet:
-how long work takes (`NodePlan`), how long a commit takes (`Disk`), how much memory it all needs.
+What decides here is flowguard's: turns, gate, windows, pool, journal, observer and policy are the
+objects of `flowguard serve`. What is modelled is what they meet: how long work takes (`NodePlan`),
+how long a commit takes (`Disk`), how much memory it all needs; and the tasks that run between the
+turns: commits, and the tick.
 
 A process that dies takes its connections and all that was not committed with it; sessions stay.
 """
 
-from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.broker.housekeeping import JITTER
-from flowguard.broker.reactor import (
-    ANSWERS,
-    EVENTS_MAX,
-    ROUND_TURN_S,
-    SLICE_CONNECTIONS,
-    SLICE_S,
-)
 from flowguard.flow import Admission, Cluster, Guard, PressureRecord
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.journal import Batch, Journal
-from flowguard.node.rounds import Rounds
 from flowguard.node.timers import Wheel
+from flowguard.node.turns import ROUND_TURN_S
+from flowguard.session.chores import Chores
 from simulations.connection import (
     CONNECTED,
     CONNECTING,
@@ -36,17 +28,15 @@ from simulations.connection import (
 from simulations.counters import MachineCounters
 from simulations.draws import random_for
 from simulations.entrance import Entrance
-from simulations.listener import Listener
 from simulations.loop import Loop
 from simulations.packets import Packets
 from simulations.replays import Replays
+from simulations.sockets import AcceptorTurns, BrokerPorts, BrokerTurns, Listener
 
 if TYPE_CHECKING:
     from simulations.machine import Machine
     from simulations.topics import Message
 
-ACCEPTOR_TURN_S: Final = 0.02
-"""How long accepting goes on before anything else is looked at."""
 KEEP_ALIVE_GRACE: Final = 1.5
 """[MQTT-3.1.2-22]"""
 UNFINISHED_SHARE: Final = 0.25
@@ -91,26 +81,40 @@ class Broker:
         self.loop: Loop = Loop(self.engine, self, self.guard.observer, wake_s=plan.wake_s)
         self.entrance = Entrance(self)
         self.wheel: Wheel[Connection] = Wheel(self.engine.now_s)
-        self.runnable: list[Connection] = []
-        self._rounds: Rounds[Connection] = Rounds()
-        self._served_s = 0.0
         self.connections: dict[Connection, None] = {}
         """Accepted and not ended."""
         self.connected_count = 0
         """Of those, the ones that are connected."""
-        self.ready: deque[Connection | None] = deque()
-        """As epoll has it: who became ready first is reported first; None is the listener."""
-        self._forwarded: deque[tuple[Message, int]] = deque()
+        self.ports = BrokerPorts(self)
         self.listener = Listener(self)
         self.packets = Packets(self)
         self.replays = Replays(self)
+        self._is_immediate = world.scenario.store.immediate
+        self.turns = self._make_turns()
         self._batch: Batch | None = None
         self._batch_since_s = 0.0
         self._batch_is_done = False
         self._tick_is_due = False
         self._ticked = False
-        self._is_immediate = world.scenario.store.immediate
         self._next_tick()
+
+    def _make_turns(self) -> BrokerTurns:
+        loop, plan, guard = self.loop, self.plan, self.guard
+        kind = AcceptorTurns if plan.accepts_first else BrokerTurns
+        turns = kind(
+            self.ports,
+            lambda: loop.clock_s,
+            self.journal,
+            guard.window,
+            guard.observer,
+            self.replays.pages,
+            Chores(None),
+            immediate=self._is_immediate,
+            round_turn_s=ROUND_TURN_S if plan.takes_turns else inf,
+        )
+        if isinstance(turns, AcceptorTurns):
+            turns.broker = self
+        return turns
 
     # --- from the network --------------------------------------------------------------------
 
@@ -144,7 +148,7 @@ class Broker:
         if self.loop.ended:
             self.world.lose(message, deliveries)
         else:
-            self._forwarded.append((message, deliveries))
+            self.ports.forward(message, deliveries)
             self.loop.wake()
 
     def hear(self, record: PressureRecord) -> None:
@@ -164,7 +168,7 @@ class Broker:
     def _announce(self, connection: Connection) -> None:
         if not connection.is_ready:
             connection.is_ready = True
-            self.ready.append(connection)
+            self.ports.announce(connection)
             self.loop.wake()
 
     # --- a turn ------------------------------------------------------------------------------
@@ -173,144 +177,27 @@ class Broker:
     def has_more(self) -> bool:
         """See `Work`."""
         return bool(
-            self.ready
+            self.ports.is_ready
             or self.listener.is_ready
-            or self.runnable
-            or self._rounds
+            or self.turns.has_waiting
             or self.entrance.is_serving
-            or self._forwarded
             or self.guard.has_work
             or self.journal.is_answering
             or self.replays.is_ready
         )
 
     @property
-    def is_awaited(self) -> bool:
-        """See `Work`."""
-        wanted = self._batch is None and not self._is_immediate and self.journal.is_urgent
-        return wanted or self._batch_is_done
+    def is_store_free(self) -> bool:
+        """Whether no commit is under way."""
+        return self._batch is None
 
-    def turn(self, now_s: float) -> bool:
+    def check(self) -> None:
         """See `Work`."""
-        worked = self._turn_of_acceptor(now_s) if self.plan.accepts_first else self._turn(now_s)
-        self._check()
-        return worked
-
-    def _check(self) -> None:
         invariants = self.world.invariants
         if invariants is not None:
             invariants.after_step(self)
 
-    def _turn(self, now_s: float) -> bool:
-        """See `Reactor._turn`."""
-        forwarded = self._forwarded
-        answers = self.journal.is_answering
-        worked = bool(self.ready or answers or forwarded)
-        slice_s = now_s
-        self._serve(now_s)
-        self._served_s = self.loop.clock_s - now_s
-        if answers:
-            slice_s = self._answer()
-        while forwarded:
-            message, deliveries = forwarded.popleft()
-            self.packets.deliver(message, deliveries)
-        self._settle(slice_s)
-        return worked or self.guard.has_work
-
-    def replay(self, *, idle: bool) -> bool:
-        """See `Work`."""
-        return self.replays.turn(idle=idle)
-
-    def _turn_of_acceptor(self, now_s: float) -> bool:
-        """Who knocks is heard before anybody is served; what is admitted is served one by one."""
-        until_s = now_s + ACCEPTOR_TURN_S
-        worked = self.listener.is_ready or self.entrance.is_serving
-        if self.listener.is_ready:
-            self.listener.accept_until(until_s)
-        worked |= self._turn(self.loop.clock_s)
-        worked |= self._run_round()
-        self.entrance.serve_until(until_s)
-        self._settle(self.loop.clock_s)
-        return worked
-
-    def _serve(self, slice_s: float) -> None:
-        """See `Reactor._serve`."""
-        ready, served = self.ready, 0
-        for _ in range(min(len(ready), EVENTS_MAX)):
-            connection = ready.popleft()
-            if connection is None:
-                self.listener.accept(slice_s)
-                continue
-            connection.is_ready = False
-            self._read(connection, slice_s)
-            served += 1
-            if served % SLICE_CONNECTIONS == 0:
-                self._settle(slice_s)
-                slice_s = self.loop.clock_s
-
-    def _answer(self) -> float:
-        """See `Reactor._answer`."""
-        journal, loop = self.journal, self.loop
-        until_s = loop.clock_s + SLICE_S
-        while journal.is_answering and loop.clock_s < until_s:
-            slice_s = loop.clock_s
-            journal.answer(ANSWERS, slice_s)
-            self._settle(slice_s)
-        return loop.clock_s
-
-    def run_round(self) -> bool:
-        """See `Work`; who accepts first has had it in its turn."""
-        return not self.plan.accepts_first and self._run_round()
-
-    def _run_round(self) -> bool:
-        """See `Reactor._run_round`."""
-        rounds, loop = self._rounds, self.loop
-        if not self.runnable and not rounds:
-            return False
-        began_s = slice_s = loop.clock_s
-        until_s = began_s + max(ROUND_TURN_S, self._served_s) if self.plan.takes_turns else inf
-        self._join_round(began_s, until_s)
-        count = 0
-        while loop.clock_s < until_s and not rounds.is_over:
-            connection = rounds.next()
-            connection.queued = False
-            if connection.state == CONNECTED:
-                self.packets.run(connection, slice_s)
-            count += 1
-            if count % SLICE_CONNECTIONS == 0:
-                self._settle(slice_s)
-                slice_s = loop.clock_s
-        self.guard.observer.kept_waiting(rounds.wait_s(loop.clock_s))
-        self._settle(loop.clock_s)
-        self._check()
-        return True
-
-    def _join_round(self, now_s: float, until_s: float) -> None:
-        """See `Reactor._join_round`."""
-        runnable, self.runnable = self.runnable, []
-        if not self.guard.window.shared:
-            self._rounds.join(runnable, now_s)
-            return
-        with_room = []
-        for connection in runnable:
-            inbound = connection.inbound
-            has_room = connection.state != CONNECTED or inbound is None or inbound.window.room()
-            if has_room or self.loop.clock_s >= until_s:
-                with_room.append(connection)
-            else:
-                connection.queued = False
-                self.packets.run(connection, now_s)
-        self._rounds.follow(with_room, now_s)
-
-    def _settle(self, slice_s: float) -> None:
-        """End a slice: admit, commit or ask for it, send."""
-        self.guard.turn(slice_s)
-        if self._is_immediate:
-            self._commit_at_once(slice_s)
-        self.packets.flushed()
-        self.entrance.answer()
-
-    def _read(self, connection: Connection, now_s: float) -> None:
+    def read(self, connection: Connection, now_s: float) -> None:
         """What a socket has, once; the end of its stream comes after what was sent before."""
         state = connection.state
         if state == OPENED:
@@ -334,7 +221,7 @@ class Broker:
                     self.packets.run(connection, now_s)
 
     def end(self, connection: Connection, now_s: float, *, refused: bool = False) -> None:
-        """See `ServerConnection.end`; `refused`: it is being answered."""
+        """The conversation is over; `refused`: it is being answered."""
         state = connection.state
         if state == ENDED:
             return
@@ -364,7 +251,7 @@ class Broker:
     # --- tasks -------------------------------------------------------------------------------
 
     def run_tasks(self) -> None:
-        """See `Work`: the committer and housekeeping."""
+        """See `Work`: commits and the tick."""
         if self._tick_is_due:
             self._tick_is_due = False
             self._tick()
@@ -377,29 +264,22 @@ class Broker:
             if journal.is_urgent or noted:
                 self._commit()
             self._ticked = False
-        invariants = self.world.invariants
-        if invariants is not None:
-            invariants.after_step(self)
+        self.turns.awaited = False
+        self.check()
 
     def _commit(self) -> None:
-        """See `Committer._work_once`."""
+        """Give the store what waits; one batch is under way at a time."""
         clock_s = self.loop.clock_s
         batch = self.journal.take(clock_s)
         assert batch is not None
         self._batch, self._batch_since_s = batch, clock_s
         self.machine.commit(len(batch.ops), clock_s, self._on_commit, batch)
 
-    def _commit_at_once(self, now_s: float) -> None:
-        """See `Reactor._commit`."""
-        while (batch := self.journal.take(now_s)) is not None:
-            self.spend(self.machine.disk.commit_s(len(batch.ops)))
-            self.journal.committed(batch, now_s, 0.0)
-
     def _on_commit(self, batch: Batch) -> None:
         """The disk is done, and the replicas."""
         if not self.loop.ended:
             assert batch is self._batch
-            self._batch_is_done = True
+            self._batch_is_done = self.turns.awaited = True
             self.loop.wake()
 
     def _complete(self) -> None:
@@ -412,7 +292,7 @@ class Broker:
 
     def _next_tick(self) -> None:
         self.engine.at(
-            self.loop.clock_s + TICK_S * self.random.uniform(*JITTER), self._on_tick, None
+            self.loop.clock_s + TICK_S * self.random.uniform(*TICK_JITTER), self._on_tick, None
         )
 
     def _on_tick(self, _: None) -> None:
@@ -421,7 +301,7 @@ class Broker:
             self.loop.wake()
 
     def _tick(self) -> None:
-        """See `housekeeping.keep_house`."""
+        """Look at the load, at deadlines and at the door, and let the policy decide."""
         now_s = self.loop.clock_s
         memory_bytes = self.memory_bytes
         self.guard.observe_memory(memory_bytes)
@@ -431,14 +311,14 @@ class Broker:
         for connection in self.wheel.due(now_s):
             self._look_at(connection, now_s)
         self.listener.sweep()
-        self._settle(now_s)
+        self.turns.end_slice(now_s)
         self._ticked = True
         self._next_tick()
         if memory_bytes > self.plan.memory_max_bytes:
             self.machine.run_out_of_memory()
 
     def _look_at(self, connection: Connection, now_s: float) -> None:
-        """See `Node._look_at`."""
+        """Cut a client off that has been silent for too long."""
         inbound = connection.inbound
         paused = inbound is not None and inbound.waiting and not inbound.window.room()
         if paused or connection.is_ready:
@@ -476,9 +356,8 @@ class Broker:
         """Everything is gone; every client hears of it."""
         self.loop.ended = True
         broken = [*self.connections, *self.listener.backlog]
-        for message, deliveries in self._forwarded:
+        for message, deliveries in self.ports.take_forwarded():
             self.world.lose(message, deliveries)
-        self._forwarded.clear()
         self.connections.clear()
         self.listener.backlog.clear()
         now_s = max(self.engine.now_s, self.loop.clock_s)

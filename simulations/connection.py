@@ -174,4 +174,4 @@ class Connection:
         """Run it again in the next turn."""
         if not self.queued and self.state == CONNECTED:
             self.queued = True
-            self.broker.runnable.append(self)
+            self.broker.ports.schedule(self)

@@ -97,13 +97,13 @@ class Entrance:
                 self._claim(connection, since_s)
 
     def _claim(self, connection: Connection, now_s: float) -> None:
-        """See `Handshakes._claim`."""
+        """Its session is its own as soon as that is durable."""
         self._broker.spend(self._plan.connect_s)
         ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.is_durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
     def _claimed(self, connection: Connection, now_s: float) -> None:
-        """See `Node._claimed`."""
+        """It is, and is answered."""
         if connection.state == ENDED:
             connection.population.wasted_count += 1
             return
@@ -120,7 +120,7 @@ class Entrance:
     # --- what the guard decides --------------------------------------------------------------
 
     def follow(self, connection: Connection, admission: Admission, now_s: float) -> None:
-        """See `Handshakes`: what the guard says of its CONNECT, at once or later."""
+        """Do what the guard says of its CONNECT, at once or later."""
         if admission.verdict is Verdict.DELAY:
             connection.state = WAITING
             self.waiting_count += 1

@@ -10,10 +10,10 @@ is asked of no other.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.broker.listeners import ACCEPTS_MAX
 from flowguard.config import PolicyName
 from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S
+from flowguard.node.turns import ACCEPTS_MAX
 from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
 
 if TYPE_CHECKING:

@@ -62,8 +62,7 @@ class Packets:
             inbound.waiting.clear()
 
     def run(self, connection: Connection, now_s: float) -> None:
-        """See `Inbound.run`: as many packets as there is room for and one read brings, and no more
-        than `RUN_MAX`."""
+        """As many packets as there is room for and one read brings, and no more than `RUN_MAX`."""
         inbound = connection.inbound
         assert inbound is not None
         connection.last_received_s = now_s
@@ -100,7 +99,7 @@ class Packets:
     def _publish(
         self, connection: Connection, inbound: ClientPackets, due_s: float, now_s: float
     ) -> bool:
-        """See `Router.publish`; False: it does not fit, and waits."""
+        """Count it and have its work made durable; False: it does not fit, and waits."""
         broker = self._broker
         topic = connection.population.topic
         assert topic is not None
@@ -119,7 +118,7 @@ class Packets:
     def _published(
         self, connection: Connection, message: "Message", cost: int, now_s: float
     ) -> None:
-        """See `InProcess.committed`: deliver, acknowledge, make room."""
+        """It is durable: deliver, acknowledge, make room."""
         broker = self._broker
         for node, deliveries in message.targets:
             if node == broker.node:
@@ -135,7 +134,7 @@ class Packets:
             population.acknowledged(connection, message.due_s, self._loop.clock_s)
 
     def _subscribe(self, connection: Connection, inbound: ClientPackets, now_s: float) -> None:
-        """See `Subscriber.subscribe`."""
+        """Count it and have it made durable."""
         self._broker.spend(self._plan.subscribe_s)
         inbound.window.admit()
         self.in_process_units += 1

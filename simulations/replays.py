@@ -1,13 +1,13 @@
 """Replays: what was queued for clients while they were away, sent piece by piece.
 
-Whose turn it is is decided by the `Pages` of `flowguard serve`: the thread of the store reads a few
-of those that are wanted (`flowguard.broker.committer`), and the loop sends them between its turns
-(`flowguard.broker.reactor`), a piece of a page at a time and no more than the window allows. The
-next page is wanted when all of it is acknowledged. Who loses its connection gets what it had not
-acknowledged on the next one.
+Whose turn it is is decided by the `Pages` and `Turns` of `flowguard serve`: the thread of the store
+reads a few of those that are wanted, and the loop sends them at the end of its turns, a piece of a
+page at a time and no more than the window allows. The next page is wanted when all of it is
+acknowledged. Who loses its connection gets what it had not acknowledged on the next one.
 """
 
-from collections import deque
+from math import inf
+from sys import maxsize
 from typing import TYPE_CHECKING, final
 
 from flowguard.node.pages import Pages
@@ -19,30 +19,6 @@ if TYPE_CHECKING:
 
 
 @final
-class _AtOnce:
-    """`Pages` without turns: all that is wanted is read together, all that is ready is sent."""
-
-    def __init__(self) -> None:
-        self.wanted: deque[Connection] = deque()
-        self.ready: deque[Connection] = deque()
-
-    def to_read(self) -> list[Connection]:
-        wanted = list(self.wanted)
-        self.wanted.clear()
-        return wanted
-
-    def came(self, pages: list[Connection]) -> None:
-        self.ready.extend(pages)
-
-    def begins(self, _: float, *, idle: bool) -> bool:
-        del idle
-        return bool(self.ready)
-
-    def next(self, _: float) -> Connection | None:
-        return self.ready.popleft() if self.ready else None
-
-
-@final
 class Replays:
     """One process's."""
 
@@ -50,7 +26,7 @@ class Replays:
         self._broker = broker
         self._engine = broker.engine
         takes_turns = broker.plan.takes_turns
-        self._pages: Pages[Connection, Connection] | _AtOnce = Pages() if takes_turns else _AtOnce()
+        self.pages: Pages[Connection, Connection] = Pages() if takes_turns else _all_at_once()
         self._piece_max = PIECE_MAX if takes_turns else PAGE_MAX
         self._held: dict[Connection, None] = {}
         """Whose page is being read, or is not acknowledged."""
@@ -67,12 +43,12 @@ class Replays:
     @property
     def is_ready(self) -> bool:
         """Whether something only waits for its turn."""
-        return bool(self._pages.ready)
+        return bool(self.pages.ready)
 
     def want(self, connection: Connection) -> None:
         """The next page, if there is one."""
         if connection.state == CONNECTED and _page(connection):
-            self._pages.wanted.append(connection)
+            self.pages.wanted.append(connection)
             self._broker.loop.wake()
 
     def forget(self, connection: Connection) -> None:
@@ -81,7 +57,7 @@ class Replays:
 
     def read(self, now_s: float) -> None:
         """Between two turns: have the store read what is wanted."""
-        reading = self._pages.to_read()
+        reading = self.pages.to_read()
         if reading:
             self._held.update(dict.fromkeys(reading))
             reads_s = self._broker.machine.disk.pages_s(len(reading))
@@ -93,20 +69,11 @@ class Replays:
                 replay = connection.replay = connection.replay or QueuedPage()
                 replay.unsent = _page(connection)
                 replay.asked = True
-            self._pages.came(connections)
+            self.pages.came(connections)
             self._broker.loop.wake()
 
-    def turn(self, *, idle: bool) -> bool:
-        """See `Reactor._replay`."""
-        pages, loop = self._pages, self._broker.loop
-        if not pages.begins(loop.clock_s, idle=idle):
-            return False
-        while (connection := pages.next(loop.clock_s)) is not None:
-            self._send(connection)
-        return True
-
-    def _send(self, connection: Connection) -> None:
-        """See `Outbound.take_turn`."""
+    def send(self, connection: Connection) -> None:
+        """It is its turn."""
         broker, replay = self._broker, connection.replay
         if connection.state != CONNECTED or replay is None:
             return
@@ -126,7 +93,7 @@ class Replays:
         has_room = replay.inflight < self._broker.guard.window.limit
         if replay.unsent and has_room and not replay.asked:
             replay.asked = True
-            self._pages.ready.append(connection)
+            self.pages.ready.append(connection)
 
     def _acknowledge(self, item: tuple[Connection, int]) -> None:
         self._broker.acknowledge(*item)
@@ -146,3 +113,8 @@ class Replays:
 
 def _page(connection: Connection) -> int:
     return min(PAGE_MAX, connection.population.queued[connection.client])
+
+
+def _all_at_once() -> Pages[Connection, Connection]:
+    """All that is wanted is read together, all that is ready is sent."""
+    return Pages(turn_s=inf, rest=0, read_max=maxsize, ready_max=maxsize)

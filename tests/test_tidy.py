@@ -44,11 +44,10 @@ FRAGMENT = re.compile(
 )
 # Docstrings per room that still begin so; the numbers only ever go down.
 FRAGMENTS = {
-    "src/flowguard/broker": 2,
     "src/flowguard/flow": 8,
     "src/flowguard/node": 28,
     "src/flowguard/session": 28,
-    "simulations": 10,
+    "simulations": 9,
 }
 
 

@@ -245,13 +245,13 @@ def test_3_more_bytes_than_the_budget_are_found(monkeypatch: pytest.MonkeyPatch)
 def test_5_a_client_that_is_cut_off_for_a_silence_of_ours_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = Broker._read
+    read = Broker.read
 
     def reads_only_connects(self: Broker, connection: Connection, now_s: float) -> None:
         if connection.state < CONNECTED:
             read(self, connection, now_s)
 
-    monkeypatch.setattr(Broker, "_read", reads_only_connects)
+    monkeypatch.setattr(Broker, "read", reads_only_connects)
     assert_violates(KEEP_ALIVE, CALM)
     assert run(CALM, "static-10").violation is None  # Its loop may drown.
 

@@ -7,8 +7,9 @@
     publisher.publish("a/b", b"x", qos=1)
     assert subscriber.publishes()[0].payload == b"x"
 
-Every call settles the node: work that waited is run, the journal is committed (unless
-`hold_commits`), outboxes are carried to the clients. Time moves only by `advance`.
+Every call settles the node: it turns (`flowguard.node.turns`, as in the broker) and its journal is
+committed (unless `hold_commits`) until nothing moves; outboxes are carried to the clients. Time
+moves only by `advance`.
 """
 
 from collections.abc import Callable
@@ -38,6 +39,8 @@ from flowguard.flow import Cluster, Tell, tell_nobody
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
+from flowguard.node.ports import NodePorts
+from flowguard.session.connection import ServerConnection
 from flowguard.stores import MemoryStore, Store
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
@@ -51,6 +54,49 @@ class StoreOnDisk(MemoryStore):
     """As far as a node can see: what waits there need not be in memory."""
 
     on_disk = True
+
+
+class Sockets(NodePorts["Client"]):
+    """Clients are wired to their connections: nothing waits to be read, all can be written."""
+
+    def __init__(self, stage: "Stage") -> None:
+        super().__init__(stage.node, lambda: stage.now_s, immediate=False)
+        self._stage = stage
+
+    @property
+    def has_work(self) -> bool:
+        """Without chores that are held."""
+        node, stage = self._stage.node, self._stage
+        begun = node.journal.is_answering or (len(node.chores) > 0 and not stage.hold_chores)
+        return bool(begun or node.runnable or node.dirty or node.guard.has_work)
+
+    def poll(self, count_max: int) -> "list[Client]":
+        return []
+
+    def read(self, event: "Client", now_s: float) -> int:
+        raise NotImplementedError
+
+    def receive(self, now_s: float) -> None:
+        raise NotImplementedError
+
+    @property
+    def sockets_count(self) -> int:
+        return 0
+
+    def send(self, connections: list[ServerConnection], now_s: float) -> None:
+        for connection in connections:
+            client = connection.transport
+            assert isinstance(client, Client)
+            client.carry()
+
+    def wake(self) -> None:
+        pass  # It turns as long as something moves.
+
+    def store(self, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def ask_store(self) -> bool:
+        return True
 
 
 class Stage:
@@ -83,6 +129,7 @@ class Stage:
             shadow=shadow,
         )
         self.node.recover(self.store, now_s)
+        self.turns = Sockets(self).turns
         self.hold_commits = False
         """True: batches are taken from the journal but not committed, as by a slow store."""
         self.held: Batch | None = None
@@ -174,51 +221,28 @@ class Stage:
         self.settle()
 
     def settle(self) -> None:
-        """Until nothing moves: run, admit, commit, carry bytes to clients that read.
-
-        Then nothing may say that it would: a loop would turn for ever, and do nothing.
-        """
-        node = self.node
+        """Until nothing moves, nor says that it would: turns of the loop, and between them the
+        store's."""
+        turns = self.turns
         for _ in range(PASSES_MAX):
             self.passes += 1
-            node.turn(self.now_s)
-            runnable, node.runnable = node.runnable, []
-            for connection in runnable:
-                connection.queued = False
-                connection.run(self.now_s)
-            chored = self._do_chore()
-            committed = self._commit()
-            pages = self._replay()
-            if node.router.acknowledgements.at_once_count:
-                node.router.acknowledgements.leave(self.now_s)
-            dirty, node.dirty = node.dirty, []
-            for connection in dirty:
-                client = connection.transport
-                assert isinstance(client, Client)
-                client.carry()
-            moved = runnable or chored or committed or pages or dirty
-            if not (moved or node.runnable or node.dirty):
-                assert not node.has_work or (self.hold_chores and len(node.chores))
+            moved = turns.turn(self.now_s)
+            moved |= turns.run_round()
+            moved |= not self.hold_chores and turns.run_chores()
+            moved |= not self.hold_replays and turns.replay(idle=True)
+            moved |= self._commit()
+            moved |= self._fetch()
+            if not moved:
                 return
         raise AssertionError("it does not end")
 
-    def _do_chore(self) -> bool:
-        chores = self.node.chores
-        if self.hold_chores or not len(chores):
-            return False
-        chores.step(self.now_s)
-        return True
-
-    def _replay(self) -> bool:
-        """Pages were read in the pass before: commits may come between a page and its turn."""
+    def _fetch(self) -> bool:
+        """Pages are read after a turn: commits may come between a page and its turn."""
         pages = self.node.pages
-        moved = not self.hold_replays and pages.begins(self.now_s, idle=True)
-        while moved and (piece := pages.next(self.now_s)) is not None:
-            self.node.replay(piece, self.now_s)
         fetches = [] if self.hold_fetches else pages.to_read()
         if fetches:
             pages.came([(fetch, fetch.entries(self.store)) for fetch in fetches])
-        return moved or bool(fetches)
+        return bool(fetches)
 
     def _commit(self) -> bool:
         if self.held is not None and not self.hold_commits:
@@ -232,7 +256,7 @@ class Stage:
                 return False
             batch = taken
         self.store.commit(batch.ops)
-        self.node.committed(batch, self.now_s, 0.0)
+        self.node.durable(batch, self.now_s, 0.0)
         return True
 
     def release_fetches(self) -> None:
@@ -245,7 +269,7 @@ class Stage:
         batch, self.held = self.held, None
         if batch is not None:
             self.store.commit(batch.ops)
-            self.node.committed(batch, self.now_s, 0.0)
+            self.node.durable(batch, self.now_s, 0.0)
             self.settle()
 
     def release_commits(self) -> None:
@@ -280,21 +304,17 @@ class Client:
     def carry(self) -> None:
         """Move the server's outbox to the inbox, or refuse it as a full socket would."""
         outbound = self.connection.outbound
-        while outbound.outbox or outbound.has_more:
-            if outbound.outbox:
-                data = outbound.take_outbox()
-                if not self.reads:
-                    outbound.put_back(data)
-                    return
-                self.raw += data
-                self._decoder.feed(data)
-                while (packet := self._decoder.next()) is not None:
-                    self.inbox.append(packet)
-            if outbound.has_more:
-                outbound.pump(self.stage.now_s)
-            if not outbound.outbox:
-                break
-        outbound.dirty = False
+        if outbound.outbox:
+            data = outbound.take_outbox()
+            if not self.reads:
+                outbound.put_back(data)
+                return
+            self.raw += data
+            self._decoder.feed(data)
+            while (packet := self._decoder.next()) is not None:
+                self.inbox.append(packet)
+        if outbound.has_more:
+            outbound.pump(self.stage.now_s)
         if self.connection.ended and not self._socket_closed:
             self._socket_closed = True
             self.stage.node.closed()

@@ -1,6 +1,6 @@
 """The only room with trio: sockets, the readiness loop, commits, the clock, signals.
 
-- `reactor`       one task, one epoll set, connections as plain objects
+- `reactor`       one task, one epoll set, connections as plain objects; drives `node.turns`
 - `link`          a socket and its conversation
 - `listeners`     who is at the door, and whether it is let in
 - `committer`     journal batches to a store that blocks, in a thread

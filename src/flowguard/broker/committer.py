@@ -117,9 +117,9 @@ class Committer:
         batch = self._refused or node.next_batch(started_s)
         fetches = node.pages.to_read()
         self._is_asking = True
-        reactor.awaited = False
+        reactor.turns.awaited = False
         error, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)
-        reactor.awaited = False
+        reactor.turns.awaited = False
         now_s = self._clock()
         if batch is not None:
             self._refused = batch if error is not None else None
@@ -133,7 +133,7 @@ class Committer:
             answers = list(zip(fetches, pages, strict=True))
             self._postponed += [fetch for fetch, page in answers if page is None]
             node.pages.came([(fetch, page) for fetch, page in answers if page is not None])
-        reactor.settle(now_s)
+        reactor.turns.end_slice(now_s)
         reactor.wake()
 
     def _ask(
@@ -148,7 +148,7 @@ class Committer:
                 error = refusal
         pages = [self._read(fetch) for fetch in fetches]
         self._is_asking = False
-        reactor.awaited = True
+        reactor.turns.awaited = True
         return error, pages
 
     def _read(self, fetch: Fetch) -> list[QueueEntry] | None:

@@ -12,13 +12,11 @@ from flowguard.broker.memory import memory_gauge
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
 from flowguard.errors import StoreError
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
 from flowguard.stores import Store
 
-JITTER = (0.9, 1.1)
-"""Range of the length of a tick, so that the nodes of a cluster do not tick in step."""
 BUSY_MIN_S = 0.05
 """Time that the loop must have had work before the share in which it ran is computed."""
 RUNNING_SHARE_MIN = 0.1
@@ -89,7 +87,7 @@ class _Tick:
             self._sys_topics.publish(now_s)
 
     def _go_on(self, now_s: float) -> None:
-        self._reactor.settle(now_s)
+        self._reactor.turns.end_slice(now_s)
         if self._node.has_work or self._node.pages.ready:
             self._reactor.wake()
         self._committer.tick()
@@ -126,4 +124,4 @@ async def keep_house(
                     raise  # Nothing may be acknowledged any more.
                 except Exception as error:
                     on_error(error)
-            await trio.sleep(TICK_S * jitter(*JITTER))
+            await trio.sleep(TICK_S * jitter(*TICK_JITTER))

@@ -17,10 +17,9 @@ from flowguard.broker.link import Link
 from flowguard.flow import Reason, Rung
 from flowguard.node.door import Rest
 from flowguard.node.node import Node
+from flowguard.node.turns import ACCEPTS_MAX
 from flowguard.session.states import State
 
-ACCEPTS_MAX: Final = 128
-"""Accepts per turn and listener, so that accepting never starves the connections there are."""
 SILENT_S: Final = 1.0
 """A connection silent for this long, without a CONNECT, makes room where there is none for
 another."""

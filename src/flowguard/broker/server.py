@@ -163,7 +163,7 @@ async def _drain(node: Node, reactor: Reactor, clock: Callable[[], float]) -> No
         await _until(lambda: reactor.is_quiet)
     for connection in reactor.connections():
         connection.end(ReasonCode.SERVER_SHUTTING_DOWN, clock())
-    reactor.settle(clock())
+    reactor.turns.end_slice(clock())
     with trio.move_on_after(FAREWELL_S):
         await _until(lambda: reactor.is_quiet and reactor.is_empty)
     log.info("drained", dropped=node.counters.publish_dropped)

@@ -12,7 +12,9 @@ from enum import Enum, StrEnum
 from typing import Final
 
 TICK_S: Final = 0.1
-"""From one sample to the next, seconds; nodes jitter it by 10 % so that they do not march."""
+"""From one sample to the next, seconds."""
+TICK_JITTER: Final = (0.9, 1.1)
+"""Of a tick: so that the nodes of a cluster do not march in step."""
 PRESSURE_MAX: Final = 16.0
 
 

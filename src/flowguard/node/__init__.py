@@ -13,6 +13,8 @@
 - `journal`         what must be durable before an answer leaves: group commit
 - `pages`           what waited for clients while they were away, read and sent by turns
 - `rounds`          who of those with packets and room is run next; `flow/guard` says who has room
+- `turns`           what a loop does in a turn, how much of it, and when it lets others run;
+                    `ports`: the node's half of the world around it
 - `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay; what is `due` at a tick

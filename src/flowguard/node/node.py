@@ -3,10 +3,11 @@
 Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
-2. commits the journal (`next_batch`, the store, `committed`), asks the store for the pages that
-   sessions want, and replays them by turns (`pages`, `replay`);
-3. runs what is `runnable`, sends what is `dirty`;
-4. calls `turn` once per turn and `tick` every 100 ms.
+2. goes on with its turns (`flowguard.node.turns`, through `flowguard.node.ports`), in which what is
+   `runnable` is run, what is `dirty` is sent, and backlogs are replayed;
+3. between them commits the journal (`next_batch`, the store, `durable`), and asks the store for the
+   pages that sessions want (`pages`);
+4. calls `tick` every 100 ms.
 """
 
 from collections import deque

@@ -5,8 +5,8 @@ for seconds. So live work goes first, and backlogs get what it leaves of the loo
 but never less than a share of it: a replay has to end. They are served in the order in which they
 ask, a page from the store or a piece of one to send, and ask again when they have had it.
 
-It knows no store, no session and no clock: committer and reactor drive it with what the store is
-asked and what it answers, a simulated node with its connections, and both get the same turns.
+It knows no store, no session and no clock: committer and turns drive it with what the store is
+asked and what it answers, a simulated broker with its connections, and both get the same turns.
 
 1. `wanted` grows; `to_read` gives what the store is to be asked for next, `came` brings it.
 2. `ready` grows, by pages that came and by backlogs that can go on.
@@ -37,7 +37,18 @@ READY_MAX: Final = 8
 class Pages(Generic[Q, P]):
     """One per node; `Q` is what the store is asked for, `P` a piece of work for the loop."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        turn_s: float = TURN_S,
+        rest: int = REST,
+        read_max: int = READ_MAX,
+        ready_max: int = READY_MAX,
+    ) -> None:
+        self._turn_s = turn_s
+        self._rest = rest
+        self._read_max = read_max
+        self._ready_max = ready_max
         self.wanted: deque[Q] = deque()
         self.ready: deque[P] = deque()
         self._is_reading = False
@@ -47,14 +58,14 @@ class Pages(Generic[Q, P]):
     @property
     def is_hungry(self) -> bool:
         """Whether the store is to be asked for pages now."""
-        return bool(self.wanted) and not self._is_reading and len(self.ready) < READY_MAX
+        return bool(self.wanted) and not self._is_reading and len(self.ready) < self._ready_max
 
     def to_read(self) -> list[Q]:
         """What the store is to be asked for now; if there is something, `came` follows."""
         if not self.is_hungry:
             return []
         self._is_reading = True
-        return [self.wanted.popleft() for _ in range(min(READ_MAX, len(self.wanted)))]
+        return [self.wanted.popleft() for _ in range(min(self._read_max, len(self.wanted)))]
 
     def came(self, pages: list[P]) -> None:
         """The store has answered."""
@@ -71,7 +82,7 @@ class Pages(Generic[Q, P]):
     def next(self, now_s: float) -> P | None:
         """The next piece of this turn; None: it is over."""
         took_s = now_s - self._began_s
-        if self.ready and took_s < TURN_S:
+        if self.ready and took_s < self._turn_s:
             return self.ready.popleft()
-        self._due_s = now_s + min(REST * took_s, REST_MAX_S)
+        self._due_s = now_s + min(self._rest * took_s, REST_MAX_S)
         return None

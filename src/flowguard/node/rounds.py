@@ -1,7 +1,7 @@
 """Rounds: whose turn it is, among the conversations that have packets and may have room for them.
 
 With a thousand clients that flood a node, such a queue is never empty, and to work it off takes
-long. So it is worked off in rounds, a part of it in each turn of the reactor: sockets are read and
+long. So it is worked off in rounds, a part of it in each turn (`turns`): sockets are read and
 commits answered in between. In a round everybody is run once at most, and who was not in the round
 before goes first: a client that sends little does not wait for those that always want more, and
 they wait for each other only. That is what FQ-CoDel does for sparse flows (RFC 8290, 4.2).

@@ -114,7 +114,7 @@ async def _accept(listener: socket) -> list[HttpConnection]:
 
 
 @final
-class Turns:
+class AnswerTurns:
     """Makes one answer at a time, and leaves the loop time for the broker between two of them."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class _Server:
         self._endpoints = endpoints
         self._names = settings.names
         self._backups = Backups(backup, trio.current_time, settings.backup_interval_s)
-        self._turns = Turns()
+        self._turns = AnswerTurns()
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
         """Open connections, in the order in which they came."""

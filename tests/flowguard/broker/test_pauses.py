@@ -16,9 +16,9 @@ import pytest
 import trio
 
 from flowguard.broker import server
-from flowguard.broker.reactor import EVENTS_MAX
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
+from flowguard.node.turns import EVENTS_MAX
 from flowguard.types import MQTT_5
 from tests.interop.broker import PATIENCE_S, running_broker
 from tests.support.real import Wire, broker, connect, connect_packet, open_wire, until

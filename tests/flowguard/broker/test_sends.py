@@ -46,7 +46,7 @@ class Crowd:
         self.links[number].connection.receive_data(data, self.stage.now_s)
 
     def settle(self) -> None:
-        self.reactor.settle(self.stage.now_s)
+        self.reactor.turns.end_slice(self.stage.now_s)
 
     def heard(self) -> int:
         """How many clients find something to read."""
@@ -82,9 +82,9 @@ def test_the_loop_does_not_sleep_while_somebody_waits_for_its_turn(crowd: Crowd)
         crowd.says(number, PINGREQ)
     crowd.settle()
     heard = crowd.heard()
-    assert crowd.reactor._turn(crowd.stage.now_s)
+    assert crowd.reactor.turns.turn(crowd.stage.now_s)
     assert heard + crowd.heard() == COUNT
-    assert not crowd.reactor._turn(crowd.stage.now_s)
+    assert not crowd.reactor.turns.turn(crowd.stage.now_s)
 
 
 def test_who_has_left_meanwhile_is_passed(crowd: Crowd) -> None:

@@ -269,15 +269,10 @@ def test_retained_messages_of_many_filters_are_asked_for_once_a_turn() -> None:
 
 
 def flush(stage: Stage) -> int:
-    """One slice of the reactor: what there is to say is sent; how often a socket's turn came."""
-    dirty, stage.node.dirty = stage.node.dirty, []
-    for connection in dirty:
-        outbound = connection.outbound
-        if outbound.outbox:
-            outbound.take_outbox()
-        if outbound.has_more:
-            outbound.pump(stage.now_s)
-    return len(dirty)
+    """One slice of the loop: what there is to say is sent; how often a socket's turn came."""
+    count = len(stage.node.dirty)
+    stage.turns.end_slice(stage.now_s)
+    return count
 
 
 @pytest.mark.parametrize("filters", [["r/#"], [f"r/{number}/+" for number in range(100)]])

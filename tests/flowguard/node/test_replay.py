@@ -28,15 +28,11 @@ def subscribe(client: Client, *filters: str, qos: int = 1) -> None:
 
 
 def turn(client: Client) -> int:
-    """One turn of the client, as the reactor does it; how many messages it brought."""
-    node, now_s = client.stage.node, client.stage.now_s
-    outbound = client.connection.outbound
+    """One slice of the loop, in which only this client is sent to; how many messages it brought."""
+    stage, node = client.stage, client.stage.node
     sent = node.counters.publish_sent
-    node.dirty = []
-    if outbound.outbox:
-        outbound.take_outbox()
-    outbound.pump(now_s)
-    assert client.connection in node.dirty or not outbound.has_more
+    stage.turns.end_slice(stage.now_s)
+    assert client.connection in node.dirty or not client.connection.outbound.has_more
     return node.counters.publish_sent - sent
 
 

@@ -62,9 +62,7 @@ def test_a_run_ends_after_so_many_packets_and_the_rest_has_another_turn() -> Non
     connection.receive_data(b"".join(encode(packet, 4) for packet in numbered(40)), stage.now_s)
     while connection.queued:
         received.append(stage.node.counters.publish_received)
-        assert stage.node.runnable.pop() is connection
-        connection.queued = False
-        connection.run(stage.now_s)
+        assert stage.turns.run_round()
     assert received == [RUN_MAX, 2 * RUN_MAX]
     assert stage.node.counters.publish_received == 40
 
@@ -89,10 +87,7 @@ def test_each_commit_lets_as_many_in_as_it_finished() -> None:
     seen = []
     for _ in range(4):
         assert stage.held is not None
-        batch, stage.held = stage.held, None
-        stage.store.commit(batch.ops)
-        stage.node.committed(batch, stage.now_s, 0.0)
-        stage.settle()
+        stage.finish_commit()
         seen.append(identifiers(publisher.take()))
     assert seen == [[1, 2, 3], [4, 5, 6], [7, 8], []]
 

@@ -20,7 +20,7 @@ from flowguard.ops.http import (
     CONNECTIONS_MAX,
     LOOP_SHARE,
     TURNS_WAITING_MAX,
-    Turns,
+    AnswerTurns,
     listen,
     serve_http,
 )
@@ -390,7 +390,7 @@ async def test_who_is_in_does_not_wait_for_descriptors(
 async def test_answers_take_no_more_than_their_share_of_the_loop(
     mock_clock: trio.testing.MockClock,
 ) -> None:
-    turns = Turns()
+    turns = AnswerTurns()
     ended_s: list[float] = []
 
     def make() -> Response:
