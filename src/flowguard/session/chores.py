@@ -9,10 +9,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 FILTERS_PIECE: Final = 200
 """Filters subscribed, unsubscribed or looked at in one stretch: up to three milliseconds."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Chore:
     """Something to do, of which `step` does a piece."""
 
