@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-overload bench-experiments bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law bench-redis bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -30,6 +30,11 @@ serve: $(RUN)  ## run the broker on 127.0.0.1:1883 (PURE=1: without compiling it
 	@$(TRY_COMPILE) || :
 	@$(if $(PURE),FLOWGUARD_PURE=1) exec .venv/bin/flowguard serve $(ARGS)
 
+serve-redis: $(RUN)  ## the same on a redis-server of its own, in flowguard-redis (Debian's redis-server)
+	@.venv/bin/python -c 'import redis' 2>/dev/null || .venv/bin/python -m pip install -q -c constraints.txt 'redis[hiredis]'
+	@$(TRY_COMPILE) || :
+	@$(if $(PURE),FLOWGUARD_PURE=1) exec scripts/serve-redis.sh $(ARGS)
+
 compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can
 	@echo "compiled: .compiled"
 
@@ -38,7 +43,7 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, und
 
 test: $(DEV)  ## the tests, one process per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
-	@$(PY) -m pytest -n auto --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n auto --dist loadgroup -rs $(ARGS)
 
 quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)
@@ -78,14 +83,23 @@ bench: $(DEV) rooms  ## flowguard beside other brokers, in one run on this machi
 bench-store: $(DEV) rooms  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
 	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
+bench-log: $(DEV) rooms  ## the durable log beside client queues: append by number of subscribers, disk, replay
+	@$(PY) -m benchmarks.parts --only store-log $(ARGS)
+
 bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
+
+bench-redis: $(DEV) rooms  ## the store on Redis beside the published schema and RocksDB, by processor time and memory
+	@$(PY) -m benchmarks.redis $(ARGS)
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)
 
 bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control that has to fail (ARGS="--only E2 --scale 0.05")
 	@$(PY) -m benchmarks.experiments $(ARGS)
+
+bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated anywhere? (ARGS="--only load --seeds 5")
+	@$(PY) -m benchmarks.law $(ARGS)
 
 scoreboard: $(DEV) rooms  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
 	@$(PY) -m benchmarks.parts --only overload-scoreboard $(ARGS)

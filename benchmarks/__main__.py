@@ -13,7 +13,7 @@ from . import conditions, machine, pages, parts, report
 from .brokers import Broker
 from .build import Unavailable, build, work_folder
 from .parts import Strict, Write, split
-from .peers import BROKERS
+from .peers import BROKERS, prepared
 from .runner import Bench, Sample
 from .scenarios import SCENARIOS, Scenario, find
 from .verdicts import BUILDS, OURS, Results, Verdict
@@ -102,15 +102,10 @@ def choose_brokers(brokers: str) -> list[str]:
 
 
 def prepare(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Versions of the brokers that can run, and why the others cannot."""
-    versions, missing = {}, {}
-    for name in names:
-        with console.status(f"preparing {name} ..."):
-            try:
-                versions[name] = BROKERS[name].prepare()
-            except Unavailable as error:
-                missing[name] = str(error)
-                console.print(f"[red]{name} cannot run: {escape(str(error))}[/]")
+    with console.status(f"preparing {', '.join(names)} ..."):
+        versions, missing = prepared(names)
+    for name, why in missing.items():
+        console.print(f"[red]{name} cannot run: {escape(why)}[/]")
     return versions, missing
 
 
@@ -129,7 +124,6 @@ def plan(
 def run_all(
     bench: Bench, brokers: list[Broker], scenarios: tuple[Scenario, ...], repeat: int
 ) -> list[Sample]:
-    """Every sample of the plan, with live progress."""
     steps = list(plan(brokers, scenarios, repeat))
     samples: list[Sample] = []
     with pages.progress(console) as progress:
@@ -144,7 +138,6 @@ def run_all(
 
 
 def line_of(sample: Sample, scenario: Scenario) -> str:
-    """One sample as it comes in."""
     head = f"{scenario.key:14} {sample.broker:10} "
     if sample.failure:
         return head + f"[red]failed: {escape(sample.failure)}[/]"

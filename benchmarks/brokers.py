@@ -16,7 +16,7 @@ from . import machine
 HOST = "127.0.0.1"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 10.0
-LISTENING = re.compile(rf"^listening on {re.escape(HOST)}:(\d+)\s*$", re.MULTILINE)
+LISTENING = re.compile(rf"^listening on {re.escape(HOST)}:(\d+)(?: mqtt)?\s*$", re.MULTILINE)
 # 3.1.1, clean session, keep-alive 60 s, client id "ready"; and the CONNACK that must answer it.
 CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05ready"
 CONNACK = b"\x20\x02\x00\x00"

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -20,6 +21,15 @@ def work_folder() -> Path:
     WORK.mkdir(exist_ok=True)
     (WORK / ".gitignore").write_text("*\n")
     return WORK
+
+
+def options(values: Mapping[str, float]) -> list[str]:
+    """Numbers as a command takes them: `--broker-pid 7`; `_` stands for `-`."""
+    return [
+        word
+        for name, value in values.items()
+        for word in (f"--{name.replace('_', '-')}", f"{value:.12g}")
+    ]
 
 
 def build(name: str) -> Path:

@@ -1,7 +1,12 @@
 """A bound, what was reached, and whether that is enough; and how an experiment is told."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+Columns = Mapping[str, Callable[[T], str]]
+"""The columns of a table: how each is called, and its cell for one row."""
 
 MARKS = {True: "✓", False: "✗", None: "-"}
 
@@ -16,8 +21,8 @@ class Check:
     passed: bool | None
 
     @property
-    def cells(self) -> list[str]:
-        return [self.what, self.reached, self.bound, MARKS[self.passed]]
+    def cells(self) -> tuple[str, ...]:
+        return self.what, self.reached, self.bound, MARKS[self.passed]
 
 
 @dataclass(frozen=True)
@@ -27,11 +32,15 @@ class Grid:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    @classmethod
+    def of(cls, columns: Columns[T], rows: Iterable[T]) -> "Grid":
+        """A row for each of `rows`."""
+        cells = (tuple(cell(row) for cell in columns.values()) for row in rows)
+        return cls(tuple(columns), tuple(cells))
+
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say about one experiment."""
-
     key: str
     """For `--only`, and the name of its page."""
     title: str
@@ -54,8 +63,6 @@ class Report:
 
 
 class Reported(Protocol):
-    """A result that can be told."""
-
     def report(self) -> Report: ...
 
 

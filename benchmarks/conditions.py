@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from .brokers import Broker
-from .build import Unavailable
 from .machine import Cores
-from .peers import BROKERS
+from .peers import BROKERS, prepared
 from .verdicts import BUILDS
 
 FULL_SECONDS, QUICK_SECONDS = 60.0, 6.0
@@ -42,11 +41,4 @@ class Conditions:
 
     def builds(self) -> list[Broker]:
         """The flowguards that can run here."""
-        found = []
-        for name in BUILDS:
-            try:
-                BROKERS[name].prepare()
-            except Unavailable:
-                continue
-            found.append(BROKERS[name])
-        return found
+        return [BROKERS[name] for name in prepared(BUILDS)[0]]

@@ -93,15 +93,12 @@ def describe() -> str:
 
 def commit() -> str:
     """Short id of the checkout, `+` when files differ from it; empty where there is no git."""
-    here = Path(__file__).resolve().parent.parent
-    git = ["git", "-C", str(here)]
+    git = ["git", "-C", str(Path(__file__).resolve().parent.parent)]
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--", "src"], capture_output=True, text=True, check=True
+        head, changes = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--", "src"))
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return head.stdout.strip() + ("+" if changes.stdout else "")
+    return head.strip() + ("+" if changes else "")

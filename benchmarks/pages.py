@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from . import machine
 from .build import work_folder
-from .checks import MARKS, Report, Reported
+from .checks import MARKS, Grid, Report, Reported
 
 RESULTS = Path(__file__).resolve().parent / "results"
 COLOURS = {MARKS[True]: "green", MARKS[False]: "red", MARKS[None]: "yellow"}
@@ -28,7 +28,6 @@ def console() -> Console:
 
 
 def progress(screen: Console) -> Progress:
-    """How many of the steps are done."""
     what, count = TextColumn("{task.description}"), MofNCompleteColumn()
     columns = (what, BarColumn(24), count, TimeElapsedColumn())
     return Progress(*columns, console=screen, refresh_per_second=2)
@@ -67,22 +66,17 @@ def commit() -> str:
 
 
 def terminal(report: Report) -> RenderableType:
-    """Title, tables, verdicts."""
     parts: list[RenderableType] = [
         Text(f"\n{report.title}", style="bold"),
         Text(report.scaled, style="dim"),
     ]
     for grid in report.grids:
-        table = Table()
-        for column in grid.header:
-            table.add_column(column)
+        table = Table(*grid.header)
         for row in grid.rows:
             table.add_row(*(escape(cell) for cell in row))
         parts.append(table)
     if report.checks:
-        table = Table(show_edge=False)
-        for column in CHECK_HEADER:
-            table.add_column(column)
+        table = Table(*CHECK_HEADER, show_edge=False)
         for check in report.checks:
             *cells, mark = check.cells
             table.add_row(*(escape(cell) for cell in cells), Text(mark, style=COLOURS[mark]))
@@ -92,7 +86,6 @@ def terminal(report: Report) -> RenderableType:
 
 
 def write(report: Report, command: str, origin: str, folder: Path) -> None:
-    """The page of a part, and its picture."""
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(paragraphs(report, command, origin))
     (folder / f"{report.key}.md").write_text(text + "\n")
@@ -107,16 +100,15 @@ def paragraphs(report: Report, command: str, origin: str) -> Iterator[str]:
     if report.picture is not None:
         yield f"![{report.title}]({report.key}.svg)"
     for grid in report.grids:
-        yield markdown_table(grid.header, grid.rows)
+        yield markdown_table(grid)
     if report.checks:
-        yield markdown_table(CHECK_HEADER, [check.cells for check in report.checks])
+        yield markdown_table(Grid(CHECK_HEADER, tuple(check.cells for check in report.checks)))
     if report.notes:
         yield "\n".join(f"- {note}" for note in report.notes)
 
 
-def markdown_table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    names = list(header)
+def markdown_table(grid: Grid) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-        for line in (names, ["---"] * len(names), *rows)
+        for line in (grid.header, ["---"] * len(grid.header), *grid.rows)
     )

@@ -29,12 +29,12 @@ from .overload import (
     side_by_side,
 )
 from .runner import BadData
-from .store import drift, fetch, layouts, merging, reconnect, restart
+from .store import drift, durable_log, fetch, layouts, merging, reconnect, restart
 
 Measure = Callable[[Conditions], Reported]
 ROOMS = (
     *(side_by_side, e01_fan_out, e07_slow_subscribers, e08_self_loop, e09_keep_alive, e12_cost),
-    *(scoreboard, layouts, fetch, reconnect, restart, drift, merging),
+    *(scoreboard, layouts, fetch, reconnect, restart, drift, merging, durable_log),
 )
 PARTS: dict[str, Measure] = {room.KEY: room.measure for room in ROOMS}
 STORE = "store"

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from flowguard import __version__
@@ -14,7 +15,12 @@ from .build import Unavailable, build, work_folder
 
 COMPILED = Path(__file__).resolve().parents[1] / ".compiled"
 AMQTT_VERSION = "0.12.1"
-AMQTT_INSTALL_LIMIT_S = 300
+LIMIT_S = 300
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    return done.stdout.strip()
 
 
 class Flowguard(Broker):
@@ -100,30 +106,15 @@ class Amqtt(Broker):
             folder = work_folder() / "amqtt"
             pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
             try:
-                for step in (
-                    [sys.executable, "-m", "venv", "--clear", str(folder)],
-                    [*pip, f"amqtt=={AMQTT_VERSION}"],
-                ):
-                    subprocess.run(
-                        step,
-                        capture_output=True,
-                        text=True,
-                        check=True,
-                        timeout=AMQTT_INSTALL_LIMIT_S,
-                    )
+                _output(sys.executable, "-m", "venv", "--clear", str(folder))
+                _output(*pip, f"amqtt=={AMQTT_VERSION}")
             except subprocess.CalledProcessError as error:
-                reason = (error.stderr or error.stdout).strip().splitlines()[-1:] or [
-                    "no reason given"
-                ]
-                raise Unavailable(f"amqtt could not be installed: {reason[0]}") from error
+                said = (error.stderr or error.stdout).strip() or "no reason given"
+                why = said.splitlines()[-1]
+                raise Unavailable(f"amqtt could not be installed: {why}") from error
             except subprocess.TimeoutExpired as error:
-                raise Unavailable(
-                    f"amqtt: no end after {AMQTT_INSTALL_LIMIT_S} s of installing"
-                ) from error
-        shown = subprocess.run(
-            [str(program), "--version"], capture_output=True, text=True, check=True
-        )
-        return shown.stdout.strip().removeprefix("amqtt").strip() or AMQTT_VERSION
+                raise Unavailable(f"amqtt: no end after {LIMIT_S} s of installing") from error
+        return _output(str(program), "--version").removeprefix("amqtt").strip() or AMQTT_VERSION
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         config = folder / "amqtt.yaml"
@@ -149,6 +140,17 @@ class Sink(Broker):
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         return [str(build("sink"))]
+
+
+def prepared(names: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Versions of the brokers that can run, and why the others cannot."""
+    versions, missing = {}, {}
+    for name in names:
+        try:
+            versions[name] = BROKERS[name].prepare()
+        except Unavailable as error:
+            missing[name] = str(error)
+    return versions, missing
 
 
 BROKERS: dict[str, Broker] = {

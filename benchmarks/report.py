@@ -7,6 +7,7 @@ from statistics import mean
 from rich.markup import escape
 from rich.table import Table
 
+from .checks import Grid
 from .pages import markdown_table
 from .peers import BROKERS
 from .scenarios import Kind, Scenario
@@ -20,8 +21,6 @@ BROKER_IDLE, GENERATOR_BUSY, FULL_CORE = 0.9, 0.95, 0.9
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the figures of a run come from."""
-
     command: str
     date: str
     machine: str
@@ -91,8 +90,7 @@ def ceiling(scenario: Scenario, results: Results) -> str:
     return text + ("*" if relay_cores > FULL_CORE else "")
 
 
-def main_rows(results: Results, origin: Origin) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the main table."""
+def main_grid(results: Results, origin: Origin) -> Grid:
     names = [name for name in BROKERS if name != SINK and name in origin.versions]
     peers = [name for name in names if name not in BUILDS]
     builds = [name for name in names if name in BUILDS]
@@ -117,8 +115,8 @@ def main_rows(results: Results, origin: Origin) -> tuple[list[str], list[list[st
             )
         if SINK in origin.versions:
             row.append(ceiling(scenario, results))
-        rows.append(row)
-    return header, rows
+        rows.append(tuple(row))
+    return Grid(tuple(header), tuple(rows))
 
 
 DETAIL = (
@@ -132,9 +130,9 @@ DETAIL = (
 )
 
 
-def detail_rows(results: Results, origin: Origin) -> tuple[list[str], list[list[str]]]:
+def detail_grid(results: Results, origin: Origin) -> Grid:
     """One row for each scenario and broker: what a reader needs to doubt a figure."""
-    header = ["scenario", "broker", "n", *(title for title, _, _ in DETAIL), "remarks"]
+    header = ("scenario", "broker", "n", *(title for title, _, _ in DETAIL), "remarks")
     rows = []
     for scenario in results.scenarios:
         for name in origin.versions:
@@ -148,9 +146,8 @@ def detail_rows(results: Results, origin: Origin) -> tuple[list[str], list[list[
             remarks = list(cell.notes) if cell.good else [f"failed: {cell.failures[0]}"]
             if generator_bound(cell):
                 remarks.append("held back by the generator")
-            row.append("; ".join(remarks))
-            rows.append(row)
-    return header, rows
+            rows.append((*row, "; ".join(remarks)))
+    return Grid(header, tuple(rows))
 
 
 def generator_bound(cell: Cell) -> bool:
@@ -199,16 +196,15 @@ def footnotes(origin: Origin) -> list[str]:
 def rich_tables(results: Results, origin: Origin) -> list[Table]:
     """The main table and the details, for the terminal."""
     tables = []
-    for title, (header, rows) in (
-        ("In + out messages per second of broker CPU time", main_rows(results, origin)),
-        ("Details (medians)", detail_rows(results, origin)),
+    for title, grid in (
+        ("In + out messages per second of broker CPU time", main_grid(results, origin)),
+        ("Details (medians)", detail_grid(results, origin)),
     ):
         table = Table(title=title)
-        for column in header:
-            table.add_column(
-                column, justify="left" if column in ("scenario", "remarks") else "right"
-            )
-        for row in rows:
+        for column in grid.header:
+            is_text = column in ("scenario", "remarks")
+            table.add_column(column, justify="left" if is_text else "right")
+        for row in grid.rows:
             table.add_row(*(coloured(text) for text in row))
         tables.append(table)
     return tables
@@ -224,10 +220,9 @@ def coloured(text: str) -> str:
 
 
 def markdown(results: Results, origin: Origin) -> str:
-    """The page."""
     parts = ["# Side by side", *footnotes(origin)[:2]]
     parts += [f"**{text}**" for text in warnings(results, origin)]
-    parts.append(markdown_table(*main_rows(results, origin)))
+    parts.append(markdown_table(main_grid(results, origin)))
     parts.append("\n".join(f"- {line}" for line in footnotes(origin)[2:]))
-    parts += ["## Details", markdown_table(*detail_rows(results, origin))]
+    parts += ["## Details", markdown_table(detail_grid(results, origin))]
     return "\n\n".join(parts) + "\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from . import machine
 from .brokers import Broker, BrokerFailed, Running
+from .build import options
 from .machine import Cores
 from .scenarios import Kind, Scenario
 
@@ -22,6 +23,12 @@ WINDOW_TOLERANCE = 0.05
 MIN_TICKED_S = 0.4  # below, the 10 ms ticks of the whole machine say nothing
 EXTRA_S = 60.0  # beyond its own limits, before the generator is ended from outside
 SETUP_LIMIT_S, WARMUP_S, DRAIN_LIMIT_S = 30.0, 1.0, 15.0
+
+
+Load = dict[str, float]
+"""Arguments of the generator."""
+Found = tuple[dict[str, float], list[str]]
+"""Figures and notes."""
 
 
 class BadData(Exception):
@@ -48,7 +55,6 @@ class Bench:
     seconds: float  # length of the measured window
 
     def sample(self, broker: Broker, scenario: Scenario) -> Sample:
-        """Runs one scenario against one fresh broker process."""
         arguments = {
             "warmup": WARMUP_S,
             "seconds": self.seconds,
@@ -65,17 +71,15 @@ class Bench:
             return Sample(broker.name, scenario.key, failure=str(error))
         return Sample(broker.name, scenario.key, figures, tuple(notes))
 
-    def _messages(
-        self, running: Running, scenario: Scenario, arguments: dict[str, float]
-    ) -> tuple[dict[str, float], list[str]]:
-        result = self._generate(running, scenario, arguments)
+    def _messages(self, running: Running, scenario: Scenario, load: Load) -> Found:
+        result = self._generate(running, scenario, load)
         refuse_errors(result)
         window_s, figures = usage(result)
         if abs(window_s / self.seconds - 1) > WINDOW_TOLERANCE:
             raise BadData(f"a window of {window_s:.2f} s instead of {self.seconds:g} s")
         accepted, delivered = number(result, "accepted"), number(result, "delivered")
         lost, disordered = number(result, "lost"), number(result, "disordered")
-        copies = arguments["count"] if scenario.program == "fanout" else 1
+        copies = load["count"] if scenario.program == "fanout" else 1
         if number(result, "delivered_total") + lost != number(result, "sent_total") * copies:
             raise BadData("messages sent, delivered and lost do not add up")
         if not accepted or not delivered:
@@ -94,10 +98,8 @@ class Bench:
         notes += [f"{disordered:.0f} out of order"] if disordered else []
         return figures, notes
 
-    def _storm(
-        self, running: Running, scenario: Scenario, arguments: dict[str, float]
-    ) -> tuple[dict[str, float], list[str]]:
-        result = self._generate(running, scenario, arguments)
+    def _storm(self, running: Running, scenario: Scenario, load: Load) -> Found:
+        result = self._generate(running, scenario, load)
         _, figures = usage(result)
         kinds = ("refused", "failed", "timed_out", "closed_later")
         failures = {kind: number(result, kind) for kind in kinds if number(result, kind)}
@@ -114,18 +116,16 @@ class Bench:
             "issue_s": number(result, "issue_s"),
             "peak_mib": machine.peak_resident_kib(running.pid) / 1024,
         }
-        asked = f"of {arguments['count']:.0f}"
+        asked = f"of {load['count']:.0f}"
         return figures, [
             f"{n:.0f} {asked} {kind.replace('_', ' ')}" for kind, n in failures.items()
         ]
 
-    def _idle(
-        self, running: Running, scenario: Scenario, arguments: dict[str, float]
-    ) -> tuple[dict[str, float], list[str]]:
-        count = arguments["count"]
+    def _idle(self, running: Running, scenario: Scenario, load: Load) -> Found:
+        count = load["count"]
         time.sleep(SETTLE_S)
         before_kib = machine.resident_kib(running.pid)
-        command = self._command(running, scenario, arguments)
+        command = self._command(running, scenario, load)
         with machine.pinned(self.cores.generator if self.cores else None):
             generator = subprocess.Popen(
                 command,
@@ -150,30 +150,25 @@ class Bench:
         figures = {"value": (after_kib - before_kib) / count, "peak_mib": after_kib / 1024}
         return figures, [f"{count:.0f} connections"]
 
-    def _generate(
-        self, running: Running, scenario: Scenario, arguments: dict[str, float]
-    ) -> dict[str, Any]:
+    def _generate(self, running: Running, scenario: Scenario, load: Load) -> dict[str, Any]:
         limits = ("setup-limit", "warmup", "seconds", "drain-limit")
         with machine.pinned(self.cores.generator if self.cores else None):
             try:
                 done = subprocess.run(
-                    self._command(running, scenario, arguments),
+                    self._command(running, scenario, load),
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=sum(arguments[limit] for limit in limits) + EXTRA_S,
+                    timeout=sum(load[limit] for limit in limits) + EXTRA_S,
                 )
             except subprocess.TimeoutExpired as error:
                 raise BadData(f"the generator did not end in {error.timeout:.0f} s") from error
         return last_result(done.stdout, done.stderr)
 
-    def _command(
-        self, running: Running, scenario: Scenario, arguments: dict[str, float]
-    ) -> list[str]:
-        options = {"port": running.port, "broker-pid": running.pid, **arguments}
-        pairs = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
-        return [str(self.generator), scenario.program, *pairs]
+    def _command(self, running: Running, scenario: Scenario, load: Load) -> list[str]:
+        values = {"port": running.port, "broker-pid": running.pid, **load}
+        return [str(self.generator), scenario.program, *options(values)]
 
 
 def usage(result: dict[str, Any]) -> tuple[float, dict[str, float]]:

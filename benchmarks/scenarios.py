@@ -1,7 +1,7 @@
 """What is measured, with which arguments of the generator, and what flowguard has to reach."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -62,143 +62,100 @@ def _mosquitto(ratio: float) -> Goal:
     return Goal(f"≥ {ratio:g}x mosquitto", ratio, "mosquitto")
 
 
-def _durable(count: int, payload_bytes: int, *, judged: bool, quick: bool) -> tuple[Scenario, ...]:
-    """Sessions that survive, on disk and in memory; the load is the same."""
-    size = f"{payload_bytes} B" if payload_bytes < 1024 else f"{payload_bytes // 1024} KiB"
-    name = f"{count}-{payload_bytes}"
-    goals = (_mosquitto(1), Goal("≥ 0.6x in memory", 0.6, row=f"memory-{name}"))
-    arguments = {
-        "count": count,
-        "qos": 1,
-        "w": PIPELINED,
-        "e": UNDELIVERED,
-        "payload": payload_bytes,
-        "durable": 1,
-    }
-    return (
-        Scenario(
-            f"durable-{name}",
-            f"durable sessions, QoS 1, {count} pairs, 10 outstanding, {size}",
-            Kind.MESSAGES,
-            "pairs",
-            arguments,
-            goals if judged else (),
-            quick=quick,
-            limits={"amqtt": None},
-        ),
-        Scenario(
-            f"memory-{name}",
-            f"the same, in memory ({count} pairs, {size})",
-            Kind.MESSAGES,
-            "pairs",
-            arguments,
-            quick=quick,
-            beside=f"durable-{name}",
-            limits={"amqtt": None, "mosquitto": None, "sink": None},
-        ),
-    )
-
-
+ALL = Limits()
 AMQTT_20 = Goal("≥ 20x amqtt", 20, "amqtt")
-WITHOUT_AMQTT = {"amqtt": None}
 PIPELINED, ONE_AT_A_TIME = 10, 1  # w: publishes without PUBACK
 UNDELIVERED = 100  # e: messages of a pair that are on their way
+SLOW_SETUP = {"setup-limit": 60}
+
+
+def _messages(
+    key: str,
+    title: str,
+    load: Mapping[str, float],
+    *goals: Goal,
+    quick: bool = False,
+    amqtt: Limits | None = None,
+) -> Scenario:
+    """A row of messages; `amqtt`: what it does of it, None: nothing."""
+    program = key.partition("-")[0] if key.startswith("fan") else "pairs"
+    limits = {"amqtt": amqtt}
+    return Scenario(key, title, Kind.MESSAGES, program, load, goals, quick, limits=limits)
+
+
+def _pairs(
+    qos: int,
+    count: int,
+    w: int | None,
+    *goals: Goal,
+    quick: bool = False,
+    amqtt: Limits | None = None,
+) -> Scenario:
+    """So many pairs; `w`: publishes without PUBACK, None: QoS 0 has none."""
+    load: dict[str, float] = {"count": count, "qos": qos, "e": UNDELIVERED}
+    key, rest = f"qos{qos}-{count}", "pipelined"
+    if w is not None:
+        load["w"] = w
+        key, rest = f"{key}-w{w}", f"{w} outstanding"
+    title = f"QoS {qos}, {count} pairs, {rest}"
+    return _messages(key, title, load, *goals, quick=quick, amqtt=amqtt)
+
+
+def _durable(count: int, payload: int, *, judged: bool, quick: bool) -> tuple[Scenario, ...]:
+    """Sessions that survive, on disk and in memory; the load is the same. `payload` in bytes."""
+    size = f"{payload} B" if payload < 1024 else f"{payload // 1024} KiB"
+    name = f"{count}-{payload}"
+    goals = (_mosquitto(1), Goal("≥ 0.6x in memory", 0.6, row=f"memory-{name}")) if judged else ()
+    on_disk = _messages(
+        f"durable-{name}",
+        f"durable sessions, QoS 1, {count} pairs, 10 outstanding, {size}",
+        {**_pairs(1, count, PIPELINED).arguments, "payload": payload, "durable": 1},
+        *goals,
+        quick=quick,
+    )
+    in_memory = replace(
+        on_disk,
+        key=f"memory-{name}",
+        title=f"the same, in memory ({count} pairs, {size})",
+        goals=(),
+        beside=on_disk.key,
+        limits={"amqtt": None, "mosquitto": None, "sink": None},
+    )
+    return on_disk, in_memory
+
 
 SCENARIOS = (
-    Scenario(
-        "qos0-100",
-        "QoS 0, 100 pairs, pipelined",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 100, "qos": 0, "e": UNDELIVERED},
-        (_mosquitto(4),),
-        quick=True,
-        limits={"amqtt": Limits({"warmup": 2})},
-    ),
-    Scenario(
-        "qos0-1000",
-        "QoS 0, 1000 pairs, pipelined",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 1000, "qos": 0, "e": UNDELIVERED},
-        (_mosquitto(4),),
-        limits=WITHOUT_AMQTT,
-    ),
-    Scenario(
-        "qos1-100-w10",
-        "QoS 1, 100 pairs, 10 outstanding",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 100, "qos": 1, "w": PIPELINED, "e": UNDELIVERED},
-        (_mosquitto(2), AMQTT_20),
-        quick=True,
-    ),
-    Scenario(
-        "qos1-100-w1",
-        "QoS 1, 100 pairs, 1 outstanding",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 100, "qos": 1, "w": ONE_AT_A_TIME, "e": UNDELIVERED},
-        (_mosquitto(1), AMQTT_20),
-        quick=True,
-    ),
-    Scenario(
-        "qos1-1000-w10",
-        "QoS 1, 1000 pairs, 10 outstanding",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 1000, "qos": 1, "w": PIPELINED, "e": UNDELIVERED},
-        (_mosquitto(2),),
-        limits=WITHOUT_AMQTT,
-    ),
-    Scenario(
-        "qos1-1000-w1",
-        "QoS 1, 1000 pairs, 1 outstanding",
-        Kind.MESSAGES,
-        "pairs",
-        {"count": 1000, "qos": 1, "w": ONE_AT_A_TIME, "e": UNDELIVERED},
-        (_mosquitto(1),),
-        limits=WITHOUT_AMQTT,
-    ),
+    _pairs(0, 100, None, _mosquitto(4), quick=True, amqtt=Limits({"warmup": 2})),
+    _pairs(0, 1000, None, _mosquitto(4)),
+    _pairs(1, 100, PIPELINED, _mosquitto(2), AMQTT_20, quick=True, amqtt=ALL),
+    _pairs(1, 100, ONE_AT_A_TIME, _mosquitto(1), AMQTT_20, quick=True, amqtt=ALL),
+    _pairs(1, 1000, PIPELINED, _mosquitto(2)),
+    _pairs(1, 1000, ONE_AT_A_TIME, _mosquitto(1)),
     *_durable(100, 16, judged=False, quick=False),
     *_durable(1000, 16, judged=True, quick=True),
     *_durable(100, 1024, judged=False, quick=False),
     *_durable(1000, 1024, judged=True, quick=False),
-    Scenario(
+    _messages(
         "fanout-qos0",
         "fan-out 1 → 1000, QoS 0",
-        Kind.MESSAGES,
-        "fanout",
         {"count": 1000, "qos": 0, "e": 10},
-        (_mosquitto(3),),
+        _mosquitto(3),
         quick=True,
-        limits={"amqtt": Limits({"warmup": 2}, repeat=1)},
+        amqtt=Limits({"warmup": 2}, repeat=1),
     ),
-    Scenario(
+    _messages(
         "fanout-qos1",
         "fan-out 1 → 1000, QoS 1",
-        Kind.MESSAGES,
-        "fanout",
         {"count": 1000, "qos": 1, "w": PIPELINED, "e": 10},
-        (_mosquitto(2),),
+        _mosquitto(2),
         quick=True,
-        limits={"amqtt": Limits({"warmup": 4}, repeat=1)},
+        amqtt=Limits({"warmup": 4}, repeat=1),
     ),
-    Scenario(
-        "fanin-qos0",
-        "fan-in 1000 → 1, QoS 0",
-        Kind.MESSAGES,
-        "fanin",
-        {"count": 1000, "qos": 0, "e": 1},
-        limits=WITHOUT_AMQTT,
-    ),
-    Scenario(
+    _messages("fanin-qos0", "fan-in 1000 → 1, QoS 0", {"count": 1000, "qos": 0, "e": 1}),
+    _messages(
         "fanin-qos1",
         "fan-in 1000 → 1, QoS 1",
-        Kind.MESSAGES,
-        "fanin",
         {"count": 1000, "qos": 1, "w": ONE_AT_A_TIME, "e": 1},
-        limits=WITHOUT_AMQTT,
     ),
     Scenario(
         "storm",
@@ -211,7 +168,7 @@ SCENARIOS = (
             Goal("p99 ≤ 100 ms", 100, key="connack_p99_ms", at_most=True),
         ),
         quick=True,
-        limits={"amqtt": Limits({"setup-limit": 60}, repeat=1)},
+        limits={"amqtt": Limits(SLOW_SETUP, repeat=1)},
     ),
     Scenario(
         "idle",
@@ -221,7 +178,7 @@ SCENARIOS = (
         {"count": 10000, "qos": 1},
         (Goal("≤ 2 KiB", 2, at_most=True),),
         quick=True,
-        limits={"amqtt": Limits({"count": 2000, "setup-limit": 60}, repeat=1)},
+        limits={"amqtt": Limits({"count": 2000, **SLOW_SETUP}, repeat=1)},
     ),
 )
 

@@ -21,8 +21,6 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """All samples of one broker in one scenario."""
-
     samples: tuple[Sample, ...]
 
     @property

@@ -1,6 +1,21 @@
-"""Overload protection for somebody else's broker; empty so far.
+"""Overload protection for somebody else's broker or service (docs/embedding.md).
 
-This room will hold a proxy that stands in front of any MQTT broker, small embeddings for hosts that
-have their own event loop, and a kit that checks how a broker behaves under overload. All of them
-stand behind one `flowguard.flow.Guard`; none brings rules of its own.
+All of it stands behind one `flowguard.flow.Guard`; none brings rules of its own.
+
+- `host_guard`     the guard for a host of your own: five calls, synchronous, from any thread
+- `waits`          blocks over it for hosts that wait by `await`
+- `trio_guard`     the same, ticked by a task of trio
+- `asyncio_guard`  the same, ticked by a timer of asyncio
+- `asgi`           middleware for HTTP ingestion: windows per principal, 503 with Retry-After
+- `amqtt_plugin`   gate, windows and refusals for amqtt, by a few lines of its configuration
+- `proxy_command`  `flowguard proxy`, in front of any MQTT broker: `proxy_loop` has its sockets,
+                   `proxy_core` the guard and the upstream's health, `proxy_pair` one client and its
+                   connection to the upstream, `proxy_packets` what waits and is in process,
+                   `proxy_frames` where packets begin; sans-IO but for the first two
 """
+
+from broker_adapter.host_guard import GuardedClient, GuardedPacket
+from broker_adapter.host_guard import HostGuard as Guard
+from broker_adapter.waits import AsyncGuard, RefusedError
+
+__all__ = ["AsyncGuard", "Guard", "GuardedClient", "GuardedPacket", "RefusedError"]

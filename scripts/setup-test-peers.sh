@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Other people's programs that tests need: those marked `peers` speak with Mosquitto, its clients
-# (system packages) and MQTT.js (npm, into .peers); those marked `spark` need Java 17, those marked
-# `browser` Chromium (system packages). Repeatable, and quick when all are there. Installs
+# (system packages), MQTT.js (npm, into .peers) and amqtt (pip, into .peers/amqtt); those marked `spark` need Java 17, those marked
+# `browser` Chromium, those of the store on Redis redis-server (system packages). Repeatable, and quick when all are there. Installs
 # system packages as root or with a passwordless sudo, never with FLOWGUARD_NO_APT=1. Whatever
 # cannot be had is named, together with what is skipped for it; that is never an error.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mqtt_js=5.16.0
+amqtt=0.12.1
 PATH=$PATH:/usr/sbin:/sbin  # Debian's mosquitto lives there, outside of a user's PATH
 
 say() { printf '%s\n' "$@" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 node_is_new_enough() { node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null; }
+amqtt_is_there() { compgen -G ".peers/amqtt/lib/python3*/site-packages/amqtt-$amqtt.dist-info" >/dev/null; }
 mqtt_js_is_there() { grep -qs "\"version\": *\"$mqtt_js\"" .peers/node_modules/mqtt/package.json; }
 
 # The same places in the same order as spark_analysis/java.py.
@@ -35,9 +37,10 @@ if ! mqtt_js_is_there || ! have node; then
 fi
 have_java || packages+=(openjdk-17-jre-headless)
 have_chromium || packages+=(chromium)
+have redis-server || packages+=(redis-server)
 
-# The package of Mosquitto starts a broker on port 1883, now and at every boot; here it is only
-# wanted as a program.
+# The packages of Mosquitto and Redis start servers on ports 1883 and 6379, now and at every boot;
+# here they are only wanted as programs.
 forbid_services() {
     [ -e /usr/sbin/policy-rc.d ] && return
     printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
@@ -57,9 +60,11 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 \
         install --no-install-recommends "${packages[@]}" >/dev/null
     allow_services
-    if [[ " ${packages[*]} " == *" mosquitto "* ]] && [ -d /run/systemd/system ]; then
-        as_root systemctl --quiet disable mosquitto
-    fi
+    for service in mosquitto redis-server; do
+        if [[ " ${packages[*]} " == *" $service "* ]] && [ -d /run/systemd/system ]; then
+            as_root systemctl --quiet disable "$service"
+        fi
+    done
 }
 
 if [ ${#packages[@]} -gt 0 ] && have apt-get && [ -z "${FLOWGUARD_NO_APT:-}" ]; then
@@ -81,7 +86,15 @@ if ! mqtt_js_is_there && have npm && node_is_new_enough; then
         "mqtt@$mqtt_js" >/dev/null || say "npm could not install MQTT.js."
 fi
 
+if ! amqtt_is_there && have python3; then
+    say "installing for the tests with pip: amqtt $amqtt, into .peers ..."
+    { python3 -m venv --clear .peers/amqtt && .peers/amqtt/bin/python -m pip install --quiet \
+        --disable-pip-version-check "amqtt==$amqtt" pydantic mypy-extensions >/dev/null; } \
+        || say "pip could not install amqtt."
+fi
+
 missing=()
+amqtt_is_there || missing+=("amqtt $amqtt (pip, into .peers/amqtt): tests of the plugin for it")
 have mosquitto || missing+=("mosquitto (apt-get install mosquitto): tests against its broker")
 have mosquitto_pub && have mosquitto_sub \
     || missing+=("mosquitto_pub, mosquitto_sub (apt-get install mosquitto-clients): tests with them")
@@ -93,6 +106,7 @@ elif ! mqtt_js_is_there; then
     missing+=("MQTT.js $mqtt_js (npm install --prefix .peers mqtt@$mqtt_js): tests with MQTT.js")
 fi
 have_java || missing+=("Java 17 (apt-get install openjdk-17-jre-headless): tests of the analysis")
+have redis-server || missing+=("redis-server (apt-get install redis-server): tests of the store on it")
 have_chromium || missing+=("Chromium (apt-get install chromium): tests that look at the report")
 if [ ${#missing[@]} -gt 0 ]; then
     say "Missing here, and what is skipped for it:" "${missing[@]/#/  }"

@@ -9,13 +9,13 @@
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts and
               reads at `sockets`, connects in `entrance`, serves in `packets`, sends what waited in
               `replays`; a `loop` drives the real turns
-- `machine`   the host of a process: its `disk`, its sessions; `network` and `faults` around it
+- `machine`   the host of a process: its disk, its sessions; the network around it, and faults
 - `run`       a scenario to its end, and its figures; `view` shows them
-- `loading`   scenarios from files and `library`, with `traces` (`curves`) and changed keys;
+- `loading`   scenarios from files and `library`, with `traces` and changed keys;
               `complaints` says what is wrong, `reference` explains every key
 - `command`   `flowguard simulate`; `archive` keeps its runs
 - `recorder`  a run as Parquet tables (docs/parquet-schema.md): `samples` of nodes with their
-              `counters`, populations, attempts, `latencies`
+              `counters`, populations, attempts, latencies
 - `invariants` what must hold at every instant; the first violation ends the run
 - `calibration`  what work costs a real broker, and whether all this then predicts it
 """

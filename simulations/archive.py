@@ -11,6 +11,7 @@ from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
 from simulations.loading import LoadedScenario, change, parameters
 from simulations.recorder import RunDescription, WorldRecorder
+from simulations.run import Summary, Watch, run
 from simulations.world import World
 
 DIGEST_BYTES: Final = 6
@@ -36,11 +37,22 @@ class Archive:
         except OSError as error:
             raise ConfigError(f"--out: cannot make {directory}: {error.strerror}") from error
 
-    def record(self, plan: LoadedScenario, policy: PolicyName, world: World) -> WorldRecorder:
-        """A recorder from the first event on; its `finish` completes the run."""
+    def record(
+        self, plan: LoadedScenario, policy: PolicyName, watch: Watch, *, even_if_stopped: bool
+    ) -> Summary:
+        """Simulate, and record it from the first event on; complete unless `watch` has stopped it,
+        or `even_if_stopped`."""
         name = run_id(plan, policy)
-        recording = Recording(self._folder / name, name)
-        return WorldRecorder(world, recording, _description(plan, policy))
+        recorders: list[WorldRecorder] = []
+
+        def attach(world: World) -> None:
+            recording = Recording(self._folder / name, name)
+            recorders.append(WorldRecorder(world, recording, _description(plan, policy)))
+
+        summary = run(plan.scenario, policy, watch=watch, attach=attach)
+        if even_if_stopped or summary.ended_by != "stopped":
+            recorders[0].finish(summary.ended_by)
+        return summary
 
 
 def run_id(plan: LoadedScenario, policy: PolicyName) -> str:
@@ -68,7 +80,6 @@ def _description(plan: LoadedScenario, policy: PolicyName) -> RunDescription:
 
 
 def command(plan: LoadedScenario, policy: PolicyName) -> str:
-    """The command that repeats the run."""
     words = ["flowguard", "simulate", plan.source, "--policy", policy]
     words += ["--seed", str(plan.scenario.seed)]
     for key, value in sorted(plan.changes.items()):

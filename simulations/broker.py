@@ -119,7 +119,6 @@ class Broker:
     # --- from the network --------------------------------------------------------------------
 
     def hang_up(self, connection: Connection) -> None:
-        """The client's end of stream."""
         connection.ended_by_peer = True
         if OPENED <= connection.state < ENDED:
             self._announce(connection)
@@ -138,7 +137,6 @@ class Broker:
             self._announce(connection)
 
     def ping(self, connection: Connection) -> None:
-        """A PINGREQ."""
         if connection.state == CONNECTED:
             connection.pings += 1
             self._announce(connection)
@@ -152,7 +150,6 @@ class Broker:
             self.loop.wake()
 
     def hear(self, record: PressureRecord) -> None:
-        """Gossip."""
         if self.cluster is not None and not self.loop.ended:
             self.cluster.merge(record, self.engine.now_s)
 
@@ -175,7 +172,6 @@ class Broker:
 
     @property
     def has_more(self) -> bool:
-        """See `Work`."""
         return bool(
             self.ports.is_ready
             or self.listener.is_ready
@@ -188,17 +184,15 @@ class Broker:
 
     @property
     def is_store_free(self) -> bool:
-        """Whether no commit is under way."""
         return self._batch is None
 
     def check(self) -> None:
-        """See `Work`."""
         invariants = self.world.invariants
         if invariants is not None:
             invariants.after_step(self)
 
     def read(self, connection: Connection, now_s: float) -> None:
-        """What a socket has, once; the end of its stream comes after what was sent before."""
+        """Read what a socket has, once; the end of its stream comes after what was sent before."""
         state = connection.state
         if state == OPENED:
             self.entrance.offer(connection, now_s)
@@ -242,7 +236,7 @@ class Broker:
 
     def watch(self, connection: Connection, now_s: float) -> None:
         """It is connected from now on, and may not be silent for too long."""
-        keep_alive_s = connection.population.keep_alive_s
+        keep_alive_s = connection.population.plan.keep_alive_s
         self.connected_count += 1
         connection.last_received_s = now_s
         if keep_alive_s:
@@ -258,10 +252,8 @@ class Broker:
         if self._batch_is_done:
             self._complete()
         self.replays.read(self.loop.clock_s)
-        journal = self.journal
         if self._batch is None and not self._is_immediate:
-            noted = self._ticked and not journal.is_empty and not journal.is_answering
-            if journal.is_urgent or noted:
+            if self.journal.is_due(ticked=self._ticked):
                 self._commit()
             self._ticked = False
         self.turns.awaited = False
@@ -273,7 +265,7 @@ class Broker:
         batch = self.journal.take(clock_s)
         assert batch is not None
         self._batch, self._batch_since_s = batch, clock_s
-        self.machine.commit(len(batch.ops), clock_s, self._on_commit, batch)
+        self.machine.commit(batch, clock_s, self._on_commit)
 
     def _on_commit(self, batch: Batch) -> None:
         """The disk is done, and the replicas."""
@@ -323,7 +315,7 @@ class Broker:
         paused = inbound is not None and inbound.waiting and not inbound.window.room()
         if paused or connection.is_ready:
             connection.last_received_s = now_s  # We do not read: its silence is ours.
-        grace_s = KEEP_ALIVE_GRACE * connection.population.keep_alive_s
+        grace_s = KEEP_ALIVE_GRACE * connection.population.plan.keep_alive_s
         due_s = connection.last_received_s + grace_s
         if due_s > now_s:
             self.wheel.watch(connection, due_s)
@@ -338,7 +330,7 @@ class Broker:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds now."""
+        """Memory that it holds now, bytes."""
         plan, window = self.plan, self.guard.window
         packets = self.packets.waiting_count + window.in_process
         return (

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.connection import (
     CONNECTED,
     ENDED,
@@ -23,13 +24,12 @@ from simulations.connection import (
     Outcome,
     Packet,
 )
-from simulations.curves import Curve
 from simulations.draws import Draws
 from simulations.engine import Lane
-from simulations.latencies import Latencies
 from simulations.publishers import Publishers
 from simulations.retry import Retry
 from simulations.scenario import PopulationPlan
+from simulations.traces import Curve
 
 if TYPE_CHECKING:
     from simulations.topics import Topic
@@ -58,27 +58,23 @@ class Population:
         self.connections: list[Connection | None] = [None] * plan.clients
         """The attempt under way, or the connection."""
         self.attempts = array("L", bytes(8 * plan.clients))
-        """The number of attempts of each client."""
         self.attempts_count = 0
-        """Attempts of all clients."""
         self.arrived_count = 0
         """Clients that have made an attempt."""
         self.first_connected_s = array("d", [NEVER_S]) * plan.clients
-        self.connects = Latencies()
+        self.connects = Histogram(LATENCY_BOUNDS_S)
         """Times from the start of the attempt that succeeded to its CONNACK; first connections."""
         self.connected_count = 0
         """Clients connected, as they see it."""
         self.first_connected_count = 0
         self.given_up_count = 0
         self.queued = array("L", [plan.queued]) * plan.clients
-        """Messages that wait for each client."""
         self.replayed_count = 0
         """Messages that waited, sent and acknowledged."""
         self.replayed_last_s = NEVER_S
         self.wasted_count = 0
         """CONNECTs served for clients that were gone or had given up waiting."""
         self.outcomes = [0] * len(Outcome)
-        """Attempts by how they ended for the client."""
         self.subscribed_counts = [0] * world.scenario.nodes
         self.subscribed_version = 0
         self._failures = bytearray(plan.clients)
@@ -90,30 +86,15 @@ class Population:
         self._subscribed = bytearray(plan.clients)
         self._deadlines = Lane(engine, self._time_out, _is_answered)
         self._knocks = [Lane(engine, self._knock, _is_gone) for _ in KNOCK_AGAIN_S]
-        self._hang_ups = Lane(engine, _hang_up)
+        self._hang_ups: Lane[Connection] = Lane(engine, lambda c: c.broker.hang_up(c))
         self._arrivals = Lane(engine, self._attempt)
         self._silences = Lane(engine, self._on_silence, _is_gone)
-        self._pings = Lane(engine, _ping)
+        self._pings: Lane[Connection] = Lane(engine, lambda c: c.broker.ping(c))
 
     @property
     def clients(self) -> int:
         """The number of clients."""
         return self.plan.clients
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether sessions outlive their connections."""
-        return self.plan.durable
-
-    @property
-    def keep_alive_s(self) -> float:
-        """The keep-alive of the plan."""
-        return self.plan.keep_alive_s
-
-    @property
-    def _at(self) -> Sequence[int]:
-        """The nodes that the population knows."""
-        return self.plan.at or range(self.world.scenario.nodes)
 
     def start(self) -> None:
         """Let all clients come, each at its time."""
@@ -128,7 +109,6 @@ class Population:
             self._arrivals.add(times_s[client] + self._handshake_s, client)
 
     def client_id(self, client: int) -> str:
-        """The client id of a client."""
         return f"{self.name}-{client}"
 
     # --- connecting --------------------------------------------------------------------------
@@ -145,7 +125,8 @@ class Population:
         node = self._node_for(client, number)
         broker = self.world.machines[node].broker
         if broker is None:
-            self._fail(client, number, node, started_s, now_s, Outcome.UNREACHABLE, None)
+            times_s = (started_s, now_s)
+            self._fail(Attempt(self.name, client, number, node, *times_s, Outcome.UNREACHABLE))
             return
         deadline_s = started_s + self.plan.timeout_s
         connection = Connection(self, broker, client, number, started_s, deadline_s)
@@ -154,7 +135,7 @@ class Population:
         self._knock(connection)
 
     def _node_for(self, client: int, number: int) -> int:
-        at = self._at
+        at: Sequence[int] = self.plan.at or range(self.world.scenario.nodes)
         nodes = len(at)
         match self.plan.node:
             case "round-robin":
@@ -188,7 +169,7 @@ class Population:
         """End an attempt without an answer in time: the client closes, and tries again later."""
         now_s = self.world.engine.now_s
         self._close(connection)
-        self._fail_connection(connection, now_s, Outcome.TIMED_OUT, None)
+        self._fail(self._ended(connection, now_s, Outcome.TIMED_OUT))
 
     def _close(self, connection: Connection) -> None:
         """Close the client's end; the node is told, if it ever took the connection."""
@@ -205,9 +186,7 @@ class Population:
             self.wasted_count += 1
             return
         client = connection.client
-        connection.outcome = Outcome.CONNECTED
-        node = connection.broker.node
-        self._count(client, connection.attempt, node, connection.started_s, at_s, Outcome.CONNECTED)
+        self._count(self._ended(connection, at_s, Outcome.CONNECTED))
         self.connected_count += 1
         self._failures[client] = 0
         if self.first_connected_s[client] == NEVER_S:
@@ -222,7 +201,7 @@ class Population:
             self.send(connection, at_s, None)
         if self.publishers is not None:
             self.publishers.start(connection, at_s)
-        if self.keep_alive_s:
+        if self.plan.keep_alive_s:
             self.world.engine.at(at_s, self._begin_silence, connection)
 
     def refused(self, connection: Connection, sent_s: float, hint_s: float) -> None:
@@ -230,7 +209,7 @@ class Population:
         at_s = sent_s + self._latency_s
         if connection.is_alive and at_s <= connection.deadline_s:
             connection.is_alive = False
-            self._fail_connection(connection, at_s, Outcome.REFUSED, hint_s or None)
+            self._fail(self._ended(connection, at_s, Outcome.REFUSED), hint_s or None)
 
     def closed(self, connection: Connection, sent_s: float) -> None:
         """The connection was closed without a packet."""
@@ -242,37 +221,28 @@ class Population:
             self._lose(connection, at_s)
         elif at_s <= connection.deadline_s:
             connection.is_alive = False
-            self._fail_connection(connection, at_s, Outcome.CLOSED, None)
+            self._fail(self._ended(connection, at_s, Outcome.CLOSED))
 
     def _lose(self, connection: Connection, at_s: float) -> None:
-        """A connection is lost; its client comes back as after a first failure."""
         client = connection.client
         self.connected_count -= 1
         self.connections[client] = None
         self._failures[client] = 1
         self._come_back(client, at_s, self._retry.delay_s(client, 1, self.attempts[client], None))
 
-    def _fail_connection(
-        self, connection: Connection, at_s: float, outcome: Outcome, hint_s: float | None
-    ) -> None:
+    def _ended(self, connection: Connection, at_s: float, outcome: Outcome) -> Attempt:
         connection.outcome = outcome
         client, node = connection.client, connection.broker.node
-        self._fail(client, connection.attempt, node, connection.started_s, at_s, outcome, hint_s)
+        times_s = (connection.started_s, at_s)
+        return Attempt(self.name, client, connection.attempt, node, *times_s, outcome)
 
-    def _fail(
-        self,
-        client: int,
-        number: int,
-        node: int,
-        started_s: float,
-        at_s: float,
-        outcome: Outcome,
-        hint_s: float | None,
-    ) -> None:
+    def _fail(self, attempt: Attempt, hint_s: float | None = None) -> None:
+        client = attempt.client
         self.connections[client] = None
-        self._count(client, number, node, started_s, at_s, outcome)
+        self._count(attempt)
         failures = self._failures[client] = min(255, self._failures[client] + 1)
-        self._come_back(client, at_s, self._retry.delay_s(client, failures, number, hint_s))
+        delay_s = self._retry.delay_s(client, failures, attempt.number, hint_s)
+        self._come_back(client, attempt.ended_s, delay_s)
 
     def _come_back(self, client: int, at_s: float, delay_s: float | None) -> None:
         if delay_s is None:
@@ -282,22 +252,13 @@ class Population:
         else:
             self.world.engine.at(at_s + delay_s + self._handshake_s, self._attempt, client)
 
-    def _count(
-        self,
-        client: int,
-        number: int,
-        node: int,
-        started_s: float,
-        at_s: float,
-        outcome: Outcome,
-    ) -> None:
-        self.outcomes[outcome] += 1
+    def _count(self, attempt: Attempt) -> None:
+        self.outcomes[attempt.outcome] += 1
         on_attempt = self.world.on_attempt
         if on_attempt is not None:
-            on_attempt(Attempt(self.name, client, number, node, started_s, at_s, outcome))
+            on_attempt(attempt)
 
     def _leave(self, connection: Connection) -> None:
-        """Disconnect for good, having stayed as long as it wanted."""
         if connection.is_alive:
             self.connected_count -= 1
             self.connections[connection.client] = None
@@ -318,7 +279,6 @@ class Population:
         )
 
     def acknowledged(self, connection: Connection, due_s: float, sent_s: float) -> None:
-        """Receive a PUBACK."""
         if connection.is_alive and self.publishers is not None:
             self.publishers.acknowledged(connection, due_s, sent_s + self._latency_s)
 
@@ -346,26 +306,18 @@ class Population:
         return connection.broker.node if connection.state == CONNECTED else None
 
     def _begin_silence(self, connection: Connection) -> None:
-        self._silences.add(self.world.engine.now_s + self.keep_alive_s, connection)
+        self._silences.add(self.world.engine.now_s + self.plan.keep_alive_s, connection)
 
     def _on_silence(self, connection: Connection) -> None:
         """Send PINGREQ, even if something else was sent meanwhile, as most clients do."""
         now_s = self.world.engine.now_s
         self._pings.add(now_s + self._latency_s, connection)
-        self._silences.add(now_s + self.keep_alive_s, connection)
+        self._silences.add(now_s + self.plan.keep_alive_s, connection)
 
 
 def _arrive(item: tuple[Connection, Packet]) -> None:
     connection, packet = item
     connection.broker.receive(connection, packet)
-
-
-def _hang_up(connection: Connection) -> None:
-    connection.broker.hang_up(connection)
-
-
-def _ping(connection: Connection) -> None:
-    connection.broker.ping(connection)
 
 
 def _is_gone(connection: Connection) -> bool:

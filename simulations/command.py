@@ -29,7 +29,6 @@ from simulations.world import World
 
 if TYPE_CHECKING:
     from simulations.archive import Archive
-    from simulations.recorder import WorldRecorder
 
 EXIT_INTERRUPTED = 130
 EXIT_VIOLATION = 1
@@ -211,15 +210,7 @@ def _run_one(
 
     if archive is None:
         return run(scenario, policy, watch=watch)
-    recorders: list[WorldRecorder] = []
-    summary = run(
-        scenario,
-        policy,
-        watch=watch,
-        attach=lambda world: recorders.append(archive.record(plan, policy, world)),
-    )
-    recorders[0].finish(summary.ended_by)
-    return summary
+    return archive.record(plan, policy, watch, even_if_stopped=True)
 
 
 def _progress(*, quiet: bool) -> Progress:

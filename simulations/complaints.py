@@ -8,6 +8,8 @@ from typing import Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from flowguard.errors import ConfigError
+
 Path = Sequence[str | int]
 
 _WORDS: Final = {
@@ -34,18 +36,22 @@ _KINDS: Final = {
 """Messages by the first word of pydantic's error type."""
 
 
-def complaint(
+def refusal(
+    where: object,
     error: ValidationError,
     model: type[BaseModel],
+    *,
+    inside: str = "",
     unknown: str = "see --keys, and --list for parameters",
-) -> tuple[str, str]:
-    """The key of the first error, dotted, and what is wrong with it.
+) -> ConfigError:
+    """A line that says what is wrong with a file, and names it and the key of the first error.
 
-    `unknown` is the message for an unknown key that is like no other.
+    `inside` is the key of the table that `model` describes; `unknown` is the message for an unknown
+    key that is like no other.
     """
     first, others_count = _first(error)
     path = first["loc"]
-    key, kind = dotted(path), first["type"]
+    key, kind = dotted([inside, *path] if inside else path), first["type"]
     if kind == "extra_forbidden":
         words = "unknown key" + (
             nearest(str(path[-1]), _keys_at(model, path[:-1])) or f"; {unknown}"
@@ -56,7 +62,7 @@ def complaint(
         words = first["msg"] if form is None else form.format_map(context)
     if others_count:
         words += f" (and {others_count} more)"
-    return key, words
+    return ConfigError(f"{where}: {key}: {words}" if key else f"{where}: {words}")
 
 
 def _first(error: ValidationError) -> tuple[ErrorDetails, int]:
@@ -73,7 +79,6 @@ def _first(error: ValidationError) -> tuple[ErrorDetails, int]:
 
 
 def dotted(path: Path) -> str:
-    """The path in dotted form: `faults.0.at_s`."""
     return ".".join(str(part) for part in path)
 
 

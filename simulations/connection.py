@@ -6,10 +6,11 @@ later, so it looks only at its own state.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from flowguard.flow import AdmissionWindow, NodeWindow
+from flowguard.flow import AdmissionWindow
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -64,96 +65,61 @@ class Attempt(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class ClientPackets:
     """Packets that a connected client has sent and the node has not finished."""
 
-    __slots__ = ("waiting", "window")
-
-    def __init__(self, node: NodeWindow) -> None:
-        self.window = AdmissionWindow(node)
-        self.waiting: deque[Packet] = deque()
-        """Packets arrived and not begun."""
+    window: AdmissionWindow
+    waiting: deque[Packet] = field(default_factory=deque)
+    """Packets arrived and not begun."""
 
 
 @final
+@dataclass(slots=True, eq=False)
 class QueuedPage:
     """The page in memory of the messages queued for a client."""
 
-    __slots__ = ("asked", "inflight", "unread", "unsent")
-
-    def __init__(self) -> None:
-        self.unsent = 0
-        self.inflight = 0
-        """Messages sent, of which no acknowledgement has been read."""
-        self.unread = 0
-        """Acknowledgements that wait in the socket."""
-        self.asked = False
-        """Whether it asked for a turn."""
+    unsent: int = 0
+    inflight: int = 0
+    """Messages sent, of which no acknowledgement has been read."""
+    unread: int = 0
+    """Acknowledgements that wait in the socket."""
+    asked: bool = False
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Connection:
     """Hashable by identity; `flowguard.flow.guard.Guarded`."""
 
-    __slots__ = (
-        "attempt",
-        "broker",
-        "client",
-        "deadline_s",
-        "ended_by_peer",
-        "inbound",
-        "is_alive",
-        "is_ready",
-        "knocks",
-        "last_received_s",
-        "outcome",
-        "pings",
-        "population",
-        "queued",
-        "replay",
-        "started_s",
-        "state",
-        "waited_s",
-        "watched_slot",
-    )
-
-    def __init__(
-        self,
-        population: "Population",
-        broker: "Broker",
-        client: int,
-        attempt: int,
-        started_s: float,
-        deadline_s: float,
-    ) -> None:
-        self.population = population
-        self.broker = broker
-        self.client = client
-        """Its number in the population."""
-        self.attempt = attempt
-        """The number of attempts that this client has made before."""
-        self.started_s = started_s
-        self.deadline_s = deadline_s
-        # The client's end.
-        self.is_alive = True
-        """False: the client has closed, timed out, or heard that the server has."""
-        self.outcome: Outcome | None = None
-        self.knocks = 0
-        # The server's end.
-        self.state = KNOCKING
-        self.is_ready = False
-        """Whether it is in the loop's list of sockets with something to read."""
-        self.queued = False
-        """Whether it is to be run again: it has packets, and there may be room."""
-        self.ended_by_peer = False
-        """Whether the client's end of stream has arrived."""
-        self.inbound: ClientPackets | None = None
-        self.pings = 0
-        self.replay: QueuedPage | None = None
-        self.last_received_s = started_s
-        self.waited_s = 0.0
-        """Time in the listen backlog."""
-        self.watched_slot = 0
+    population: "Population"
+    broker: "Broker"
+    client: int
+    """Its number in the population."""
+    attempt: int
+    """The number of attempts that this client has made before."""
+    started_s: float
+    deadline_s: float
+    # The client's end.
+    is_alive: bool = True
+    """False: the client has closed, timed out, or heard that the server has."""
+    outcome: Outcome | None = None
+    knocks: int = 0
+    # The server's end.
+    state: int = KNOCKING
+    is_ready: bool = False
+    """Whether it is in the loop's list of sockets with something to read."""
+    queued: bool = False
+    """Whether it is to be run again: it has packets, and there may be room."""
+    ended_by_peer: bool = False
+    """Whether the client's end of stream has arrived."""
+    inbound: ClientPackets | None = None
+    pings: int = 0
+    replay: QueuedPage | None = None
+    last_received_s: float = 0.0
+    waited_s: float = 0.0
+    """Time in the listen backlog."""
+    watched_slot: int = 0
 
     @property
     def tenant(self) -> str:
@@ -167,7 +133,6 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has ended it."""
         return self.state == ENDED
 
     def schedule(self) -> None:

@@ -36,14 +36,12 @@ class Draws:
         self._key = _key_of(seed, purpose)
 
     def uniform(self, whose: int, count: int = 0) -> float:
-        """A draw from [0, 1)."""
         z = (self._key + whose * _GOLDEN + count * _ODD) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         return ((z ^ (z >> 31)) >> 11) * _UNIT
 
     def exponential(self, whose: int, count: int = 0) -> float:
-        """An exponential draw with mean 1."""
         return -log(1.0 - self.uniform(whose, count))
 
 

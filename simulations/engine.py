@@ -4,10 +4,9 @@ Events run in the order of their time, and at the same instant in the order in w
 scheduled; nothing else decides, no hash and no address. So the same calls give the same run. An
 action may schedule further events, now or later, never in the past.
 
-A bare event costs about a microsecond. An event that has to be cheap to cancel is a `EventTimer`;
-events that all wait equally long need no heap at all and are a `Lane`. The heap itself holds the
-near future only: later events lie unordered in sections of time, so that a crowd of retries does
-not make every push and pop dearer.
+An event costs about a microsecond. Events that all wait equally long need no heap at all and are a
+`Lane`. The heap itself holds the near future only: later events lie unordered in sections of time,
+so that a crowd of retries does not make every push and pop dearer.
 """
 
 from collections import deque
@@ -27,33 +26,6 @@ _WATCHES: Final = -(1 << 62)
 """Sequence numbers of watches begin here, those of events at 1."""
 SECTION_S: Final = 0.25
 """Length of the part of the future that becomes near at a time; a power of two divides exactly."""
-
-
-@final
-class EventTimer(Generic[A]):
-    """One event that may be cancelled until it has happened."""
-
-    __slots__ = ("_action", "_argument")
-
-    def __init__(self, action: Action[A], argument: A) -> None:
-        self._action: Action[A] | None = action
-        self._argument: A | None = argument
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether it is still to happen."""
-        return self._action is not None
-
-    def cancel(self) -> None:
-        """Cancel it; safe when it has happened. Its place in the heap goes when its time comes."""
-        self._action = self._argument = None
-
-    def fire(self, _: None) -> None:
-        """Run the action; called by the engine."""
-        action, argument = self._action, self._argument
-        if action is not None:
-            self.cancel()
-            action(argument)  # type: ignore[arg-type]  # cancelled together, so both are there
 
 
 @final
@@ -77,7 +49,6 @@ class Engine:
         """`traced`: keep a hash of all events, at half the speed."""
         self.now_s = 0.0
         self.events_count = 0
-        """Events that have happened."""
         self._heap: list[Event] = []
         """Events due before `_near_s`."""
         self._near_s = 0.0
@@ -91,14 +62,16 @@ class Engine:
         self._digest = blake2b(digest_size=16) if traced else None
 
     def __len__(self) -> int:
-        """The number of events that are still to happen, cancelled ones included."""
         return len(self._heap) + sum(map(len, self._later.values()))
 
     def at(self, when_s: float, action: Action[A], argument: A) -> None:
         """Schedule `action(argument)` at `when_s`, which is not in the past."""
         assert when_s >= self.now_s
         self._sequence += 1
-        self._add((when_s, self._sequence, action, argument))
+        if self._digest is None:
+            self._add((when_s, self._sequence, action, argument))
+        else:
+            self._add((when_s, self._sequence, self._act, (self._sequence, action, argument)))
 
     def _add(self, event: Event) -> None:
         when_s = event[0]
@@ -131,47 +104,28 @@ class Engine:
         action, argument = watch
         action(argument)
 
-    def timer(self, when_s: float, action: Action[A], argument: A) -> EventTimer[A]:
-        """Schedule an event with a handle to cancel it."""
-        timer = EventTimer(action, argument)
-        self.at(when_s, timer.fire, None)
-        return timer
+    def _act(self, event: tuple[int, Action[Any], Any]) -> None:
+        """An event that leaves a trace."""
+        sequence, action, argument = event
+        assert self._digest is not None
+        self._digest.update(_MARK.pack(self.now_s, sequence))
+        self._digest.update(action.__qualname__.encode())
+        action(argument)
 
-    def run(self, until_s: float, events_max: float = inf) -> bool:
-        """Run the events up to and at `until_s`; False: ended by `events_max` of them, or by
-        `stop`.
+    def run(self, until_s: float) -> bool:
+        """Run the events up to and at `until_s`; False: ended by `stop`.
 
         The clock then shows `until_s`, or the time of the last event."""
         heap = self._heap
-        if self._digest is not None:
-            return self._run_traced(until_s, events_max)
         self._until_s = until_s
         count = 0
-        while (heap or self._approach()) and heap[0][0] <= self._until_s and count < events_max:
+        while (heap or self._approach()) and heap[0][0] <= self._until_s:
             self.now_s, _, action, argument = heappop(heap)
             count += 1
             action(argument)
-        return self._pause(until_s, count)
-
-    def _run_traced(self, until_s: float, events_max: float) -> bool:
-        heap, digest = self._heap, self._digest
-        assert digest is not None
-        self._until_s = until_s
-        count = 0
-        while (heap or self._approach()) and heap[0][0] <= self._until_s and count < events_max:
-            self.now_s, sequence, action, argument = heappop(heap)
-            if sequence > 0:
-                digest.update(_MARK.pack(self.now_s, sequence))
-                digest.update(action.__qualname__.encode())
-            count += 1
-            action(argument)
-        return self._pause(until_s, count)
-
-    def _pause(self, until_s: float, count: int) -> bool:
         self.events_count += count - self._looks_count
         self._looks_count = 0
-        is_due = (self._heap or self._approach()) and self._heap[0][0] <= until_s
-        done = self._until_s == until_s and not is_due
+        done = self._until_s == until_s
         if done:
             self.now_s = max(self.now_s, until_s)
         return done

@@ -22,8 +22,6 @@ CLAIM_OPS: Final[tuple[StoreOp, ...]] = (PutSession("", 0, None), PutWill("", No
 
 @final
 class Entrance:
-    """One process's."""
-
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
         """CONNECTs that wait for their outcome: what the gate should say, too."""
@@ -52,13 +50,14 @@ class Entrance:
         )
 
     def _arrival(self, connection: Connection) -> Arrival:
-        """What the gate wants to know of its CONNECT."""
+        """Facts about a client's CONNECT that the gate wants to know."""
         client_id = connection.population.client_id(connection.client)
         resumption = Resumption.NEW
-        if connection.population.is_durable:
+        if connection.population.plan.durable:
             resumption = self._machine.resumption(connection.population, connection.client)
         size_bytes = CONNECT_BYTES + client_id.__sizeof__()
-        return Arrival(client_id, size_bytes, resumption, connection.waited_s)
+        held_bytes = self._plan.connection_bytes + self._plan.connecting_bytes
+        return Arrival(client_id, size_bytes, resumption, connection.waited_s, held_bytes)
 
     def leave(self, connection: Connection) -> None:
         """It ends, or is connected: it neither waits nor is served from now on."""
@@ -69,7 +68,6 @@ class Entrance:
             self.served_count -= 1
 
     def answer(self) -> None:
-        """Send the CONNACKs of this slice."""
         if not self._answers:
             return
         answers, self._answers = self._answers, []
@@ -89,7 +87,7 @@ class Entrance:
         return bool(self._serving)
 
     def serve_until(self, until_s: float) -> None:
-        """Those whom an acceptor left, one by one."""
+        """Serve those whom an acceptor left, one by one."""
         serving, loop = self._serving, self._loop
         while serving and loop.clock_s < until_s:
             connection, since_s = serving.popleft()
@@ -99,11 +97,10 @@ class Entrance:
     def _claim(self, connection: Connection, now_s: float) -> None:
         """Its session is its own as soon as that is durable."""
         self._broker.spend(self._plan.connect_s)
-        ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.is_durable else []
+        ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.plan.durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
     def _claimed(self, connection: Connection, now_s: float) -> None:
-        """It is, and is answered."""
         if connection.state == ENDED:
             connection.population.wasted_count += 1
             return
@@ -111,7 +108,7 @@ class Entrance:
         self.leave(connection)
         connection.state = CONNECTED
         population = connection.population
-        if population.is_durable:
+        if population.plan.durable:
             self._machine.keep(population, connection.client)
         self._broker.watch(connection, now_s)
         self._answers.append((connection, None))

@@ -46,19 +46,14 @@ WITHIN_WINDOW_MAX: Final[frozenset[PolicyName]] = WITH_BUDGETS | {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An invariant that did not hold."""
-
     node: int | None
     """The node; None: the whole world."""
     t_s: float
-    """Virtual time."""
     invariant: str
     """Its number and name in docs/overload.md."""
     detail: str
-    """The values that were seen."""
     policy: PolicyName
     seed: int
-    """The seed that shows it again."""
 
     def __str__(self) -> str:
         where = "" if self.node is None else f" at node {self.node}"
@@ -194,7 +189,6 @@ class Invariants:
         self._watch(when_s + self._census_s)
 
     def at_end(self) -> None:
-        """Check at the end of the run."""
         self._take_census()
         for population in self._world.populations:
             self._check_attempts(population)
@@ -255,6 +249,7 @@ class Invariants:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Refusing:
     """One node's work of accepting and refusing since its buffer was empty last: a leaky bucket.
 
@@ -262,16 +257,13 @@ class _Refusing:
     that is spent: the sockets of one accept, and the refusals of those accepted before.
     """
 
-    __slots__ = ("_at_s", "_bucket_s", "_debt_s", "_emptied_count", "_life", "_share", "_spent_s")
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._life: Broker | None = None
-        self._emptied_count = 0
-        self._spent_s = 0.0
-        self._at_s = 0.0
-        self._debt_s = 0.0
-        self._bucket_s = 0.0
+    _share: float
+    _life: "Broker | None" = None
+    _emptied_count: int = 0
+    _spent_s: float = 0.0
+    _at_s: float = 0.0
+    _debt_s: float = 0.0
+    _bucket_s: float = 0.0
 
     def after_step(self, broker: "Broker") -> str | None:
         """The violation, if there is one."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError, validate_call
 
 from flowguard.errors import ConfigError
-from simulations.complaints import complaint, nearest
+from simulations.complaints import nearest, refusal
 from simulations.scenario import Scenario
 from simulations.traces import What, read_trace
 
@@ -31,8 +31,6 @@ Changes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario, and its source."""
-
     name: str
     scenario: Scenario
     changes: dict[str, Any]
@@ -42,7 +40,6 @@ class LoadedScenario:
 
 
 def names() -> list[str]:
-    """The names of the library."""
     return sorted(p.stem for p in LIBRARY.iterdir() if p.suffix in SUFFIXES)
 
 
@@ -84,7 +81,10 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
     except ConfigError as error:
         raise ConfigError(f"{_label(path)}: {error}") from error
     _read_traces(path, table)
-    return LoadedScenario(path.stem, _validate(path, table), changed, name)
+    try:
+        return LoadedScenario(path.stem, Scenario.model_validate(table), changed, name)
+    except ValidationError as error:
+        raise refusal(_label(path), error, Scenario) from error
 
 
 def parameters(name: str) -> dict[str, Any]:
@@ -119,19 +119,14 @@ def _label(path: Path) -> str:
 # --- files -----------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str:
+def read_toml(path: Path) -> Table:
+    """The content of a file; raises ConfigError naming the file and what is wrong."""
     try:
-        return path.read_text()
+        return tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"{_label(path)}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{_label(path)}: is no text in UTF-8") from error
-
-
-def read_toml(path: Path) -> Table:
-    """The content of a file; raises ConfigError naming the file and what is wrong."""
-    try:
-        return tomllib.loads(_text(path))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{_label(path)}: is not valid TOML: {error}") from error
 
@@ -157,7 +152,7 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
     try:
         made = validate_call(function)(**given)
     except ValidationError as error:
-        raise ConfigError(_refused(path, error)) from error
+        raise refusal(_label(path), error, Scenario) from error
     except Exception as error:
         raise ConfigError(_broken(path, error)) from error
     if not isinstance(made, Scenario):
@@ -185,18 +180,6 @@ def _read_traces(path: Path, table: Table) -> None:
 def _scale_of(trace: Table) -> float:
     scale = trace.get("scale", 1.0)
     return scale if isinstance(scale, int | float) else 1.0
-
-
-def _validate(path: Path, table: Table) -> Scenario:
-    try:
-        return Scenario.model_validate(table)
-    except ValidationError as error:
-        raise ConfigError(_refused(path, error)) from error
-
-
-def _refused(path: Path, error: ValidationError) -> str:
-    key, words = complaint(error, Scenario)
-    return f"{_label(path)}: {key}: {words}" if key else f"{_label(path)}: {words}"
 
 
 def _broken(path: Path, error: Exception) -> str:

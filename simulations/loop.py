@@ -13,7 +13,7 @@ from simulations.engine import Engine
 
 
 class Work(Protocol):
-    """What a loop runs; it moves `Loop.clock_s` on by what it costs."""
+    """Work that a loop runs; it moves `Loop.clock_s` on by what it costs."""
 
     turns: Turns[Any, Any, Any, Any]
 
@@ -22,7 +22,7 @@ class Work(Protocol):
         """Whether another turn would find something to do."""
 
     def run_tasks(self) -> None:
-        """What is due besides turns."""
+        """Run what is due besides turns."""
 
     def check(self) -> None:
         """A step is done."""
@@ -60,7 +60,6 @@ class Loop:
         """The process is dead: what was scheduled for it does nothing any more."""
 
     def wake(self) -> None:
-        """Something is there to be done."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._engine.at(max(self._engine.now_s, self.clock_s), self._go, None)

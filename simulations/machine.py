@@ -1,7 +1,8 @@
 """Machine: the host on which a broker process lives, dies and comes back; its disk and sessions
-stay."""
+stay. Between machines is the network; faults befall both."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Cost, Resumption
@@ -9,15 +10,35 @@ from flowguard.flow.signals import TICK_S
 from flowguard.node.journal import Batch
 from simulations.broker import Broker
 from simulations.counters import MachineCounters
-from simulations.disk import Disk
+from simulations.scenario import Fault, StorePlan
 
 if TYPE_CHECKING:
     from simulations.clients import Population
     from simulations.world import World
 
 
+@final
+@dataclass(slots=True)
+class Disk:
+    """The disk of one node, and how long a group commit takes there.
+
+    A commit costs a fixed time and one per operation. A fault makes the disk slower, or stops it: a
+    commit under way then ends when the disk goes on.
+    """
+
+    plan: StorePlan
+    factor: float = 1.0
+    """The factor by which it is slower than planned."""
+    stopped: bool = False
+
+    def commit_s(self, ops_count: int) -> float:
+        return (self.plan.commit_s + ops_count * self.plan.op_s) * self.factor
+
+    def pages_s(self, pages_count: int) -> float:
+        return pages_count * self.plan.page_s * self.factor
+
+
 def name_of(index: int) -> str:
-    """The name of a node in the cluster."""
     return f"node-{index}"
 
 
@@ -73,16 +94,12 @@ class Machine:
 
     # --- commits -----------------------------------------------------------------------------
 
-    def commit(
-        self, ops_count: int, now_s: float, done: Callable[[Batch], None], batch: Batch
-    ) -> None:
+    def commit(self, batch: Batch, now_s: float, done: Callable[[Batch], None]) -> None:
         """Store a batch here and on its replicas, then call `done`."""
         self._held_since_s = now_s
-        self._try(ops_count, done, batch, now_s)
+        self._try(batch, now_s, done)
 
-    def _try(
-        self, ops_count: int, done: Callable[[Batch], None], batch: Batch, now_s: float
-    ) -> None:
+    def _try(self, batch: Batch, now_s: float, done: Callable[[Batch], None]) -> None:
         world = self.world
         peers = world.replicas_of(self.index)
         stuck = self.disk.stopped or any(
@@ -91,13 +108,14 @@ class Machine:
         if stuck:
             world.engine.at(
                 max(now_s, world.engine.now_s) + TICK_S,
-                lambda _: self._try(ops_count, done, batch, world.engine.now_s),
+                lambda _: self._try(batch, world.engine.now_s, done),
                 None,
             )
             return
         round_trip_s = 2.0 * world.scenario.network.peer_latency_s
-        times_s = [self.disk.commit_s(ops_count)]
-        times_s += [round_trip_s + peer.disk.commit_s(ops_count) for peer in peers]
+        count = len(batch.ops)
+        times_s = [self.disk.commit_s(count)]
+        times_s += [round_trip_s + peer.disk.commit_s(count) for peer in peers]
         self._held_since_s = None
         world.engine.at(now_s + max(times_s), done, batch)
 
@@ -122,3 +140,84 @@ class Machine:
     def keep(self, population: "Population", client: int) -> None:
         """Keep the session at this node from now on."""
         population.homes[client] = self.index + 1
+
+
+@final
+class Network:
+    """Links between nodes, by their indices; clients reach every living node.
+
+    Nothing is lost on a link that is up, and nothing overtakes: latencies are constant.
+    """
+
+    __slots__ = ("_cuts",)
+
+    def __init__(self) -> None:
+        self._cuts: dict[frozenset[int], int] = {}
+        """The number of faults that cut a link."""
+
+    def is_up(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) not in self._cuts
+
+    def cut(self, one: int, other: int) -> None:
+        link = frozenset((one, other))
+        self._cuts[link] = self._cuts.get(link, 0) + 1
+
+    def heal(self, one: int, other: int) -> None:
+        link = frozenset((one, other))
+        self._cuts[link] -= 1
+        if not self._cuts[link]:
+            del self._cuts[link]
+
+
+@final
+class Faults:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+
+    def schedule(self) -> None:
+        engine = self._world.engine
+        for fault in self._world.scenario.faults:
+            engine.at(fault.at_s, self._begin, fault)
+            if fault.until_s is not None:
+                engine.at(fault.until_s, self._end, fault)
+
+    def _begin(self, fault: Fault) -> None:
+        machine = self._world.machines[fault.node]
+        match fault.kind:
+            case "node_down":
+                machine.kill()
+            case "pause":
+                assert fault.until_s is not None
+                if machine.broker is not None:
+                    machine.broker.loop.pause(fault.until_s)
+            case "link_cut":
+                for peer in self._peers(fault):
+                    self._world.network.cut(fault.node, peer)
+            case "slow_cpu":
+                machine.slowness *= fault.factor
+            case "slow_store":
+                machine.disk.factor *= fault.factor
+            case "store_stop":
+                machine.disk.stopped = True
+
+    def _end(self, fault: Fault) -> None:
+        machine = self._world.machines[fault.node]
+        match fault.kind:
+            case "node_down":
+                machine.start()
+            case "pause":
+                pass  # It goes on by itself.
+            case "link_cut":
+                for peer in self._peers(fault):
+                    self._world.network.heal(fault.node, peer)
+            case "slow_cpu":
+                machine.slowness /= fault.factor
+            case "slow_store":
+                machine.disk.factor /= fault.factor
+            case "store_stop":
+                machine.disk.stopped = False
+
+    def _peers(self, fault: Fault) -> list[int]:
+        if fault.peer is not None:
+            return [fault.peer]
+        return [index for index in range(self._world.scenario.nodes) if index != fault.node]

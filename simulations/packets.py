@@ -7,7 +7,7 @@ are the real ones and decide what is begun when; what a packet costs is `NodePla
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow.window import UNBOUNDED
+from flowguard.flow.window import UNBOUNDED, AdmissionWindow
 from flowguard.records import PutSession, Settle
 from flowguard.session.connection import READ_BYTES_MAX
 from flowguard.session.inbound import RUN_MAX
@@ -25,11 +25,8 @@ SETTLE_OP: Final = Settle("", 1, None)
 
 @final
 class Packets:
-    """One process's."""
-
     def __init__(self, broker: "Broker") -> None:
         self.waiting_count = 0
-        """Packets that arrived and are not begun."""
         self.in_process_units = 0
         """Begun and not done, in cost units: what the windows should say, too."""
         self.in_process_bytes = 0
@@ -43,10 +40,9 @@ class Packets:
         self._counters = broker.machine.counters
 
     def add(self, connection: Connection, packet: Packet) -> None:
-        """It has arrived."""
         inbound = connection.inbound
         if inbound is None:
-            inbound = connection.inbound = ClientPackets(self._window)
+            inbound = connection.inbound = ClientPackets(AdmissionWindow(self._window))
         inbound.waiting.append(packet)
         self.waiting_count += 1
 
@@ -88,7 +84,6 @@ class Packets:
                 self._broker.guard.paused(connection, now_s)
 
     def _run_max(self, connection: Connection) -> int:
-        """Packets that one run handles at most."""
         topic = connection.population.topic
         if not self._plan.takes_turns:
             return UNBOUNDED
@@ -129,12 +124,12 @@ class Packets:
         population = connection.population
         assert population.publishers is not None
         population.publishers.cost_units[connection.client] += cost
+        population.publishers.weights[connection.client] = cost
         if connection.state == CONNECTED:
             self._counters.published_count += 1
             population.acknowledged(connection, message.due_s, self._loop.clock_s)
 
     def _subscribe(self, connection: Connection, inbound: ClientPackets, now_s: float) -> None:
-        """Count it and have it made durable."""
         self._broker.spend(self._plan.subscribe_s)
         inbound.window.admit()
         self.in_process_units += 1

@@ -7,29 +7,28 @@ room. Messages not acknowledged when the connection ends are sent again on the n
 """
 
 from array import array
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from flowguard.session.handshake import RECEIVE_MAXIMUM_FLOOR
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.session.handshake import receive_maximum_of
 from simulations.connection import Connection
-from simulations.curves import Curve
 from simulations.draws import Draws
-from simulations.latencies import Latencies
 from simulations.scenario import PublishPlan
+from simulations.traces import Curve
 
 if TYPE_CHECKING:
     from simulations.clients import Population
 
 
 @final
+@dataclass(slots=True, eq=False)
 class _Publisher:
     """One client's messages that are due: the first `sent` of them are on their way."""
 
-    __slots__ = ("due_s", "limit", "sent")
-
-    def __init__(self) -> None:
-        self.due_s: list[float] = []
-        self.sent = 0
-        self.limit = 0
+    due_s: list[float] = field(default_factory=list)
+    sent: int = 0
+    limit: int = 0
 
 
 @final
@@ -44,13 +43,15 @@ class Publishers:
         self.acknowledged_count = 0
         self.in_time_count = 0
         """Messages acknowledged within their deadline."""
-        self.acknowledgements = Latencies()
+        self.acknowledgements = Histogram(LATENCY_BOUNDS_S)
         """Times from the instant a PUBLISH was due to its PUBACK."""
         self.acknowledged_counts = array("L", bytes(8 * population.clients))
         """Acknowledged messages by client; so are the next two."""
         self.in_time_counts = array("L", bytes(8 * population.clients))
         self.cost_units = array("L", bytes(8 * population.clients))
         """Cost of the nodes' work by client."""
+        self.weights = array("L", [1]) * population.clients
+        """Of the last message of each client that was done, cost units."""
         self._population = population
         self._engine = world.engine
         self._latency_s = world.scenario.network.latency_s
@@ -71,7 +72,8 @@ class Publishers:
         publisher.sent = 0
         publisher.limit = self.plan.outstanding
         if self.plan.v5:
-            allowance = max(RECEIVE_MAXIMUM_FLOOR, connection.broker.guard.window.limit)
+            window = connection.broker.guard.window.limit
+            allowance = receive_maximum_of(window, self.weights[client])
             publisher.limit = min(publisher.limit, self._receive_maximum, allowance)
         self._pump(connection, publisher, at_s)
         if self._is_open:
@@ -121,7 +123,6 @@ class Publishers:
             self._population.send(connection, at_s, due_s)
 
     def acknowledged(self, connection: Connection, due_s: float, at_s: float) -> None:
-        """Receive a PUBACK at `at_s`."""
         client = connection.client
         publisher = self._publishers[client]
         assert publisher is not None

@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, final
 
 from flowguard import __version__
+from flowguard.flow.histogram import Histogram
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.recording import BATCH_ROWS, Columns, Recording
 from flowguard.telemetry.schema import (
@@ -29,7 +30,6 @@ from flowguard.telemetry.schema import (
 )
 from simulations.clients import NEVER_S, Population
 from simulations.connection import Attempt, Outcome
-from simulations.latencies import BOUNDS_S, Latencies
 from simulations.samples import Samples
 
 if TYPE_CHECKING:
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 
 SAMPLES_PER_S: Final = 10
 OUTCOMES: Final = tuple(outcome.name.lower() for outcome in Outcome)
-ATTEMPT_FIELDS: Final = len(Attempt._fields)
-ENDED_FIELD: Final = Attempt._fields.index("ended_s")
-KEY_FIELDS: Final = 3
-"""Population, client and number tell attempts apart that ended at the same instant."""
-OUTCOME_FIELD: Final = Attempt._fields.index("outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,6 @@ class RunDescription:
 
     scenario: str
     command: str
-    """The command that repeats the run."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Differences from the scenario's file, by dotted key."""
     trigger_at_s: float | None = None
@@ -68,10 +62,8 @@ class WorldRecorder:
         self._recording = recording
         self._samples = [Samples(machine) for machine in world.machines]
         self._crowds = [_Crowd(p) for p in sorted(world.populations, key=lambda p: p.name)]
-        self._attempts: list[Any] = []
-        """Attempts that have ended, but not necessarily by now: their fields one after the other,
-        because a container for each would have the garbage collector walk through the whole world
-        more often."""
+        self._attempts: list[Attempt] = []
+        """Attempts that have ended, but not necessarily by now."""
         self._decisions: list[Row] = []
         """Decisions made, but not necessarily by now."""
         self._sampled_s = 0.0
@@ -80,7 +72,7 @@ class WorldRecorder:
         self._watch(1)
 
     def _listen(self) -> None:
-        keep, tell = self._attempts.extend, self._world.on_attempt
+        keep, tell = self._attempts.append, self._world.on_attempt
         if tell is None:
             self._world.on_attempt = keep
             return
@@ -109,25 +101,20 @@ class WorldRecorder:
         for samples in self._samples:
             decisions += samples.decisions(now_s)
         self._tell_decisions(now_s)
-        if len(self._attempts) >= BATCH_ROWS * ATTEMPT_FIELDS:
+        if len(self._attempts) >= BATCH_ROWS:
             self._tell_attempts(now_s)
 
     def _tell_attempts(self, until_s: float) -> None:
-        """Write the attempts that have ended by then."""
         attempts = self._attempts
-        columns = [attempts[field::ATTEMPT_FIELDS] for field in range(ATTEMPT_FIELDS)]
-        ended_s = columns[ENDED_FIELD]
-        keys = list(zip(ended_s, *columns[:KEY_FIELDS], strict=True))
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        count = bisect_right(order, until_s, key=ended_s.__getitem__)
-        left = [column[index] for index in order[count:] for column in columns]
-        columns = [[column[index] for index in order[:count]] for column in columns]
-        columns[OUTCOME_FIELD] = [OUTCOMES[outcome] for outcome in columns[OUTCOME_FIELD]]
-        self._recording.add_columns(ATTEMPTS, columns)
-        attempts[:] = left
+        attempts.sort(key=_ended)
+        count = bisect_right(attempts, until_s, key=_ended_s)
+        if count:
+            columns: list[Any] = list(zip(*attempts[:count], strict=True))
+            columns[-1] = [OUTCOMES[outcome] for outcome in columns[-1]]
+            self._recording.add_columns(ATTEMPTS, columns)
+            del attempts[:count]
 
     def _tell_decisions(self, until_s: float) -> None:
-        """Write the decisions made by then."""
         decisions = self._decisions
         if decisions:
             decisions.sort(key=_decided)
@@ -166,7 +153,7 @@ class _Crowd:
     def __init__(self, population: Population) -> None:
         self._population = population
         self._counts: tuple[int, ...] = (0,) * 7
-        self._latencies: list[tuple[str, Latencies, list[int]]] = []
+        self._latencies: list[tuple[str, Histogram, list[int]]] = []
         """Latencies by kind, in the order of rows: all observations, and those already written."""
         publishers, topic = population.publishers, population.topic
         if publishers is not None:
@@ -175,7 +162,7 @@ class _Crowd:
         if topic is not None:
             self._follow("delivery", topic.deliveries)
 
-    def _follow(self, kind: str, latencies: Latencies) -> None:
+    def _follow(self, kind: str, latencies: Histogram) -> None:
         self._latencies.append((kind, latencies, latencies.counts.copy()))
 
     def row(self, t_s: float) -> Row:
@@ -206,12 +193,8 @@ class _Crowd:
         """Rows of latencies observed since the last call, in the second that ends at `t_s`."""
         name = self._population.name
         for kind, latencies, told in self._latencies:
-            counts = latencies.counts
-            if counts != told:
-                for bound_s, count, before in zip(BOUNDS_S, counts, told, strict=True):
-                    if count != before:
-                        yield name, kind, t_s, bound_s, count - before
-                told[:] = counts
+            for bound_s, count in latencies.grown(told):
+                yield name, kind, t_s, bound_s, count
 
     def clients(self) -> Columns:
         """The columns of table `clients`, a row for each client."""
@@ -269,3 +252,5 @@ def _decided(row: Row) -> tuple[float, int, str]:
 
 
 _decided_s: Final = itemgetter(1)
+_ended: Final = attrgetter("ended_s", "population", "client", "number")
+_ended_s: Final = attrgetter("ended_s")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @final
 class Replays:
-    """One process's."""
-
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._engine = broker.engine
@@ -33,7 +31,7 @@ class Replays:
 
     @property
     def held_bytes(self) -> int:
-        """Of the pages that are in memory, or on their way there."""
+        """Bytes of the pages that are in memory, or on their way there."""
         packet_bytes = self._broker.plan.packet_bytes
         return sum(
             _page(connection) * (packet_bytes + connection.population.plan.queued_bytes)
@@ -73,7 +71,6 @@ class Replays:
             self._broker.loop.wake()
 
     def send(self, connection: Connection) -> None:
-        """It is its turn."""
         broker, replay = self._broker, connection.replay
         if connection.state != CONNECTED or replay is None:
             return
@@ -99,7 +96,7 @@ class Replays:
         self._broker.acknowledge(*item)
 
     def acknowledged(self, connection: Connection, replay: QueuedPage, now_s: float) -> None:
-        """What its socket has of PUBACKs is read."""
+        """Take the PUBACKs that its socket has."""
         count, replay.unread = replay.unread, 0
         if not count:
             return

@@ -10,16 +10,10 @@ DOUBLINGS_MAX = 30
 
 @final
 class Retry:
-    """The retry behaviour of a population's clients."""
-
-    __slots__ = ("_first_s", "_jitters", "_kind", "_max_s", "_obedience", "_obedient", "_tries")
+    __slots__ = ("_jitters", "_obedience", "_plan")
 
     def __init__(self, plan: RetryPlan, seed: int, population: str) -> None:
-        self._kind = plan.kind
-        self._first_s = plan.first_s
-        self._max_s = plan.max_s
-        self._obedient = plan.obedient
-        self._tries = plan.tries
+        self._plan = plan
         self._jitters = Draws(seed, f"{population}: retry")
         self._obedience = Draws(seed, f"{population}: obedience")
 
@@ -27,11 +21,12 @@ class Retry:
         self, client: int, failures: int, attempt: int, hint_s: float | None
     ) -> float | None:
         """Time that a client waits after its `failures`-th failure in a row; None: it gives up."""
-        if self._kind == "none" or (self._tries is not None and failures >= self._tries):
+        plan = self._plan
+        if plan.kind == "none" or (plan.tries is not None and failures >= plan.tries):
             return None
-        if hint_s is not None and self._obedience.uniform(client) < self._obedient:
+        if hint_s is not None and self._obedience.uniform(client) < plan.obedient:
             return hint_s
-        if self._kind == "fixed":
-            return self._first_s
-        doubled_s: float = self._first_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX)
-        return min(self._max_s, doubled_s * (0.5 + self._jitters.uniform(client, attempt)))
+        if plan.kind == "fixed":
+            return plan.first_s
+        doubled_s: float = plan.first_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX)
+        return min(plan.max_s, doubled_s * (0.5 + self._jitters.uniform(client, attempt)))

@@ -20,7 +20,6 @@ from simulations.scenario import Scenario
 from simulations.world import World
 
 SAMPLE_S: Final = 0.5
-"""Virtual time between two samples."""
 BACK: Final = 0.99
 """Share of the clients connected before a disturbance that must be back for it to be over."""
 
@@ -39,8 +38,6 @@ class NodeSample:
 
 @dataclass(frozen=True, slots=True)
 class WorldSample:
-    """The world at an instant."""
-
     t_s: float
     connected_count: int
     done_count: int
@@ -99,7 +96,6 @@ class Summary:
 
     @property
     def events_per_s(self) -> float:
-        """Events per second of real time."""
         return self.events_count / self.run_s if self.run_s else 0.0
 
 
@@ -216,8 +212,8 @@ def _sum_up(world: World, summary: Summary) -> None:
     summary.replayed_count = sum(p.replayed_count for p in populations)
     if summary.replayed_count:
         summary.replayed_last_s = max(p.replayed_last_s for p in populations)
-    summary.acknowledged_p99_s = world.acknowledgements.percentile_s(0.99)
-    summary.delivered_p99_s = world.deliveries.percentile_s(0.99)
+    summary.acknowledged_p99_s = world.acknowledgements.percentile(0.99)
+    summary.delivered_p99_s = world.deliveries.percentile(0.99)
     summary.memory_peak_bytes = max(n.memory_bytes for s in summary.samples for n in s.nodes)
     summary.deaths_count = sum(machine.deaths_count for machine in world.machines)
     summary.events_count = world.engine.events_count

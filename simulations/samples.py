@@ -6,12 +6,14 @@ process counted after its last sample comes with the first one of its next life.
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, final
 
 from flowguard.flow import Grant
 from flowguard.flow.pressure import objectives_of
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.rows import Decisions, dead_row, sample_row
+from simulations.counters import MachineCounters
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -20,17 +22,13 @@ if TYPE_CHECKING:
 
 @final
 class Samples:
-    """One machine's."""
-
     def __init__(self, machine: "Machine") -> None:
         settings = machine.world.settings
         self._machine = machine
         self._objectives = objectives_of(settings)
         self._window_start = float(settings.window_max)
         self._memory_limit_bytes = machine.world.scenario.node.memory_max_bytes
-        self._counts: tuple[float, ...] = (0,) * 7
-        self._busy_s = 0.0
-        self._refusing_s = 0.0
+        self._counts: tuple[float, ...] = astuple(MachineCounters())
         self._decisions = Decisions(machine.index)
         self._life: Broker | None = None
         self._begin_life()
@@ -42,7 +40,7 @@ class Samples:
             self._decisions.begin(self._window_start, broker.guard.gate)
 
     def row(self, t_s: float) -> Row:
-        """Of table `samples`: what is to be seen at `t_s`, which is now."""
+        """Row of table `samples`: what is to be seen at `t_s`, which is now."""
         broker = self._machine.broker
         if broker is None:
             return dead_row(self._machine.index, t_s)
@@ -61,22 +59,12 @@ class Samples:
 
     def _counts_since(self, broker: "Broker", t_s: float) -> list[float | None]:
         counters, loop = self._machine.counters, broker.loop
-        counts = (
-            counters.accepted_count,
-            counters.refused_count,
-            counters.discarded_count,
-            counters.closed_count,
-            counters.published_count,
-            counters.delivered_count,
-            counters.lost_count,
-        )
         # A turn counts as work until now, however long it will take: its clock is ahead.
         busy_s = counters.busy_s + loop.busy_s - max(0.0, loop.clock_s - t_s)
+        counts = astuple(replace(counters, busy_s=busy_s))
         since = [now - before for now, before in zip(counts, self._counts, strict=True)]
-        row = [*since, None, busy_s - self._busy_s, counters.refusing_s - self._refusing_s]
-        self._counts, self._busy_s = counts, busy_s
-        self._refusing_s = counters.refusing_s
-        return row
+        self._counts = counts
+        return [*since[:-2], None, *since[-2:]]
 
     def decisions(self, t_s: float) -> Iterator[Row]:
         """All since the last call; those of a turn that is not over are ahead of `t_s`."""

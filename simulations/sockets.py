@@ -12,7 +12,6 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.flow import Rung
 from flowguard.node.journal import Batch
 from flowguard.node.turns import ACCEPTS_MAX, NOTHING, Ports, Turns
 from simulations.connection import BACKLOG, CONNECTED, ENDED, OPENED, Connection
@@ -39,8 +38,6 @@ BrokerTurns = Turns[Ready, Connection, Connection, Connection]
 
 @final
 class BrokerPorts(Ports[Ready, Connection, Connection]):
-    """One process's."""
-
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._ready: deque[Ready] = deque()
@@ -53,7 +50,6 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a turn would find something."""
         return bool(self._ready or self._runnable)
 
     def announce(self, ready: Ready) -> None:
@@ -72,7 +68,6 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
         return forwarded
 
     def schedule(self, connection: Connection) -> None:
-        """It is to be run again."""
         self._runnable.append(connection)
 
     # --- sockets: see `Ports` ----------------------------------------------------------------
@@ -211,7 +206,7 @@ class Listener:
                 connection.is_ready = True
                 ports.announce(connection)
                 gate.let_in(connection.waited_s)
-                if gate.rung is Rung.STOP and not gate.may_accept(now_s):
+                if not gate.may_accept(now_s):
                     self._rest()
                     break
         self.is_ready = bool(backlog) and not self._rests

@@ -1,10 +1,11 @@
 """Topics: the receivers of a population's messages."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.records import NEVER_S, Append, Delivery, StoreOp
 from flowguard.types import Publish
-from simulations.latencies import Latencies
 
 if TYPE_CHECKING:
     from simulations.clients import Population
@@ -18,28 +19,18 @@ ALL: Final = -1
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Message:
     """One PUBLISH between its decoding and its last delivery."""
 
-    __slots__ = ("due_s", "node", "ops", "receiver", "targets", "topic")
-
-    def __init__(
-        self,
-        topic: "Topic",
-        due_s: float,
-        node: int,
-        targets: Targets,
-        ops: list[StoreOp],
-        receiver: int,
-    ) -> None:
-        self.topic = topic
-        self.due_s = due_s
-        self.node = node
-        """The node that has it from its publisher, and acknowledges it."""
-        self.targets = targets
-        self.ops = ops
-        self.receiver = receiver
-        """The one receiver among the audience, or `ALL`."""
+    topic: "Topic"
+    due_s: float
+    node: int
+    """The node that has it from its publisher, and acknowledges it."""
+    targets: Targets
+    ops: list[StoreOp]
+    receiver: int
+    """The one receiver among the audience, or `ALL`."""
 
     @property
     def positions(self) -> dict[str, int]:
@@ -49,7 +40,6 @@ class Message:
 
     @property
     def deliveries(self) -> int:
-        """Deliveries on all nodes."""
         return sum(count for _, count in self.targets)
 
 
@@ -67,9 +57,9 @@ class Topic:
     ) -> None:
         self.payload_bytes = payload_bytes
         self.delivered_count = 0
-        self.deliveries = Latencies()
+        self.deliveries = Histogram(LATENCY_BOUNDS_S)
         """Times from the instant a PUBLISH was due to its arrival at a subscriber."""
-        self.is_stored = audience is not None and audience.is_durable
+        self.is_stored = audience is not None and audience.plan.durable
         """Whether subscribers get it from queues that outlive their connections."""
         self.positions = (
             {} if audience is None else dict.fromkeys(map(str, range(audience.clients)), 1)
@@ -79,7 +69,8 @@ class Topic:
         self._audience = audience
         self._to_all = to_all
         self._latency_s = latency_s
-        self._op: StoreOp = Append("", 1, Delivery(_message(payload_bytes), 1, False, (), NEVER_S))
+        publish = Publish("topic", bytes(payload_bytes), 1, packet_id=1)
+        self._op: StoreOp = Append("", 1, Delivery(publish, 1, False, (), NEVER_S))
         self._one: list[StoreOp] = [self._op]
         self._seen = -1
         self._targets: Targets = NOBODY
@@ -102,7 +93,6 @@ class Topic:
 
     @property
     def deliveries_max(self) -> int:
-        """The largest number of deliveries of one message."""
         if self._audience is None:
             return 0
         return self._audience.clients if self._to_all else 1
@@ -111,14 +101,10 @@ class Topic:
         self._seen = audience.subscribed_version
         counts = audience.subscribed_counts
         self._targets = tuple((node, count) for node, count in enumerate(counts) if count)
-        stored = sum(counts) if audience.is_durable else 1
+        stored = sum(counts) if audience.plan.durable else 1
         self._ops = [self._op] * max(1, stored)
 
     def delivered(self, message: Message, deliveries: int, sent_s: float) -> None:
         """That many subscribers have it, a latency after `sent_s`."""
         self.delivered_count += deliveries
         self.deliveries.observe(sent_s + self._latency_s - message.due_s, deliveries)
-
-
-def _message(payload_bytes: int) -> Publish:
-    return Publish("topic", bytes(payload_bytes), 1, packet_id=1)

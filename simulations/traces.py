@@ -7,12 +7,14 @@ a run without refusals: a client that was refused and came again is two clients 
 """
 
 import csv
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 from flowguard.errors import ConfigError
+from simulations.scenario import TracePlan
 
 What = Literal["clients", "messages"]
 Points = list[tuple[float, float]]
@@ -103,3 +105,37 @@ def _require_order(path: Path, points: Iterable[tuple[float, float]]) -> None:
     for (before_s, _), (t_s, _) in pairwise(points):
         if t_s <= before_s:
             raise ConfigError(f"{path}: t_s: {t_s:g} is not after {before_s:g}")
+
+
+@final
+class Curve:
+    """How many have come by each instant of a trace, as evenly as possible between its points."""
+
+    __slots__ = ("_sums", "_times_s", "total")
+
+    def __init__(self, plan: TracePlan) -> None:
+        times_s = [t_s for t_s, _ in plan.points]
+        step_s = times_s[-1] - times_s[-2] if len(times_s) > 1 else 1.0
+        self._times_s = [t_s / plan.squeeze for t_s in (*times_s, times_s[-1] + step_s)]
+        self._sums = list(accumulate((plan.scale * n for _, n in plan.points), initial=0.0))
+        self.total = self._sums[-1]
+
+    def by(self, t_s: float) -> float:
+        """How many have come by then."""
+        times_s, sums = self._times_s, self._sums
+        if t_s <= times_s[0]:
+            return 0.0
+        if t_s >= times_s[-1]:
+            return self.total
+        i = bisect_right(times_s, t_s) - 1
+        share = (t_s - times_s[i]) / (times_s[i + 1] - times_s[i])
+        return sums[i] + share * (sums[i + 1] - sums[i])
+
+    def when(self, number: float) -> float | None:
+        """The instant at which so many have come; None: never."""
+        times_s, sums = self._times_s, self._sums
+        if number > self.total:
+            return None
+        i = max(1, bisect_left(sums, number))
+        share = (number - sums[i - 1]) / ((sums[i] - sums[i - 1]) or 1.0)
+        return times_s[i - 1] + share * (times_s[i] - times_s[i - 1])

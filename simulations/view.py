@@ -1,9 +1,10 @@
 """View: the results of runs of one scenario, side by side, on a screen of 80 columns."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil, log
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -96,16 +97,8 @@ def _by_population(
 ) -> Iterator[Row]:
     names = [name for name, plan in scenario.populations.items() if plan.publish]
     for name in names if len(names) > 1 else ():
-        yield f"  of {name}"[:20], _in_time_of(name), percent
-        yield "    in number", _in_time_count_of(name), count
-
-
-def _in_time_of(name: str) -> Callable[[Summary], Number]:
-    return lambda run: run.in_time_shares.get(name)
-
-
-def _in_time_count_of(name: str) -> Callable[[Summary], Number]:
-    return lambda run: run.in_time_counts.get(name)
+        yield f"  of {name}"[:20], lambda run, n=name: run.in_time_shares.get(n), percent  # type: ignore[misc]
+        yield "    in number", lambda run, n=name: run.in_time_counts.get(n), count  # type: ignore[misc]
 
 
 def _mean(values: list[Number], text: Callable[[float], str]) -> str:
@@ -129,12 +122,10 @@ def seconds(time_s: float) -> str:
 
 
 def count(number: float) -> str:
-    """The number with separators: 1,234,567."""
     return f"{number:,.0f}"
 
 
 def size(size_bytes: float) -> str:
-    """The size in MiB."""
     return f"{size_bytes / 2**20:,.0f} MiB"
 
 
@@ -151,20 +142,25 @@ def _charts(scenario: Scenario, runs: Sequence[Summary]) -> Iterator[Text]:
             yield _strip(run.policy, run, last_s, lambda s: s.connected_count / most)
     if any(plan.publish or plan.stay_s is not None for plan in plans):
         yield from _goodput(runs, last_s)
+    strips: list[tuple[str, Summary, slice]] = [(run.policy, run, slice(None)) for run in runs]
     if len(runs) == 1 and scenario.nodes <= NODES_MAX:
-        yield _ruler("pressure", last_s, f"top {PRESSURE_TOP:g}")
-        for node in range(scenario.nodes):
-            yield _strip(f"node {node}", runs[0], last_s, _pressure_of(node))
-        yield _ruler("window, log", last_s, f"top {WINDOW_TOP:g}")
-        for node in range(scenario.nodes):
-            yield _strip(f"node {node}", runs[0], last_s, _window_of(node))
-        return
-    yield _ruler("worst pressure", last_s, f"top {PRESSURE_TOP:g}")
-    for run in runs:
-        yield _strip(run.policy, run, last_s, _worst_pressure)
-    yield _ruler("least window, log", last_s, f"top {WINDOW_TOP:g}")
-    for run in runs:
-        yield _strip(run.policy, run, last_s, _least_window)
+        strips = [(f"node {n}", runs[0], slice(n, n + 1)) for n in range(scenario.nodes)]
+        titles = ("pressure", "window, log")
+    else:
+        titles = ("worst pressure", "least window, log")
+    yield _ruler(titles[0], last_s, f"top {PRESSURE_TOP:g}")
+    for label, run, nodes in strips:
+        yield _strip(label, run, last_s, _level_of(max, _pressure, nodes))
+    yield _ruler(titles[1], last_s, f"top {WINDOW_TOP:g}")
+    for label, run, nodes in strips:
+        yield _strip(label, run, last_s, _level_of(min, _window, nodes))
+
+
+def _level_of(choose: Any, share: Callable[[NodeSample], float], nodes: slice) -> Level:
+    """The share of the node among `nodes` that `choose` picks of those alive."""
+    return lambda sample: choose(
+        (share(n) for n in sample.nodes[nodes] if n.is_alive), default=None
+    )
 
 
 def _goodput(runs: Sequence[Summary], last_s: float) -> Iterator[Text]:
@@ -173,7 +169,12 @@ def _goodput(runs: Sequence[Summary], last_s: float) -> Iterator[Text]:
     most = max(1.0, *(rate for by_time in rates for rate in by_time.values()))
     yield _ruler("goodput", last_s, f"top {most:,.0f}/s")
     for run, by_time in zip(runs, rates, strict=True):
-        yield _strip(run.policy, run, last_s, _level_of(by_time, most))
+        shares = {t_s: rate / most for t_s, rate in by_time.items()}
+        yield _strip(run.policy, run, last_s, partial(_share_at, shares))
+
+
+def _share_at(shares: dict[float, float], sample: WorldSample) -> float:
+    return shares.get(sample.t_s, 0.0)
 
 
 def _rates(run: Summary) -> dict[float, float]:
@@ -182,26 +183,6 @@ def _rates(run: Summary) -> dict[float, float]:
         for before, after in pairwise(run.samples)
         if after.t_s > before.t_s
     }
-
-
-def _level_of(rates: dict[float, float], most: float) -> Level:
-    return lambda sample: rates.get(sample.t_s, 0.0) / most
-
-
-def _pressure_of(node: int) -> Level:
-    return lambda sample: _pressure(sample.nodes[node]) if sample.nodes[node].is_alive else None
-
-
-def _window_of(node: int) -> Level:
-    return lambda sample: _window(sample.nodes[node]) if sample.nodes[node].is_alive else None
-
-
-def _worst_pressure(sample: WorldSample) -> Number:
-    return max((_pressure(node) for node in sample.nodes if node.is_alive), default=None)
-
-
-def _least_window(sample: WorldSample) -> Number:
-    return min((_window(node) for node in sample.nodes if node.is_alive), default=None)
 
 
 def _pressure(node: NodeSample) -> float:

@@ -3,7 +3,7 @@
 The same scenario and policy give the same world, event for event.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Literal, final
 
@@ -11,15 +11,13 @@ from flowguard import baselines
 from flowguard.config import FlowSettings, PolicyName, SessionSettings
 from flowguard.flow import PressureRecord
 from flowguard.flow.cluster import LOST_S
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.clients import Population
 from simulations.connection import Attempt
 from simulations.draws import random_for
 from simulations.engine import Engine
-from simulations.faults import Faults
 from simulations.invariants import Invariants, Violation
-from simulations.latencies import Latencies, sum_of
-from simulations.machine import Machine, name_of
-from simulations.network import Network
+from simulations.machine import Faults, Machine, Network, name_of
 from simulations.publishers import Publishers
 from simulations.scenario import PopulationPlan, Scenario
 from simulations.topics import Message, Topic
@@ -29,8 +27,6 @@ baselines.load()  # What flowguard is compared with.
 
 @final
 class World:
-    """All that is simulated, together."""
-
     def __init__(
         self,
         scenario: Scenario,
@@ -49,12 +45,9 @@ class World:
         self.living: list[int] = []
         """Nodes with a running process."""
         self.ended_s: float | None = None
-        """When the run was over, if it is."""
         self._lateness = random_for(scenario.seed, "gossip")
         self.invariants: Invariants | None = None
-        """The checks of invariants, if there are any."""
         self.violation: Violation | None = None
-        """The first invariant that did not hold."""
         self._unreachable_since_s: dict[tuple[int, int], float] = {}
         self.machines = [Machine(self, index) for index in range(scenario.nodes)]
         self.populations: list[Population] = []
@@ -91,14 +84,12 @@ class World:
     # --- all populations together ------------------------------------------------------------
 
     @property
-    def acknowledgements(self) -> Latencies:
-        """The latencies of all `Publishers.acknowledgements`."""
-        return sum_of(p.publishers.acknowledgements for p in self.populations if p.publishers)
+    def acknowledgements(self) -> Histogram:
+        return _sum_of(p.publishers.acknowledgements for p in self.populations if p.publishers)
 
     @property
-    def deliveries(self) -> Latencies:
-        """The latencies of all `Topic.deliveries`."""
-        return sum_of(p.topic.deliveries for p in self.populations if p.topic)
+    def deliveries(self) -> Histogram:
+        return _sum_of(p.topic.deliveries for p in self.populations if p.topic)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -138,7 +129,6 @@ class World:
     # --- nodes -------------------------------------------------------------------------------
 
     def on_life(self) -> None:
-        """A process has started, or is gone."""
         self.living = [m.index for m in self.machines if m.broker is not None]
 
     def reaches(self, one: int, other: int) -> bool:
@@ -200,3 +190,10 @@ class World:
     def lose(self, message: Message, deliveries: int) -> None:
         """Count an acknowledged message that so many subscribers do not get."""
         self.machines[message.node].counters.lost_count += deliveries
+
+
+def _sum_of(parts: Iterable[Histogram]) -> Histogram:
+    total = Histogram(LATENCY_BOUNDS_S)
+    for part in parts:
+        total.add(part)
+    return total

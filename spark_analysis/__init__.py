@@ -3,10 +3,10 @@
 - `examination`  which runs can be read, and why the others cannot; `contracts` says how they look
 - `reading`      their tables as DataFrames; `grains` one row per node, per instant, per second
 - `questions`    one per file, a pure function from DataFrames to one row per run
-- `comparing`    seeds become means and `intervals`; runs that stand out; `courses` over time;
+- `comparing`    seeds become means and `intervals`; runs that stand out; courses over time;
                  `loads` says which live runs can be compared
 - `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
 - `job`          what the `command` flowguard analyze does, on a `terminal`; with --follow it is
-                 `following` a run under way (`following_screen`)
+                 `following` a run under way
 - `tuner`        what flowguard tune does: limits out of runs, by an objective
 """

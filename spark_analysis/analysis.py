@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -12,8 +13,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_analysis import contracts
-from spark_analysis.comparing import SET, VALUE, outliers, parameter_sets, summary, values
-from spark_analysis.courses import POINTS, window_course, work_course
+from spark_analysis.comparing import (
+    POINTS,
+    SET,
+    VALUE,
+    outliers,
+    parameter_sets,
+    summary,
+    values,
+    window_course,
+    work_course,
+)
 from spark_analysis.examination import LeftOut, Run, read_through
 from spark_analysis.grains import by_instant, by_node, by_second
 from spark_analysis.loads import loads
@@ -137,6 +147,8 @@ class _Analysing:
         answers = {question.name: self._answer(question) for question in QUESTIONS}
         self._tell("comparing policies and parameter sets")
         found = self._values(answers)
+        # Runs are compared by the first metric of each answer.
+        first = found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
         recovered = self._local(answers["recovery"])
         longest_s = max(run.end["ended_s"] for run in self._runs)
         step_s = max(math.ceil(longest_s / POINTS), 1)
@@ -147,7 +159,7 @@ class _Analysing:
             answers=answers,
             region=in_order(region(recovered, inputs.runs), *MAP_KEY),
             summary=in_order(summary(found, self._sets), *VALUE),
-            outliers=in_order(outliers(self._first(found), self._sets), *VALUE, "run_id"),
+            outliers=in_order(outliers(first, self._sets), *VALUE, "run_id"),
             work=in_order(work_course(inputs.seconds, self._sets, step_s), *SET, "from_s"),
             windows=in_order(window_course(inputs.samples, self._sets, step_s), *SET, "from_s"),
             violations=self._violations(),
@@ -161,16 +173,9 @@ class _Analysing:
         return in_order(answer, *key)
 
     def _values(self, answers: dict[str, pa.Table]) -> DataFrame:
-        found = None
-        for question in QUESTIONS:
-            of_question = values(self._local(answers[question.name]), question)
-            found = of_question if found is None else found.unionAll(of_question)
-        assert found is not None
+        each = [values(self._local(answers[one.name]), one) for one in QUESTIONS]
+        found = reduce(DataFrame.unionAll, each)
         return self._local(in_order(found, *found.columns))
-
-    def _first(self, found: DataFrame) -> DataFrame:
-        """The first metric of each answer, by which runs are compared."""
-        return found.where(found["metric"].isin([one.metrics[0].column for one in QUESTIONS]))
 
     def _local(self, table: pa.Table) -> DataFrame:
         """A result that was collected, as a DataFrame again."""

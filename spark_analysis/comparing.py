@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_analysis.grains import ALL
+from spark_analysis.grains import ALL, TICK_S, exact_sum
 from spark_analysis.intervals import BEYOND, NORMAL, STUDENT
 from spark_analysis.questions.question import Question
 
@@ -175,4 +175,36 @@ def _student() -> Column:
     known = F.array(*(F.lit(value) for value in STUDENT))
     return F.when(freedom <= len(STUDENT), F.try_element_at(known, freedom.cast("int"))).otherwise(
         NORMAL + BEYOND / freedom
+    )
+
+
+POINTS: Final = 240
+"""Points of a line, at most."""
+
+
+def work_course(seconds: DataFrame, sets: DataFrame, step_s: int) -> DataFrame:
+    """Goodput and connected clients as means over seeds, in steps of `step_s`, of `by_second`."""
+    start = (F.floor(F.col("second") / step_s) * step_s).cast("int")
+    return (
+        seconds.where(F.col("population") == ALL)
+        .join(F.broadcast(sets), "run_id")
+        .groupBy(*SET, start.alias("from_s"))
+        .agg(
+            (F.sum("served_count") / F.count("*")).alias("in_time_per_s"),
+            (F.sum("due_count") / F.count("*")).alias("due_per_s"),
+            (F.sum("connected_count") / F.count("*")).alias("connected_count"),
+            (F.sum("attempts_count") / F.count("*")).alias("attempts_per_s"),
+        )
+    )
+
+
+def window_course(samples: DataFrame, sets: DataFrame, step_s: int) -> DataFrame:
+    """The window as geometric mean over nodes alive and seeds, in steps of `step_s`."""
+    start = (F.floor((F.col("t_s") + TICK_S) / step_s) * step_s).cast("int")
+    mean = F.exp(exact_sum(F.ln("window")) / F.count("*"))
+    return (
+        samples.where(F.col("is_alive") & (F.col("window") > 0))
+        .join(F.broadcast(sets), "run_id")
+        .groupBy(*SET, start.alias("from_s"))
+        .agg(mean.alias("window"), F.max("pressure_ratio").alias("pressure_max_ratio"))
     )

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -49,9 +50,7 @@ class Run:
 
     directory: str
     run: dict[str, Any]
-    """The row of table `run`."""
     end: dict[str, Any]
-    """The row of table `end`."""
     files: dict[str, tuple[str, ...]]
     """Files of each table, in order."""
     repeated: dict[str, int] = field(default_factory=dict)
@@ -59,7 +58,6 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The name of the run."""
         return str(self.run["run_id"])
 
 
@@ -153,7 +151,6 @@ def examine_directory(directory: Path) -> tuple[Run | None, list[LeftOut]]:
 def _only_row(
     directory: Path, table: TableContract, files: dict[str, list[Path]]
 ) -> dict[str, Any]:
-    """The single row of a table."""
     paths = files.get(table.name, [])
     if not paths and table is END:
         raise Unreadable("it has no end record: not finished, or still recorded")
@@ -222,26 +219,21 @@ def _examine_column(column: ColumnContract, schema: pa.Schema, file: str) -> Non
             raise Unreadable(f"{file} has no column {column.name}")
         return
     found = schema.field(index)
-    if found.type != column.type.arrow:
-        wanted = column.type.arrow
-        raise Unreadable(f"{file}: column {column.name} is {found.type} instead of {wanted}")
+    if found.type != column.type:
+        words = f"column {column.name} is {found.type} instead of {column.type}"
+        raise Unreadable(f"{file}: {words}")
     if found.nullable and not column.nullable:
         raise Unreadable(f"{file}: column {column.name} may be null")
 
 
-class _reading:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     """Turns pyarrow's error for a damaged file into the reason."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, failure: BaseException | None, _trace: object) -> None:
-        if isinstance(failure, OSError | pa.ArrowException):
-            words = str(failure).splitlines()[0]
-            raise Unreadable(f"{self._path.name} cannot be read: {words}") from failure
+    try:
+        yield
+    except (OSError, pa.ArrowException) as failure:
+        words = str(failure).splitlines()[0]
+        raise Unreadable(f"{path.name} cannot be read: {words}") from failure
 
 
 def _repeated(table: TableContract, paths: Sequence[Path]) -> int:

@@ -9,17 +9,19 @@ of another version ends the stream before anything of it is in the summary.
 import json
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from rich.table import Table
 
 from spark_analysis.contracts import SAMPLES
 from spark_analysis.examination import examine_file
 from spark_analysis.grains import exact_sum
+from spark_analysis.report.words import number
 
 MINUTE_S: Final = 60
 KEY: Final = ("run_id", "minute")
@@ -43,7 +45,8 @@ def minutes(samples: DataFrame) -> DataFrame:
     alive = F.col("is_alive")
     limit_bytes = F.when(F.col("memory_limit_bytes") > 0, F.col("memory_limit_bytes"))
     sums = ("accepted", "refused", "discarded", "closed", "published", "delivered", "lost")
-    return samples.groupBy("run_id", _minute().alias("minute")).agg(
+    minute = F.floor(F.col("t_s") / MINUTE_S).cast("int")
+    return samples.groupBy("run_id", minute.alias("minute")).agg(
         *(F.sum(f"{name}_count").alias(f"{name}_count") for name in sums),
         F.sum("dropped_count").alias("dropped_count"),
         F.max("connections_count").alias("connections_max_count"),
@@ -53,10 +56,6 @@ def minutes(samples: DataFrame) -> DataFrame:
         exact_sum(F.col("busy_s")).alias("busy_s"),
         F.count("*").alias("samples_count"),
     )
-
-
-def _minute() -> Column:
-    return F.floor(F.col("t_s") / MINUTE_S).cast("int")
 
 
 def follow(
@@ -140,3 +139,38 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps({"minutes": rows}, indent=1) + "\n")
     unfinished.rename(path)
+
+
+SHOWN: Final = 15
+"""Minutes on the screen; the file has all of them."""
+
+
+def following_screen(rows: Sequence[dict[str, Any]]) -> Table:
+    """A table of the newest of `rows`, which are those of `following.minutes`."""
+    runs = sorted({row["run_id"] for row in rows})
+    title = f"{', '.join(runs[:3])}: {len(rows)} minutes" if runs else "waiting for samples"
+    table = Table(
+        box=None, header_style="dim", title=title, title_justify="left", padding=(0, 1, 0, 0)
+    )
+    if len(runs) > 1:
+        table.add_column("run")
+    for name in ("minute", "let in", "refused", "published", "delivered", "lost"):
+        table.add_column(name, justify="right")
+    for name in ("clients", "pressure", "window", "memory"):
+        table.add_column(name, justify="right")
+    for row in rows[-SHOWN:]:
+        table.add_row(*([row["run_id"]] if len(runs) > 1 else []), *_cells(row))
+    return table
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    counts = ("accepted", "refused", "published", "delivered", "lost")
+    window, memory = row["window_min"], row["memory_max_ratio"]
+    return (
+        str(row["minute"]),
+        *(number(row[f"{name}_count"]) for name in counts),
+        number(row["connections_max_count"]),
+        f"{row['pressure_max_ratio']:.2f}",
+        "" if window is None else f"{window:.3g}",
+        "" if memory is None else f"{100 * memory:.0f} %",
+    )

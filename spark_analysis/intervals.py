@@ -27,17 +27,14 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """The upper end of the interval."""
         return self.mean + self.half
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean."""
         return self.half / student(self.count - 1) if self.count > 1 else math.inf
 
 
@@ -55,6 +52,5 @@ def interval(values: Iterable[float]) -> Interval | None:
 
 
 def student(freedom: int) -> float:
-    """Student's t for a two-sided 95 % interval."""
     assert freedom >= 1
     return STUDENT[freedom - 1] if freedom <= len(STUDENT) else NORMAL + BEYOND / freedom

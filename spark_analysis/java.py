@@ -24,8 +24,6 @@ class JavaMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """An installed Java."""
-
     home: Path
     version: int
 

@@ -11,8 +11,7 @@ from rich.progress import Progress, TaskID
 
 from spark_analysis.analysis import QUESTIONS, AllDamaged, Analysis, analyse
 from spark_analysis.examination import LeftOut, Run, examine, find_runs
-from spark_analysis.following import follow, wait
-from spark_analysis.following_screen import following_screen
+from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import result_tables, write_tables
@@ -30,14 +29,11 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AnalysisResult:
-    """The files that were written."""
-
     analysis: Analysis
     report: Path
     tables: Path
 
     def lines(self) -> list[str]:
-        """Lines for the terminal."""
         left_out = self.analysis.left_out
         return [
             *reasons(left_out),
@@ -118,7 +114,6 @@ def follow_job(
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:
-    """A line for the terminal for each entry left out."""
     lines = [f"left out: {one.path}: {one.reason}" for one in left_out[:LISTED_MAX]]
     if len(left_out) > LISTED_MAX:
         lines.append(f"and {len(left_out) - LISTED_MAX} more: see tables/left_out.csv")

@@ -5,12 +5,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as st
 
-from spark_analysis.contracts import END, RUN, ColumnContract, TableContract
+from spark_analysis.contracts import END, RUN, TableContract, spark_schema
 from spark_analysis.examination import Run
-
-_ENDS: tuple[ColumnContract, ...] = END.columns[1:]
 
 
 def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -> DataFrame:
@@ -23,10 +20,10 @@ def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -
 
 def read_runs(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
     """Tables `run` and `end`, joined; the examination has read both already."""
-    fields = [pa.field(c.name, c.type.arrow) for c in (*RUN.columns, *_ENDS)]
+    columns = (*RUN.columns, *END.columns[1:])
     rows = [{**run.run, **run.end} for run in runs]
-    schema = st.StructType([st.StructField(c.name, c.type.spark) for c in (*RUN.columns, *_ENDS)])
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(fields)), schema)
+    schema = pa.schema([(column.name, column.type) for column in columns])
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema), spark_schema(columns))
 
 
 def once(rows: DataFrame, table: TableContract) -> DataFrame:

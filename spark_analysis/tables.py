@@ -31,7 +31,6 @@ def write_tables(tables: Mapping[str, pa.Table], directory: Path) -> None:
 
 
 def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
-    """All tables of the result, by name."""
     return {
         "runs": runs_table(analysis),
         "left_out": left_out_table(analysis.left_out),
@@ -46,8 +45,7 @@ def result_tables(analysis: Analysis) -> dict[str, pa.Table]:
 
 
 def runs_table(analysis: Analysis) -> pa.Table:
-    """One row per run that was read."""
-    types = {c.name: c.type.arrow for name in ("run", "end") for c in TABLES[name].columns}
+    types = {c.name: c.type for name in ("run", "end") for c in TABLES[name].columns}
     described = {run.run_id: {**run.run, **run.end} for run in analysis.runs}
     rows = []
     for known in analysis.sets.to_pylist():
@@ -60,6 +58,5 @@ def runs_table(analysis: Analysis) -> pa.Table:
 
 
 def left_out_table(left_out: Sequence[LeftOut]) -> pa.Table:
-    """One row per run or file that was not read."""
     rows = [{"path": one.path, "run_id": one.run_id, "reason": one.reason} for one in left_out]
     return pa.Table.from_pylist(rows, schema=_LEFT_OUT)

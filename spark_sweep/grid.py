@@ -16,8 +16,7 @@ from pydantic import (
 )
 
 from flowguard.config import FlowSettings, PolicyName
-from flowguard.errors import ConfigError
-from simulations.complaints import complaint, nearest
+from simulations.complaints import nearest, refusal
 from simulations.loading import read_toml
 
 FLOW: Final = "flow."
@@ -159,8 +158,6 @@ def _dimensions(given: Any) -> Any:
 
 
 class Grid(_Part):
-    """A whole sweep."""
-
     scenarios: Annotated[tuple[ScenarioChoice, ...], BeforeValidator(_choices)] = Field(
         min_length=1
     )
@@ -193,5 +190,4 @@ def load_grid(path: Path) -> Grid:
     try:
         return Grid.model_validate(read_toml(path))
     except ValidationError as error:
-        key, words = complaint(error, Grid, unknown="see docs/sweep.md")
-        raise ConfigError(f"{path}: {f'{key}: ' if key else ''}{words}") from error
+        raise refusal(path, error, Grid, unknown="see docs/sweep.md") from error

@@ -30,8 +30,6 @@ class SweepFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The outcome of a sweep."""
-
     reused_count: int
     outcomes: tuple[RunOutcome, ...]
     others_count: int
@@ -39,12 +37,10 @@ class SweepResult:
 
     @property
     def failed(self) -> list[RunOutcome]:
-        """The runs that failed."""
         return [outcome for outcome in self.outcomes if outcome.error is not None]
 
     @property
     def violated_count(self) -> int:
-        """The number of finished runs that an invariant has ended."""
         return sum(outcome.violated for outcome in self.outcomes)
 
 

@@ -37,7 +37,6 @@ class PlannedRun:
 
     @property
     def command(self) -> str:
-        """The command that repeats this run alone."""
         return command(self.loaded, self.policy)
 
     @property
@@ -49,12 +48,9 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """All runs of a sweep."""
-
     runs: tuple[PlannedRun, ...]
     """The longest first, so that no processor is left with one at the end."""
     limits_count: int
-    """Sets of limits, the defaults included."""
     scenarios_count: int
 
 

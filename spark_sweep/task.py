@@ -17,8 +17,6 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from simulations.archive import Archive
-from simulations.recorder import WorldRecorder
-from simulations.run import run as simulate
 from simulations.world import World
 from spark_sweep.plan import PlannedRun
 
@@ -27,8 +25,6 @@ END: Final = "end-00000.parquet"
 
 
 class RunOutcome(NamedTuple):
-    """The outcome of a run."""
-
     run_id: str
     error: str | None
     """Why it failed, in a line."""
@@ -80,17 +76,9 @@ def record(
 ) -> RunOutcome:
     """Simulate in this process; the tables are in `directory`/RUN_ID."""
     archive = Archive(directory)
-    recorders: list[WorldRecorder] = []
-    summary = simulate(
-        run.loaded.scenario,
-        run.policy,
-        watch=watch,
-        attach=lambda world: recorders.append(archive.record(run.loaded, run.policy, world)),
-    )
-    if summary.ended_by == "stopped":
-        return RunOutcome(run.run_id, "stopped")
-    recorders[0].finish(summary.ended_by)
-    return RunOutcome(run.run_id, None, summary.violation is not None)
+    summary = archive.record(run.loaded, run.policy, watch, even_if_stopped=False)
+    error = "stopped" if summary.ended_by == "stopped" else None
+    return RunOutcome(run.run_id, error, summary.violation is not None)
 
 
 def _lives(parent: int) -> Callable[[World], bool]:

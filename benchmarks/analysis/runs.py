@@ -151,6 +151,5 @@ def _one_row(directory: Path, table: TableContract, row: Columns) -> None:
         for field in table.arrow
     }
     pq.write_table(
-        pa.Table.from_pylist([full], schema=table.arrow),
-        directory / f"{table.name}-00000.parquet",
+        pa.Table.from_pylist([full], schema=table.arrow), directory / f"{table.name}-00000.parquet"
     )

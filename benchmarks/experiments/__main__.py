@@ -25,17 +25,10 @@ from .cases import Experiment
 from .running import run_all
 
 EXPERIMENTS: Final[dict[str, Experiment]] = {
-    experiment.key: experiment
-    for experiment in (
-        e01_fan_out.EXPERIMENT,
-        e02_flash_crowd.EXPERIMENT,
-        e03_retry_storm.EXPERIMENT,
-        e04_cascade.EXPERIMENT,
-        e05_slow_store.EXPERIMENT,
-        e06_noisy_neighbour.EXPERIMENT,
-        e10_stability.EXPERIMENT,
-        e11_resume.EXPERIMENT,
-        e13_partition.EXPERIMENT,
+    module.EXPERIMENT.key: module.EXPERIMENT
+    for module in (
+        *(e01_fan_out, e02_flash_crowd, e03_retry_storm, e04_cascade, e05_slow_store),
+        *(e06_noisy_neighbour, e10_stability, e11_resume, e13_partition),
     )
 }
 SPEED: Final = "scale"

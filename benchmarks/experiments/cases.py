@@ -31,8 +31,6 @@ class Case:
 
 @dataclass(frozen=True)
 class Runs:
-    """What became of all cases of an experiment."""
-
     scale: float
     """Clients and node speed, of the published ones."""
     seeds: int
@@ -40,11 +38,9 @@ class Runs:
     """By case and policy, one per seed."""
 
     def figures(self, case: str, figure: Figure, policy: str = OURS) -> Figures:
-        """That figure of each seed."""
         return Figures(tuple(figure(one) for one in self.observed[case, policy]))
 
     def all_of(self, policy: str) -> list[Observed]:
-        """Every run under it."""
         return [one for (_, name), runs in self.observed.items() if name == policy for one in runs]
 
 

@@ -67,7 +67,6 @@ def cases(scale: float) -> list[Case]:
 
 
 def of_ideal(run: Observed) -> float | None:
-    """t99, of the ideal."""
     t99_s = figures.connected_99_s(run)
     return None if t99_s is None else t99_s / IDEAL_S
 

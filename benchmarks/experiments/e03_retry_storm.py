@@ -1,6 +1,7 @@
 """E3: does an overload go on when its trigger is over? A map of loads and triggers."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -88,17 +89,13 @@ def profile() -> Case:
     return Case(PROFILE, "retry_storm", changes)
 
 
-def phase(number: int) -> figures.Figure:
+def phase(number: int, run: Observed) -> float | None:
     """Answered in time, percent of what comes, once the phase has begun 10 s ago."""
     from_s, per_s = PHASES[number]
     until_s = PHASES[number + 1][0] if number + 1 < len(PHASES) else PROFILE_END_S
-
-    def figure(run: Observed) -> float | None:
-        settled_s = from_s + (0.0 if number == SURGE else PHASE_SETTLES_S)
-        got_per_s = figures.rate(answered(run), settled_s, until_s - 0.5)
-        return None if got_per_s is None else 100.0 * got_per_s / per_s
-
-    return figure
+    settled_s = from_s + (0.0 if number == SURGE else PHASE_SETTLES_S)
+    got_per_s = figures.rate(answered(run), settled_s, until_s - 0.5)
+    return None if got_per_s is None else 100.0 * got_per_s / per_s
 
 
 def name_of(load: float, trigger: Trigger, backoff: str) -> str:
@@ -118,14 +115,10 @@ def cases(scale: float) -> list[Case]:
     return [*made, profile()]
 
 
-def recovery(load: float, trigger: Trigger) -> figures.Figure:
+def recovery(load: float, trigger: Trigger, run: Observed) -> float | None:
     """Seconds from the end of the trigger until 95 % of all that comes is answered in time."""
-
-    def figure(run: Observed) -> float | None:
-        before = load / SERVICE_S
-        return figures.recovery_s(answered(run), before, trigger.end_s, over_s=SETTLE_S)
-
-    return figure
+    before = load / SERVICE_S
+    return figures.recovery_s(answered(run), before, trigger.end_s, over_s=SETTLE_S)
 
 
 def answered(run: Observed) -> list[float]:
@@ -138,7 +131,7 @@ def judge(runs: Runs) -> Report:
     late: list[str] = []
     healed: list[str] = []
     for load, trigger, backoff in product(loads, triggers, BACKOFFS):
-        name, figure = name_of(load, trigger, backoff), recovery(load, trigger)
+        name, figure = name_of(load, trigger, backoff), partial(recovery, load, trigger)
         ours = runs.figures(name, figure).values
         if any(value is None or value > trigger.bound_s for value in ours):
             late.append(name)
@@ -202,14 +195,9 @@ def rows(runs: Runs) -> list[tuple[str, ...]]:
 
 
 def profile_rows(runs: Runs) -> list[tuple[str, ...]]:
+    phases = [partial(phase, number) for number in range(len(PHASES))]
     return [
-        (
-            policy,
-            *(
-                runs.figures(PROFILE, phase(number), policy).text(" %", 0)
-                for number in range(len(PHASES))
-            ),
-        )
+        (policy, *(runs.figures(PROFILE, one, policy).text(" %", 0) for one in phases))
         for policy in (OURS, CONTROL)
     ]
 
@@ -217,7 +205,7 @@ def profile_rows(runs: Runs) -> list[tuple[str, ...]]:
 def after_surge(runs: Runs, policy: str) -> figures.Figures:
     """The least of the phases after it, of each seed."""
     phases = [
-        runs.figures(PROFILE, phase(number), policy).values
+        runs.figures(PROFILE, partial(phase, number), policy).values
         for number in range(SURGE + 1, len(PHASES))
     ]
     return figures.Figures(
@@ -226,7 +214,8 @@ def after_surge(runs: Runs, policy: str) -> figures.Figures:
 
 
 def cell(runs: Runs, load: float, trigger: Trigger, backoff: str, policy: str) -> str:
-    found = runs.figures(name_of(load, trigger, backoff), recovery(load, trigger), policy)
+    name, figure = name_of(load, trigger, backoff), partial(recovery, load, trigger)
+    found = runs.figures(name, figure, policy)
     if found.never_count:
         return found.text()
     return f"{max(value or 0.0 for value in found.values):.1f} s"

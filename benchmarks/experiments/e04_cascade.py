@@ -1,12 +1,13 @@
 """E4: a node dies, and its clients fall on the others; then a second one; and a large cluster."""
 
+from functools import partial
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 
 from . import figures
 from .cases import Case, Experiment, Runs
-from .judging import at_least, at_most, held, misses, none_of
+from .judging import Column, at_least, at_most, held, misses, none_of, table
 from .probe import Observed
 
 CLIENTS, NODES, MANY_NODES = 200_000, 3, 18
@@ -53,25 +54,21 @@ def ideal_s() -> float:
     return took_s
 
 
-def goodput(case: str, scale: float) -> figures.Figure:
+def goodput(scale: float, case: str, run: Observed) -> float | None:
     """In the second half of the outage: messages in time and CONNACKs, by the time of a loop that
     they need; percent of the survivors' time, or of all messages where everybody is back."""
     nodes, deaths = CASES[case]
     connack = MESSAGES_PER_S / (CONNECTS_PER_S * scale * NODES / nodes)
-
-    def figure(run: Observed) -> float | None:
-        from_s, to_s = KILL_S + DEAD_S / 2.0, KILL_S + DEAD_S
-        messages = figures.rate(run.series.in_time["devices"], from_s, to_s)
-        connacks = figures.rate(run.series.connacks["devices"], from_s, to_s)
-        if messages is None or connacks is None:
-            return None
-        back = back_s(run)
-        could = float(nodes - deaths)
-        if back is not None and back < DEAD_S / 2.0:
-            could = min(could, LOAD * nodes)
-        return 100.0 * (messages + connack * connacks) / (could * MESSAGES_PER_S)
-
-    return figure
+    from_s, to_s = KILL_S + DEAD_S / 2.0, KILL_S + DEAD_S
+    messages = figures.rate(run.series.in_time["devices"], from_s, to_s)
+    connacks = figures.rate(run.series.connacks["devices"], from_s, to_s)
+    if messages is None or connacks is None:
+        return None
+    back = back_s(run)
+    could = float(nodes - deaths)
+    if back is not None and back < DEAD_S / 2.0:
+        could = min(could, LOAD * nodes)
+    return 100.0 * (messages + connack * connacks) / (could * MESSAGES_PER_S)
 
 
 def back_s(run: Observed) -> float | None:
@@ -88,8 +85,15 @@ def of_ideal(run: Observed) -> float | None:
 
 def judge(runs: Runs) -> Report:
     checks: list[Check] = []
+    columns = {
+        "goodput, of what is left": Column(None, " %", of_case=partial(goodput, runs.scale)),
+        "99 % back after s": Column(back_s),
+        "died of memory": Column(figures.deaths, digits=0),
+        "most memory MiB": Column(figures.memory_mib, digits=0),
+        "in time, of all due": Column(figures.goodput_share, " %"),
+    }
     for case in CASES:
-        reached = runs.figures(case, goodput(case, runs.scale))
+        reached = runs.figures(case, partial(goodput, runs.scale, case))
         deaths = runs.figures(case, figures.deaths)
         checks += [
             none_of(f"{case}: nodes that ran out of memory", deaths),
@@ -98,7 +102,7 @@ def judge(runs: Runs) -> Report:
     what = f"{ONE}: 99 % back, of the ideal"
     checks.append(at_most(what, runs.figures(ONE, of_ideal), 2.0, "x", 2))
     deaths = runs.figures(ONE, figures.deaths, CONTROL)
-    control = runs.figures(ONE, goodput(ONE, runs.scale), CONTROL)
+    control = runs.figures(ONE, partial(goodput, runs.scale, ONE), CONTROL)
     checks += [
         misses(none_of(f"{ONE}: nodes that ran out of memory", deaths), CONTROL),
         misses(at_least(f"{ONE}: goodput, of what is left", control, 90.0, " %"), CONTROL),
@@ -118,34 +122,8 @@ def judge(runs: Runs) -> Report:
         "backlog until it has lost patience: at full size 3.6 % of the CONNECTs are served for "
         "clients that are gone, with 0.3 0.4 %.",
         (*checks, held(runs)),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "case", columns),),
     )
-
-
-HEADER = (
-    "case",
-    "policy",
-    "goodput, of what is left",
-    "99 % back after s",
-    "died of memory",
-    "most memory MiB",
-    "in time, of all due",
-)
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, goodput(case, runs.scale), policy).text(" %"),
-            runs.figures(case, back_s, policy).text(),
-            runs.figures(case, figures.deaths, policy).text(digits=0),
-            runs.figures(case, figures.memory_mib, policy).text(digits=0),
-            runs.figures(case, figures.goodput_share, policy).text(" %"),
-        )
-        for case, policy in runs.observed
-    ]
 
 
 EXPERIMENT = Experiment("E4", cases, judge)

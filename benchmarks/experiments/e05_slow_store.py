@@ -1,11 +1,12 @@
 """E5: the store of one node is slow, or stops, or stalls again and again."""
 
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.checks import Check, Report
 
 from . import figures
-from .cases import Case, Experiment, Runs
+from .cases import OURS, Case, Experiment, Runs
 from .judging import Column, at_least, at_most, held, misses, none_of, table
 from .probe import Observed
 
@@ -53,51 +54,42 @@ def window_cut_s(run: Observed) -> float | None:
     return figures.cut_s(run.series.windows[0], AT_S)
 
 
-def kept(case: str) -> figures.Figure:
+def kept(case: str, run: Observed) -> float | None:
     """Throughput of those that work with other nodes, percent of before."""
-
-    def figure(run: Observed) -> float | None:
-        totals = run.series.acknowledged["elsewhere"]
-        before = figures.rate(totals, AT_S / 2.0, AT_S)
-        during = figures.rate(totals, AT_S, UNTIL_S[case])
-        return 100.0 * during / before if before and during is not None else None
-
-    return figure
+    totals = run.series.acknowledged["elsewhere"]
+    before = figures.rate(totals, AT_S / 2.0, AT_S)
+    during = figures.rate(totals, AT_S, UNTIL_S[case])
+    return 100.0 * during / before if before and during is not None else None
 
 
-def recovery(case: str) -> figures.Figure:
+def recovery(case: str, run: Observed) -> float | None:
     """Until those that work with node 0 have 90 % of what they had, for a second and for good."""
-
-    def figure(run: Observed) -> float | None:
-        totals = run.series.acknowledged["here"]
-        before = figures.rate(totals, AT_S / 2.0, AT_S) or 0.0
-        return figures.recovery_s(totals, before, UNTIL_S[case], share=0.9, over_s=1.0)
-
-    return figure
+    totals = run.series.acknowledged["here"]
+    before = figures.rate(totals, AT_S / 2.0, AT_S) or 0.0
+    return figures.recovery_s(totals, before, UNTIL_S[case], share=0.9, over_s=1.0)
 
 
 def judge(runs: Runs) -> Report:
     checks: list[Check] = []
     for case in UNTIL_S:
+        here, elsewhere = (runs.figures(case, partial(of, case)) for of in (recovery, kept))
         if case != STALLS:
-            cut = runs.figures(case, window_cut_s)
-            control = runs.figures(case, window_cut_s, UNLIMITED)
+            cut, control = (runs.figures(case, window_cut_s, p) for p in (OURS, UNLIMITED))
             what = f"{case}: window cut after"
             checks += [
                 at_most(what, cut, 1.0, " s"),
                 misses(at_most(what, control, 1.0, " s"), UNLIMITED),
-                at_least(
-                    f"{case}: off-path throughput", runs.figures(case, kept(case)), 90.0, " %"
-                ),
+                at_least(f"{case}: off-path throughput", elsewhere, 90.0, " %"),
             ]
         checks += [
-            at_most(f"{case}: recovery", runs.figures(case, recovery(case)), 5.0, " s"),
+            at_most(f"{case}: recovery", here, 5.0, " s"),
             none_of(f"{case}: messages lost", runs.figures(case, figures.lost)),
         ]
     what = f"{SLOW}: off-path throughput"
+    ours, control = (runs.figures(SLOW, partial(kept, SLOW), p) for p in (OURS, WORST))
     checks += [
-        at_least(what, runs.figures(SLOW, kept(SLOW)), UNTOUCHED, " %"),
-        misses(at_least(what, runs.figures(SLOW, kept(SLOW), WORST), UNTOUCHED, " %"), WORST),
+        at_least(what, ours, UNTOUCHED, " %"),
+        misses(at_least(what, control, UNTOUCHED, " %"), WORST),
     ]
     return Report(
         "sim-e5",

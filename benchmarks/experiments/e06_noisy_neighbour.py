@@ -1,5 +1,6 @@
 """E6: neighbours that flood: a thousand of them, one with large messages, one with a crowd."""
 
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.checks import Check, Report
@@ -66,9 +67,7 @@ def fan_out(subscribers: int) -> dict[str, Any]:
     }
 
 
-def quiet_p99_ms(run: Observed) -> float | None:
-    p99_s = run.acknowledged_p99_s["quiet"]
-    return None if p99_s is None else 1e3 * p99_s
+quiet_p99_ms = partial(figures.acknowledged_p99_ms, "quiet")
 
 
 def fairness(run: Observed) -> float | None:
@@ -80,8 +79,8 @@ def judge(runs: Runs) -> Report:
     checks: list[Check] = []
     for case in CASES:
         what = f"{case}: p99 of the quiet ones, of unloaded"
-        ours = of_unloaded(runs, case, OURS, unloaded_ms)
-        control = of_unloaded(runs, no_turns(case), CONTROL, unloaded_ms)
+        ours = runs.figures(case, quiet_p99_ms).by(unloaded_ms)
+        control = runs.figures(no_turns(case), quiet_p99_ms, CONTROL).by(unloaded_ms)
         checks += [
             at_least(f"{case}: Jain index", runs.figures(case, fairness), 0.95, digits=3),
             at_most(what, ours, 2.0, "x", 2),
@@ -101,13 +100,6 @@ def judge(runs: Runs) -> Report:
         "acts where even the luckiest packet waits for 25 ms, or the loop is away for 50.",
         (*checks, held(runs)),
         (table(runs, "noise", COLUMNS),),
-    )
-
-
-def of_unloaded(runs: Runs, case: str, policy: str, unloaded_ms: float) -> figures.Figures:
-    values = runs.figures(case, quiet_p99_ms, policy).values
-    return figures.Figures(
-        tuple(v / unloaded_ms if v is not None and unloaded_ms else None for v in values)
     )
 
 

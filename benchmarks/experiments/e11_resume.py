@@ -1,13 +1,14 @@
 """E11: a thousand sessions with ten thousand queued messages each return within a second."""
 
+from functools import partial
 from typing import Any, Final
 
-from benchmarks.checks import Check, Grid, Report
+from benchmarks.checks import Check, Report
 from flowguard.config import PolicyName
 
 from . import figures
 from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs
-from .judging import at_most, held, misses, none_of
+from .judging import Column, at_most, held, misses, none_of, table
 from .probe import Observed
 
 CONTROL: Final[PolicyName] = "unlimited"
@@ -39,9 +40,7 @@ def cases(scale: float) -> list[Case]:
     ]
 
 
-def live_p99_ms(run: Observed) -> float | None:
-    p99_s = run.acknowledged_p99_s["live"]
-    return None if p99_s is None else 1e3 * p99_s
+live_p99_ms = partial(figures.acknowledged_p99_ms, "live")
 
 
 def replayed_s(run: Observed) -> float | None:
@@ -60,15 +59,12 @@ def of_ideal(run: Observed) -> float | None:
 
 def judge(runs: Runs) -> Report:
     alone = runs.figures(ALONE, live_p99_ms).mean or 0.0
-
-    def of_alone(case: str, policy: str) -> figures.Figures:
-        p99s_ms = runs.figures(case, live_p99_ms, policy).values
-        return figures.Figures(tuple(p / alone if p and alone else None for p in p99s_ms))
-
+    ours = runs.figures(RETURN, live_p99_ms).by(alone)
+    control = runs.figures(AT_ONCE, live_p99_ms, CONTROL).by(alone)
     what = "p99 of the live ones, of without backlog"
     checks: list[Check] = [
-        at_most(what, of_alone(RETURN, OURS), 2.0, "x", 2),
-        misses(at_most(what, of_alone(AT_ONCE, CONTROL), 2.0, "x", 2), f"{CONTROL}, no turns"),
+        at_most(what, ours, 2.0, "x", 2),
+        misses(at_most(what, control, 2.0, "x", 2), f"{CONTROL}, no turns"),
         at_most("replay, of the ideal", runs.figures(RETURN, of_ideal), 1.3, "x", 2),
         none_of("messages lost", runs.figures(RETURN, figures.lost)),
         held(runs),
@@ -81,24 +77,13 @@ def judge(runs: Runs) -> Report:
         "No turns: a page is sent as soon as the store has read it, the next one as soon as it is "
         "acknowledged, as many as are asked for.",
         tuple(checks),
-        (Grid(HEADER, tuple(rows(runs))),),
+        (table(runs, "case", COLUMNS),),
     )
 
 
-HEADER = ("case", "policy", "p99 of the live ones ms", "replayed after s", "most memory MiB")
-
-
-def rows(runs: Runs) -> list[tuple[str, ...]]:
-    return [
-        (
-            case,
-            policy,
-            runs.figures(case, live_p99_ms, policy).text(),
-            runs.figures(case, replayed_s, policy).text() if case != ALONE else "-",
-            runs.figures(case, figures.memory_mib, policy).text(digits=0),
-        )
-        for case, policy in runs.observed
-    ]
-
-
+COLUMNS: Final = {
+    "p99 of the live ones ms": Column(live_p99_ms),
+    "replayed after s": Column(replayed_s, not_of=ALONE),
+    "most memory MiB": Column(figures.memory_mib, digits=0),
+}
 EXPERIMENT = Experiment("E11", cases, judge)

@@ -18,13 +18,10 @@ STUDENT_95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23
 
 @dataclass(frozen=True)
 class Figures:
-    """One figure, of every seed."""
-
     values: tuple[float | None, ...]
 
     @property
     def never_count(self) -> int:
-        """Seeds in which it did not happen."""
         return sum(value is None for value in self.values)
 
     @property
@@ -42,6 +39,12 @@ class Figures:
         freedom = len(known) - 1
         factor = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 2.1
         return factor * stdev(known) / sqrt(len(known))
+
+    def by(self, unit: float) -> "Figures":
+        """In multiples of that; of nothing there are none."""
+        return Figures(
+            tuple(None if value is None or not unit else value / unit for value in self.values)
+        )
 
     def text(self, unit: str = "", digits: int = 1) -> str:
         """As a table has it."""
@@ -165,8 +168,12 @@ def goodput_share(run: Observed) -> float | None:
     return None if share is None else 100.0 * share
 
 
+def acknowledged_p99_ms(population: str, run: Observed) -> float | None:
+    p99_s = run.acknowledged_p99_s[population]
+    return None if p99_s is None else 1e3 * p99_s
+
+
 def memory_mib(run: Observed) -> float:
-    """The most that a node had."""
     return max(max(row, default=0.0) for row in run.series.memories_bytes) / 2**20
 
 

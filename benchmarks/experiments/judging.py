@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.checks import Check, Grid
 
@@ -12,16 +13,18 @@ from .probe import Observed
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of every case and policy."""
-
     figure: Figure | None
     unit: str = ""
     digits: int = 1
-    of_case: Callable[[str], Figure] | None = None
-    """Where it is another one for each case."""
+    of_case: Callable[[str, Observed], float | None] | None = None
+    """Instead of `figure`, where it depends on the case."""
+    not_of: str = ""
+    """A case that has no such figure."""
 
     def text(self, runs: Runs, case: str, policy: str) -> str:
-        figure = self.figure if self.of_case is None else self.of_case(case)
+        if case == self.not_of:
+            return "-"
+        figure = self.figure if self.of_case is None else partial(self.of_case, case)
         assert figure is not None
         return runs.figures(case, figure, policy).text(self.unit, self.digits)
 

@@ -1,41 +1,50 @@
 """Probe: what a run shows ten times a virtual second, and at its end; it changes nothing."""
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.connection import Outcome
 from simulations.invariants import Invariants
-from simulations.latencies import Latencies
 from simulations.run import Summary
 from simulations.world import World
 
 STEP_S: Final = 0.1
+Rows = list["array[float]"]
+Columns = dict[str, "array[float]"]
+
+
+def column() -> "array[float]":
+    return array("d")
+
+
+def columns() -> Columns:
+    return defaultdict(column)
 
 
 @dataclass(slots=True)
 class Series:
     """Values at `k * STEP_S`, k from 0, nodes by index and populations by name."""
 
-    windows: list["array[float]"] = field(default_factory=list)
-    pressures: list["array[float]"] = field(default_factory=list)
-    lags_s: list["array[float]"] = field(default_factory=list)
+    windows: Rows = field(default_factory=list)
+    pressures: Rows = field(default_factory=list)
+    lags_s: Rows = field(default_factory=list)
     """How long a loop is still busy with what it does: what an event that comes now waits."""
-    memories_bytes: list["array[float]"] = field(default_factory=list)
-    connected: dict[str, "array[float]"] = field(default_factory=dict)
-    answered: dict[str, "array[float]"] = field(default_factory=dict)
+    memories_bytes: Rows = field(default_factory=list)
+    connected: Columns = field(default_factory=columns)
+    answered: Columns = field(default_factory=columns)
     """Clients that were connected at least once. Running totals, as the next three."""
-    connacks: dict[str, "array[float]"] = field(default_factory=dict)
+    connacks: Columns = field(default_factory=columns)
     """Attempts that succeeded."""
-    acknowledged: dict[str, "array[float]"] = field(default_factory=dict)
-    in_time: dict[str, "array[float]"] = field(default_factory=dict)
+    acknowledged: Columns = field(default_factory=columns)
+    in_time: Columns = field(default_factory=columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One run, seen from outside."""
-
     summary: Summary
     series: Series
     clients: dict[str, int]
@@ -69,16 +78,7 @@ class Probe:
         self._buffered_bytes_max = 0
         series = self.series
         for rows in (series.windows, series.pressures, series.lags_s, series.memories_bytes):
-            rows.extend(array("d") for _ in world.machines)
-        for population in world.populations:
-            for columns in (
-                series.connected,
-                series.answered,
-                series.connacks,
-                series.acknowledged,
-                series.in_time,
-            ):
-                columns[population.name] = array("d")
+            rows.extend(column() for _ in world.machines)
         if invariants:
             Invariants(world)
         world.engine.watch(0.0, self._look, None)
@@ -108,11 +108,11 @@ class Probe:
                 histogram = population.topic.deliveries
                 self._early[id(histogram)] = list(histogram.counts)
 
-    def _p99_s(self, histogram: Latencies) -> float | None:
-        late = Latencies()
+    def _p99_s(self, histogram: Histogram) -> float | None:
+        late = Histogram(LATENCY_BOUNDS_S)
         early = self._early.get(id(histogram), [0] * len(histogram.counts))
         late.counts = [b - a for a, b in zip(early, histogram.counts, strict=True)]
-        return late.percentile_s(0.99)
+        return late.percentile(0.99)
 
     def _look_at(self, index: int, now_s: float) -> None:
         broker = self._world.machines[index].broker
@@ -130,7 +130,6 @@ class Probe:
         self.series.memories_bytes[index].append(memory_bytes)
 
     def observed(self, summary: Summary) -> Observed:
-        """The run is over."""
         world = self._world
         return Observed(
             summary,

@@ -21,8 +21,6 @@ from .probe import Observed, Probe
 
 @dataclass(frozen=True)
 class Step:
-    """One run."""
-
     case: Case
     policy: PolicyName
     seed: int

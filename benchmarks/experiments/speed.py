@@ -17,7 +17,7 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks import pages
-from benchmarks.checks import Check, Grid, Report, at_most
+from benchmarks.checks import Check, Columns, Grid, Report, at_most
 from simulations.loading import load
 from simulations.run import run
 from simulations.world import World
@@ -35,8 +35,6 @@ BUILDS: Final = (PURE, "compiled rooms")
 
 @dataclass(frozen=True)
 class Measured:
-    """One run."""
-
     build: str
     clients: int
     events: int
@@ -122,39 +120,28 @@ def judge(measured: list[Measured]) -> Report:
                 f"{build}: CPU time per event, {larger.clients:,} clients over {smaller.clients:,}"
             )
             checks.append(at_most(what, growth, LINEAR_MAX, "x", 2))
-    rows = tuple(
-        (
-            f"{one.clients:,}",
-            one.build,
-            f"{one.events:,}",
-            f"{one.cpu_s:,.1f}",
-            f"{one.events_per_s:,.0f}",
-            f"{one.peak_bytes / 2**20:,.0f}",
-            f"{one.bytes_per_client:,.0f}" if one.peak_bytes > one.bare_bytes else "-",
-            f"{one.ended_s:,.0f}",
-        )
-        for one in measured
-    )
     return Report(
         "sim-scale",
         "The simulator: time and memory against clients",
         "The crowd of E2 under flowguard, nodes as much faster as it is larger; a fresh process "
         "each, real time. Bytes per client: growth of resident memory to its peak.",
         tuple(checks),
-        (Grid(HEADER, rows),),
+        (Grid.of(COLUMNS, measured),),
     )
 
 
-HEADER = (
-    "clients",
-    "build",
-    "events",
-    "CPU s",
-    "events/s",
-    "peak MiB",
-    "bytes/client",
-    "virtual s",
-)
+COLUMNS: Columns[Measured] = {
+    "clients": lambda one: f"{one.clients:,}",
+    "build": lambda one: one.build,
+    "events": lambda one: f"{one.events:,}",
+    "CPU s": lambda one: f"{one.cpu_s:,.1f}",
+    "events/s": lambda one: f"{one.events_per_s:,.0f}",
+    "peak MiB": lambda one: f"{one.peak_bytes / 2**20:,.0f}",
+    "bytes/client": lambda one: (
+        f"{one.bytes_per_client:,.0f}" if one.peak_bytes > one.bare_bytes else "-"
+    ),
+    "virtual s": lambda one: f"{one.ended_s:,.0f}",
+}
 
 if __name__ == "__main__":
     print(json.dumps(measure(int(sys.argv[1]))))

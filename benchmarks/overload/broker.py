@@ -29,10 +29,10 @@ from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.settings import load_settings
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
+from flowguard.flow.signals import PRESSURE_MAX, TICK_S
 from flowguard.node.node import Node
 from flowguard.stores import MemoryStore, Store
 
-from .pressure import hold
 from .store import COMMIT_S, MESSAGE_S, LimitedStore
 
 HOST = "127.0.0.1"
@@ -73,7 +73,6 @@ class Drift:
 
 
 def row(node: Node, resident_bytes: int) -> dict[str, object]:
-    """What the broker says of itself."""
     pressure = node.guard.grant.pressure
     return {
         "at_s": time.monotonic(),
@@ -103,6 +102,22 @@ async def report(running: Running, every_s: float) -> None:
                 line = row(running.node, resident_bytes()) | drift.take()
                 sys.stdout.write(json.dumps(line) + "\n")
                 sys.stdout.flush()
+
+
+async def hold(
+    node: Node, *, task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Until the scope that it reports is cancelled: replicas that are far too late."""
+    observer = node.guard.observer
+    late_s = node.settings.flow.replication_objective_s * PRESSURE_MAX
+    with trio.CancelScope() as scope:
+        task_status.started(scope)
+        try:
+            while True:
+                observer.replication(late_s)
+                await trio.sleep(TICK_S / 2)
+        finally:
+            observer.replication(0.0)
 
 
 async def obey(running: Running, *, task_status: trio.TaskStatus[None]) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.checks import Check, Columns, Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
 
-from .flood import flooding
+from .flood import flooded
 from .subject import Subject
 
 KEY = "overload-e1"
@@ -29,8 +29,6 @@ WARM_UP_S, MEASURED_S, DRAIN_S = 5.0, 30.0, 30.0
 
 @dataclass(frozen=True)
 class Run:
-    """One policy, one protocol version."""
-
     policy: str
     version: int
     published_per_s: float
@@ -76,37 +74,24 @@ class FanOut:
             f"fast as {INFLIGHT} unacknowledged messages allow; {PAIRS} background "
             "pairs at 1 message/s.",
             tuple(checks),
-            (Grid(HEADER, tuple(cells(run) for run in self.runs)),),
+            (Grid.of(COLUMNS, self.runs),),
         )
 
 
-HEADER = (
-    "policy",
-    "MQTT",
-    "published /s",
-    "delivered /s",
-    "background p99 ms",
-    "drift p99 ms",
-    "waiting MiB",
-    "peak MiB",
-    "window",
-    "lost",
-)
-
-
-def cells(run: Run) -> tuple[str, ...]:
-    return (
-        run.policy,
-        VERSIONS[run.version],
-        f"{run.published_per_s:,.1f}",
-        f"{run.published_per_s * SUBSCRIBERS:,.0f}",
-        f"{run.background_p99_ms:,.1f}" if run.background_count else "none",
-        f"{run.drift_p99_ms:,.1f}",
-        f"{run.waiting_mib:,.1f}",
-        f"{run.peak_mib:,.0f}",
-        f"{run.windows[0]:g}-{run.windows[1]:g}",
-        books(run.lost),
-    )
+COLUMNS: Columns[Run] = {
+    "policy": lambda run: run.policy,
+    "MQTT": lambda run: VERSIONS[run.version],
+    "published /s": lambda run: f"{run.published_per_s:,.1f}",
+    "delivered /s": lambda run: f"{run.published_per_s * SUBSCRIBERS:,.0f}",
+    "background p99 ms": lambda run: (
+        f"{run.background_p99_ms:,.1f}" if run.background_count else "none"
+    ),
+    "drift p99 ms": lambda run: f"{run.drift_p99_ms:,.1f}",
+    "waiting MiB": lambda run: f"{run.waiting_mib:,.1f}",
+    "peak MiB": lambda run: f"{run.peak_mib:,.0f}",
+    "window": lambda run: f"{run.windows[0]:g}-{run.windows[1]:g}",
+    "lost": lambda run: books(run.lost),
+}
 
 
 def books(lost: int | None) -> str:
@@ -135,15 +120,10 @@ def measure_one(conditions: Conditions, policy: str, version: int, seconds: floa
         "payload": PAYLOAD_BYTES,
         "limit": INFLIGHT,
     }
-    subject = Subject(policy, commit_s=0.0)
-    core = conditions.generator_core
-    with (
-        subject.started(conditions.broker_core) as broker,
-        flooding(broker.port, broker.pid, core, **crowd) as flood,
-    ):
+    with flooded(Subject(policy, commit_s=0.0), conditions, **crowd) as (broker, flood):
         flood.phase("closed", 65_535, 1, conditions.scaled(WARM_UP_S, 1.0))
         total = flood.phase("closed", 65_535, 1, seconds).total
-        rows = [r for r in broker.rows() if r["at_s"] >= total.at_s - total.took_s]
+        rows = broker.rows(since_s=total.began_s)
         drained = flood.drain(DRAIN_S)
         peak_mib = machine.peak_resident_kib(broker.pid) / 1024
         result = flood.finish()

@@ -6,10 +6,10 @@ The same load twice, in fresh processes: everybody reads, and then one in a hund
 from dataclasses import dataclass
 
 from benchmarks import machine
-from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.checks import Check, Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
 
-from .flood import flooding
+from .flood import flooded
 from .subject import Subject
 
 KEY = "overload-e7"
@@ -77,23 +77,19 @@ class SlowSubscribers:
                 ),
                 Check("named by `flowguard explain`", "not part of this run", "named", None),
             ),
-            (Grid(HEADER, (cells(self.alone), cells(self.beside))),),
+            (Grid.of(COLUMNS, (self.alone, self.beside)),),
         )
 
 
-HEADER = ("slow ones", "p50 ms", "p99 ms", "memory MiB", "grown MiB", "dropped", "lost connections")
-
-
-def cells(run: Run) -> tuple[str, ...]:
-    return (
-        f"{run.slow}",
-        f"{run.p50_ms:,.1f}",
-        f"{run.p99_ms:,.1f}",
-        f"{run.resident_mib:,.1f}",
-        f"{run.grown_mib:,.1f}",
-        f"{run.dropped:,}",
-        f"{run.lost_connections}",
-    )
+COLUMNS: Columns[Run] = {
+    "slow ones": lambda run: f"{run.slow}",
+    "p50 ms": lambda run: f"{run.p50_ms:,.1f}",
+    "p99 ms": lambda run: f"{run.p99_ms:,.1f}",
+    "memory MiB": lambda run: f"{run.resident_mib:,.1f}",
+    "grown MiB": lambda run: f"{run.grown_mib:,.1f}",
+    "dropped": lambda run: f"{run.dropped:,}",
+    "lost connections": lambda run: f"{run.lost_connections}",
+}
 
 
 def measure(conditions: Conditions) -> SlowSubscribers:
@@ -115,11 +111,7 @@ def measure_one(conditions: Conditions, slow: int, seconds: float) -> Run:
     }
     settings = {"FLOWGUARD_SESSION__QUEUE_MESSAGES_MAX": str(QUEUE_MESSAGES)}
     subject = Subject("flowguard", commit_s=0.0, settings=settings)
-    core = conditions.generator_core
-    with (
-        subject.started(conditions.broker_core) as broker,
-        flooding(broker.port, broker.pid, core, **crowd) as flood,
-    ):
+    with flooded(subject, conditions, **crowd) as (broker, flood):
         flood.phase("open", RATE_PER_S, 1, 1)
         before_kib = machine.resident_kib(broker.pid)
         total = flood.phase("open", RATE_PER_S, 1, seconds).total

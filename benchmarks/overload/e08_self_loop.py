@@ -11,24 +11,9 @@ from typing import Final, final
 
 import trio
 
-from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.checks import Check, Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
-from flowguard.codec import (
-    Connack,
-    Connect,
-    Packet,
-    Puback,
-    Pubcomp,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    encode,
-    puback_frame,
-    pubcomp_frame,
-    pubrec_frame,
-    pubrel_frame,
-)
+from flowguard import codec
 from flowguard.storm import Target
 from flowguard.storm.loop import ClientLoop, Fate, Wire
 from flowguard.types import MQTT_5, Properties, Publish, SubscriptionOptions
@@ -53,7 +38,6 @@ class Looper:
         self._loop = loop
         self._topic = f"self/{number}"
         self._client_id = f"self-{number}"
-        self._waits_pubrel = False
         self.qos = qos
         self.publishing = False
         self.subscribed = False
@@ -70,7 +54,7 @@ class Looper:
 
     def opened(self, now_s: float) -> None:
         properties = Properties(session_expiry_interval=SESSION_EXPIRY_S, receive_maximum=1)
-        self._write(encode(Connect(self._client_id, properties=properties), MQTT_5))
+        self._write(codec.encode(codec.Connect(self._client_id, properties=properties), MQTT_5))
 
     def start(self, now_s: float) -> None:
         self.publishing = True
@@ -86,22 +70,22 @@ class Looper:
     def done(self) -> bool:
         return self.acknowledged == self.arrived == self.sent
 
-    def receive(self, packet: Packet, now_s: float) -> None:
+    def receive(self, packet: codec.Packet, now_s: float) -> None:
         if packet.__class__ is Publish:
             self._arrive(packet)
-        elif packet.__class__ is Pubrec:
-            self._write(pubrel_frame(packet.packet_id))
-        elif packet.__class__ is Pubrel:
-            self._write(pubcomp_frame(packet.packet_id))
-        elif packet.__class__ is Puback or packet.__class__ is Pubcomp:
+        elif packet.__class__ is codec.Pubrec:
+            self._write(codec.pubrel_frame(packet.packet_id))
+        elif packet.__class__ is codec.Pubrel:
+            self._write(codec.pubcomp_frame(packet.packet_id))
+        elif packet.__class__ is codec.Puback or packet.__class__ is codec.Pubcomp:
             self.acknowledged += 1
             if self.publishing:
                 self._publish()
-        elif packet.__class__ is Suback:
+        elif packet.__class__ is codec.Suback:
             self.subscribed = True
-        elif packet.__class__ is Connack:
+        elif packet.__class__ is codec.Connack:
             options = SubscriptionOptions(self.qos)
-            self._write(encode(Subscribe(1, ((self._topic, options),)), MQTT_5))
+            self._write(codec.encode(codec.Subscribe(1, ((self._topic, options),)), MQTT_5))
         self._note(now_s)
 
     def _note(self, now_s: float) -> None:
@@ -113,13 +97,13 @@ class Looper:
         if int(packet.payload) != self.arrived:
             self.disordered += 1
         self.arrived += 1
-        frame = puback_frame if packet.qos == 1 else pubrec_frame
+        frame = codec.puback_frame if packet.qos == 1 else codec.pubrec_frame
         self._write(frame(packet.packet_id))
 
     def _publish(self) -> None:
         packet_id = self.sent % 65_535 + 1
         message = Publish(self._topic, b"%d" % self.sent, self.qos, packet_id=packet_id)
-        self._write(encode(message, MQTT_5))
+        self._write(codec.encode(message, MQTT_5))
         self.sent += 1
 
     def _write(self, data: bytes) -> None:
@@ -164,19 +148,15 @@ class SelfLoop:
                     self.pressure >= 16 and self.window <= 1,
                 ),
             ),
-            (
-                Grid(
-                    ("messages /s", "fewest of one client", "longest wait s"),
-                    (
-                        (
-                            f"{self.messages / self.seconds:,.0f}",
-                            f"{self.least:,}",
-                            f"{self.stall_s:.2f}",
-                        ),
-                    ),
-                ),
-            ),
+            (Grid.of(COLUMNS, (self,)),),
         )
+
+
+COLUMNS: Columns[SelfLoop] = {
+    "messages /s": lambda result: f"{result.messages / result.seconds:,.0f}",
+    "fewest of one client": lambda result: f"{result.least:,}",
+    "longest wait s": lambda result: f"{result.stall_s:.2f}",
+}
 
 
 def measure(conditions: Conditions) -> SelfLoop:

@@ -1,15 +1,15 @@
 """E9: a node under the highest pressure answers every PINGREQ and cuts nobody off for silence.
 
 1,000 publishers fill their windows at a slow store, so that nearly all of them are paused all the
-time; each also asks PINGREQ. The pressure is forced by the broker's program (`pressure`).
+time; each also asks PINGREQ. The pressure is forced by the broker's program.
 """
 
 from dataclasses import dataclass
 
-from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.checks import Check, Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
 
-from .flood import flooding
+from .flood import flooded
 from .subject import Subject
 
 KEY = "overload-e9"
@@ -88,33 +88,20 @@ class KeepAlive:
             f"publishes all that Receive Maximum lets it, {PAYLOADS[0]} and {PAYLOADS[1]} bytes, "
             f"and asks PINGREQ every {self.ping_s:g} s.",
             tuple(checks),
-            (Grid(HEADER, tuple(cells(run) for run in self.runs)),),
+            (Grid.of(COLUMNS, self.runs),),
         )
 
 
-HEADER = (
-    "payload",
-    "PINGRESP",
-    "p50 ms",
-    "p99 ms",
-    "max ms",
-    "open at the end",
-    "paused clients",
-    "acknowledged",
-)
-
-
-def cells(run: Run) -> tuple[str, ...]:
-    return (
-        f"{run.payload_bytes}",
-        f"{run.pongs:,}",
-        f"{run.p50_ms:,.1f}",
-        f"{run.p99_ms:,.1f}",
-        f"{run.max_ms:,.1f}",
-        f"{run.unanswered:,}",
-        f"{run.paused:,.0f}",
-        f"{run.acknowledged:,}",
-    )
+COLUMNS: Columns[Run] = {
+    "payload": lambda run: f"{run.payload_bytes}",
+    "PINGRESP": lambda run: f"{run.pongs:,}",
+    "p50 ms": lambda run: f"{run.p50_ms:,.1f}",
+    "p99 ms": lambda run: f"{run.p99_ms:,.1f}",
+    "max ms": lambda run: f"{run.max_ms:,.1f}",
+    "open at the end": lambda run: f"{run.unanswered:,}",
+    "paused clients": lambda run: f"{run.paused:,.0f}",
+    "acknowledged": lambda run: f"{run.acknowledged:,}",
+}
 
 
 def measure(conditions: Conditions) -> KeepAlive:
@@ -136,15 +123,11 @@ def measure_one(
         "keep_alive": keep_alive_s,
         "ping": min(PING_S, keep_alive_s / 2),
     }
-    core = conditions.generator_core
-    with (
-        Subject("flowguard").started(conditions.broker_core) as broker,
-        flooding(broker.port, broker.pid, core, **crowd) as flood,
-    ):
+    with flooded(Subject("flowguard"), conditions, **crowd) as (broker, flood):
         broker.press()
         flood.phase("closed", 65_535, CLIENTS, conditions.scaled(WARM_UP_S, 1.0))
         total = flood.phase("closed", 65_535, CLIENTS, seconds).total
-        rows = [r for r in broker.rows() if r["at_s"] >= total.at_s - total.took_s]
+        rows = broker.rows(since_s=total.began_s)
         books = flood.finish()
     return Run(
         payload_bytes,

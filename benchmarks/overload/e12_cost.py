@@ -11,17 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.checks import Check, Grid, Report, at_most
+from benchmarks.checks import Check, Columns, Grid, Report, at_most
 from benchmarks.conditions import Conditions
 from flowguard.config import FlowSettings
 from flowguard.flow import AdmissionWindow, Arrival, ConnectGate, NodeWindow, Verdict
 
-from .flood import flooding
+from .flood import flooded, flooding
 from .subject import Subject
 
 KEY = "overload-e12"
 GUARDED, UNGUARDED = "flowguard", "unlimited"
 PAIRS = 100
+LOAD = {"flooders": PAIRS, "subscribers": PAIRS, "topics": PAIRS, "probes": 0, "durable": 0}
 OUTSTANDING = 10
 LOAD_SHARE = 0.7
 IDLE_CLIENTS = 1_000
@@ -88,32 +89,25 @@ class Cost:
             at_most("admission of a CONNECT", self.connect_ns, DECISION_MAX_NS, " ns"),
             at_most("flow state of an idle client", self.client_bytes, CLIENT_BYTES_MAX, " bytes"),
         ]
+        columns: Columns[str] = {
+            "policy": str,
+            "messages per CPU second, full load": lambda policy: (
+                f"{self.median(policy, 'full_per_cpu_s'):,.0f}"
+            ),
+            "at 70 % load": lambda policy: f"{self.median(policy, 'loaded_per_cpu_s'):,.0f}",
+            "p99 ms there": lambda policy: f"{self.median(policy, 'loaded_p99_ms'):,.2f}",
+            f"cores with {IDLE_CLIENTS:,} idle clients": lambda policy: (
+                f"{self.median(policy, 'idle_cores'):.4f}"
+            ),
+        }
         return Report(
             KEY,
             "E12: what protection costs",
             f"Asked for: idle and 70 % load, guard on and off. Done with {PAIRS} pairs, QoS 1, "
             f"{OUTSTANDING} outstanding, n = {REPEAT}, interleaved; a store that never waits.",
             tuple(checks),
-            (Grid(HEADER, tuple(self._cells(name) for name in (GUARDED, UNGUARDED))),),
+            (Grid.of(columns, (GUARDED, UNGUARDED)),),
         )
-
-    def _cells(self, policy: str) -> tuple[str, ...]:
-        return (
-            policy,
-            f"{self.median(policy, 'full_per_cpu_s'):,.0f}",
-            f"{self.median(policy, 'loaded_per_cpu_s'):,.0f}",
-            f"{self.median(policy, 'loaded_p99_ms'):,.2f}",
-            f"{self.median(policy, 'idle_cores'):.4f}",
-        )
-
-
-HEADER = (
-    "policy",
-    "messages per CPU second, full load",
-    "at 70 % load",
-    "p99 ms there",
-    f"cores with {IDLE_CLIENTS:,} idle clients",
-)
 
 
 def measure(conditions: Conditions) -> Cost:
@@ -131,7 +125,7 @@ def measure_one(conditions: Conditions, policy: str, rate: float, seconds: float
     full, _ = full_speed(conditions, policy, seconds)
     core = conditions.generator_core
     with Subject(policy, commit_s=0.0).started(conditions.broker_core) as broker:
-        with flooding(broker.port, broker.pid, core, **pairs()) as flood:
+        with flooding(broker.port, broker.pid, core, **LOAD, payload=16) as flood:
             flood.phase("open", rate, PAIRS, 1)
             loaded = flood.phase("open", rate, PAIRS, seconds).total
         idle = {"flooders": IDLE_CLIENTS, "subscribers": 0, "probes": 0}
@@ -149,25 +143,10 @@ def measure_one(conditions: Conditions, policy: str, rate: float, seconds: float
 
 def full_speed(conditions: Conditions, policy: str, seconds: float) -> tuple[float, float]:
     """Messages per second of processor time, and by the clock."""
-    core = conditions.generator_core
-    with (
-        Subject(policy, commit_s=0.0).started(conditions.broker_core) as broker,
-        flooding(broker.port, broker.pid, core, **pairs()) as flood,
-    ):
+    with flooded(Subject(policy, commit_s=0.0), conditions, **LOAD, payload=16) as (_, flood):
         flood.phase("closed", OUTSTANDING, PAIRS, 1)
         total = flood.phase("closed", OUTSTANDING, PAIRS, seconds).total
     return total.acknowledged / total.broker_cpu_s, total.acknowledged / total.took_s
-
-
-def pairs() -> dict[str, float]:
-    return {
-        "flooders": PAIRS,
-        "subscribers": PAIRS,
-        "topics": PAIRS,
-        "probes": 0,
-        "durable": 0,
-        "payload": 16,
-    }
 
 
 # --- the objects themselves ----------------------------------------------------------------------

@@ -1,15 +1,17 @@
 """Drives the generator `flood.c`: one process, phases in by stdin, seconds out by stdout."""
 
-import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from benchmarks import machine
-from benchmarks.build import build
+from benchmarks.build import build, options
+from benchmarks.conditions import Conditions
 from benchmarks.runner import BadData, number, parse_line
+
+from .subject import Instance, Subject
 
 Kind = Literal["open", "closed", "idle", "release"]
 QUIET_S = 0.25
@@ -24,9 +26,10 @@ class Latency:
     p99: float
     max: float
 
-    @classmethod
-    def of(cls, values: Any) -> "Latency":
-        return cls(int(values["count"]), values["p50"], values["p99"], values["max"])
+    @property
+    def known(self) -> float | None:
+        """The p99, where there was anything to measure."""
+        return self.p99 if self.count else None
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,12 @@ class Seen:
     probe_acknowledgement: Latency
     probe_delivery: Latency
     pong: Latency
-    broker_cpu_s: float = 0.0
-    generator_cpu_s: float = 0.0
+    broker_cpu_s: float
+    generator_cpu_s: float
+
+    @property
+    def began_s(self) -> float:
+        return self.at_s - self.took_s
 
     @property
     def goodput_per_s(self) -> float:
@@ -69,30 +76,21 @@ class Seen:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Seen":
-        def count(key: str) -> int:
-            return int(number(values, key))
+        """A line of the generator, whose names are those of the fields; a second has no CPU times.
 
-        return cls(
-            at_s=number(values, "at_s"),
-            took_s=number(values, "took_s"),
-            sent=count("sent"),
-            withheld=count("withheld"),
-            acknowledged=count("acknowledged"),
-            good=count("good"),
-            refused=count("refused"),
-            delivered=count("delivered"),
-            outstanding=count("outstanding"),
-            blocked=count("blocked"),
-            unanswered_pings=count("unanswered_pings"),
-            lost_connections=count("lost_connections"),
-            acknowledgement=Latency.of(values["acknowledgement_ms"]),
-            delivery=Latency.of(values["delivery_ms"]),
-            probe_acknowledgement=Latency.of(values["probe_acknowledgement_ms"]),
-            probe_delivery=Latency.of(values["probe_delivery_ms"]),
-            pong=Latency.of(values["pong_ms"]),
-            broker_cpu_s=values.get("broker_cpu_s") or 0.0,
-            generator_cpu_s=values.get("generator_cpu_s") or 0.0,
-        )
+        Raises `BadData`.
+        """
+        found: dict[str, Any] = {}
+        for each in fields(cls):
+            if each.type is Latency:
+                known = values[f"{each.name}_ms"]
+                found[each.name] = Latency(**{key.name: known[key.name] for key in fields(Latency)})
+            elif each.name.endswith("_cpu_s"):
+                found[each.name] = values.get(each.name) or 0.0
+            else:
+                value = number(values, each.name)
+                found[each.name] = value if each.name.endswith("_s") else int(value)
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,6 @@ class Phase:
 
 @dataclass(frozen=True)
 class Result:
-    """The books at the end of a run."""
-
     sent: int
     acknowledged: int
     refused: int
@@ -140,7 +136,7 @@ class Flood:
         self.process.stdin.flush()
         rows: list[Seen] = []
         while True:
-            line = self._read()
+            line = next_line(self.process)
             seen = Seen.of(line)
             if line["event"] == "phase":
                 done = Phase(kind, value, seen, tuple(rows))
@@ -157,34 +153,33 @@ class Flood:
         return False
 
     def finish(self) -> Result:
-        """End the generator and close the books."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        line = self._read()
+        line = next_line(self.process)
         names = Result.__dataclass_fields__
         self.result = Result(**{name: line[name] for name in names})
         return self.result
 
-    def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            assert self.process.stderr is not None
-            raise BadData(f"the generator ended: {self.process.stderr.read().strip()}")
-        return parse_line(line)
+
+def next_line(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        assert process.stderr is not None
+        raise BadData(f"the generator ended: {process.stderr.read().strip()}")
+    return parse_line(line)
 
 
 @contextmanager
-def flooding(port: int, pid: int, core: int | None, /, **options: float) -> Iterator[Flood]:
-    """The generator against a broker; `options` are those of flood.c, `_` for `-`.
+def flooding(port: int, pid: int, core: int | None, /, **crowd: float) -> Iterator[Flood]:
+    """The generator against a broker; `crowd` are options of flood.c, `_` for `-`.
 
     Raises `BadData` when not all clients are in.
     """
-    pairs = {"port": port, "broker-pid": pid, **options}
-    words = [w for key, n in pairs.items() for w in (f"--{key.replace('_', '-')}", f"{n:.12g}")]
+    values = {"port": port, "broker-pid": pid, **crowd}
     with machine.pinned(core):
         process = subprocess.Popen(
-            [str(build("flood")), *words],
+            [str(build("flood")), *options(values)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -192,12 +187,7 @@ def flooding(port: int, pid: int, core: int | None, /, **options: float) -> Iter
         )
     with process:
         try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            if not line:
-                assert process.stderr is not None
-                raise BadData(f"the generator did not start: {process.stderr.read().strip()}")
-            ready = json.loads(line)
+            ready = next_line(process)
             if ready["ready"] != ready["clients"]:
                 why = ready["first_error"] or "no answer in time"
                 raise BadData(f"{ready['ready']} of {ready['clients']} clients are in: {why}")
@@ -205,3 +195,15 @@ def flooding(port: int, pid: int, core: int | None, /, **options: float) -> Iter
             yield Flood(process, (least, most))
         finally:
             process.kill()
+
+
+@contextmanager
+def flooded(
+    subject: Subject, conditions: Conditions, **crowd: float
+) -> Iterator[tuple[Instance, Flood]]:
+    """A fresh broker on its core, and the generator on the other."""
+    with (
+        subject.started(conditions.broker_core) as broker,
+        flooding(broker.port, broker.pid, conditions.generator_core, **crowd) as flood,
+    ):
+        yield broker, flood

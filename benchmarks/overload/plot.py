@@ -27,7 +27,6 @@ class Panel:
     log: bool = False
 
     def scale(self) -> tuple[float, float]:
-        """Least and largest value of the axis."""
         values = [value for line in self.series for _, value in line.points]
         most = max(values, default=1.0) or 1.0
         if not self.log:

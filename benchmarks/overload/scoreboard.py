@@ -13,10 +13,9 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.brokers import HOST, Broker, BrokerFailed, Running
-from benchmarks.build import Unavailable
-from benchmarks.checks import Check, Grid, Report, at_most, none_of
+from benchmarks.checks import Check, Columns, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
-from benchmarks.peers import BROKERS
+from benchmarks.peers import BROKERS, prepared
 from benchmarks.report import short
 from benchmarks.runner import BadData
 
@@ -84,8 +83,8 @@ class Scoreboard:
             + ".",
             tuple(self._checks()),
             (
-                Grid(SLOW_HEADER, tuple(slow_cells(score) for score in self.slow)),
-                Grid(STORM_HEADER, tuple(storm_cells(score) for score in self.storm)),
+                scores("slow subscriber", SLOW_COLUMNS, self.slow),
+                scores("connect storm", STORM_COLUMNS, self.storm),
             ),
             (
                 "Acknowledged, then lost: the publisher was told that the message is safe, and a "
@@ -99,111 +98,83 @@ class Scoreboard:
         )
 
     def _checks(self) -> list[Check]:
+        slow, storm = ([s for s in found if s.broker == OURS] for found in (self.slow, self.storm))
         checks = []
-        for score in self.slow:
-            if score.broker == OURS and not score.failure:
+        for score in slow:
+            if not score.failure:
                 name = f"slow subscriber, MQTT {score.version}"
-                lost = int(score.result["acknowledged_lost"])
+                lost, growth = score.result["acknowledged_lost"], score.memory.growth
                 checks.append(none_of(f"{name}: acknowledged, then lost", lost))
-                checks.append(
-                    at_most(f"{name}: memory growth", score.memory.growth, MEMORY_MAX_MIB, " MiB")
-                )
-        for score in self.storm:
-            if score.broker == OURS and not score.failure:
-                outside = score.result["clients"] - score.result["connected"]
-                name = f"storm, MQTT {score.version}"
+                checks.append(at_most(f"{name}: memory growth", growth, MEMORY_MAX_MIB, " MiB"))
+        for score in storm:
+            if not score.failure:
+                name, result = f"storm, MQTT {score.version}", score.result
+                outside = result["clients"] - result["connected"]
+                accidents = result["resets"] + result["closed"] + result["timeouts"]
                 checks.append(none_of(f"{name}: clients that did not get in", outside))
-                checks.append(none_of(f"{name}: reset or timed out", accidents(score.result)))
-        for score in (*self.slow, *self.storm):
-            if score.broker == OURS and score.failure:
+                checks.append(none_of(f"{name}: reset or timed out", accidents))
+        for score in (*slow, *storm):
+            if score.failure:
                 checks.append(Check(f"{OURS}, MQTT {score.version}", score.failure, "runs", False))
         return checks
 
 
-SLOW_HEADER = (
-    "slow subscriber",
-    "MQTT",
-    "acknowledged /s",
-    "rate kept",
-    "memory growth MiB",
-    "delivered to the slow one",
-    "acknowledged, then lost",
-    "refused",
-    "silence s",
-    "connections lost",
-    "recovered after s",
-)
-STORM_HEADER = (
-    "connect storm",
-    "MQTT",
-    "in",
-    "told to come back",
-    "refused otherwise",
-    "reset",
-    "timed out",
-    "attempts per client",
-    "p99 ms to connected",
-    "memory growth MiB",
-    "recovered after s",
-)
+def scores(title: str, columns: Columns[Score], found: tuple[Score, ...]) -> Grid:
+    """A row for each broker and version; of one that failed, why."""
+    rows = []
+    for score in found:
+        cells = [cell(score) for cell in columns.values() if not score.failure]
+        why = [f"failed: {score.failure}", *[""] * (len(columns) - 1)]
+        rows.append((score.broker, score.version, *(cells or why)))
+    return Grid((title, "MQTT", *columns), tuple(rows))
 
 
-def slow_cells(score: Score) -> tuple[str, ...]:
-    if score.failure:
-        return (score.broker, score.version, f"failed: {score.failure}", *[""] * 8)
-    result, alone = score.result, score.alone
-    rate = result["acknowledged"] / max(result["seconds"], 1e-9)
-    rate_alone = alone["acknowledged"] / max(alone["seconds"], 1e-9)
-    return (
-        score.broker,
-        score.version,
-        short(rate),
-        f"{rate / rate_alone:.0%}" if rate_alone else "-",
-        f"{score.memory.growth:,.0f}",
-        f"{result['slow_received']:,} of {result['sent']:,}",
-        f"{result['acknowledged_lost']:,}",
-        codes(result["publish_refusals"]),
-        f"{result['silence_seconds']:.1f}",
-        f"{result['lost']:,}",
-        f"{result['catch_up_seconds']:.1f}",
-    )
+def rate_kept(score: Score) -> str:
+    rate_alone = per_s(score.alone)
+    return f"{per_s(score.result) / rate_alone:.0%}" if rate_alone else "-"
 
 
-def storm_cells(score: Score) -> tuple[str, ...]:
-    if score.failure:
-        return (score.broker, score.version, f"failed: {score.failure}", *[""] * 8)
-    result = score.result
-    inside = result["trying"] == 0 and result["connected"] == result["clients"]
-    return (
-        score.broker,
-        score.version,
-        f"{result['connected']:,} of {result['clients']:,}",
-        f"{result['busy']:,}",
-        codes(result["refused"]),
-        f"{result['resets'] + result['closed']:,}",
-        f"{result['timeouts']:,}",
-        f"{result['attempts_mean']:.2f}",
-        short(result["time_to_connected_ms"]["p99"] or 0.0),
-        f"{score.memory.growth:,.0f}",
-        f"{result['connect_seconds']:.1f}" if inside else "never",
-    )
+def per_s(result: dict[str, Any]) -> float:
+    return float(result["acknowledged"] / max(result["seconds"], 1e-9))
+
+
+def recovered(result: dict[str, Any]) -> str:
+    is_in = result["trying"] == 0 and result["connected"] == result["clients"]
+    return f"{result['connect_seconds']:.1f}" if is_in else "never"
+
+
+SLOW_COLUMNS: Columns[Score] = {
+    "acknowledged /s": lambda score: short(per_s(score.result)),
+    "rate kept": rate_kept,
+    "memory growth MiB": lambda score: f"{score.memory.growth:,.0f}",
+    "delivered to the slow one": lambda score: (
+        f"{score.result['slow_received']:,} of {score.result['sent']:,}"
+    ),
+    "acknowledged, then lost": lambda score: f"{score.result['acknowledged_lost']:,}",
+    "refused": lambda score: codes(score.result["publish_refusals"]),
+    "silence s": lambda score: f"{score.result['silence_seconds']:.1f}",
+    "connections lost": lambda score: f"{score.result['lost']:,}",
+    "recovered after s": lambda score: f"{score.result['catch_up_seconds']:.1f}",
+}
+STORM_COLUMNS: Columns[Score] = {
+    "in": lambda score: f"{score.result['connected']:,} of {score.result['clients']:,}",
+    "told to come back": lambda score: f"{score.result['busy']:,}",
+    "refused otherwise": lambda score: codes(score.result["refused"]),
+    "reset": lambda score: f"{score.result['resets'] + score.result['closed']:,}",
+    "timed out": lambda score: f"{score.result['timeouts']:,}",
+    "attempts per client": lambda score: f"{score.result['attempts_mean']:.2f}",
+    "p99 ms to connected": lambda score: short(score.result["time_to_connected_ms"]["p99"] or 0.0),
+    "memory growth MiB": lambda score: f"{score.memory.growth:,.0f}",
+    "recovered after s": lambda score: recovered(score.result),
+}
 
 
 def codes(counts: dict[str, int]) -> str:
     return ", ".join(f"{count:,} x {code}" for code, count in counts.items()) or "0"
 
 
-def accidents(result: dict[str, Any]) -> int:
-    return int(result["resets"] + result["closed"] + result["timeouts"])
-
-
 def measure(conditions: Conditions) -> Scoreboard:
-    versions, missing = {}, {}
-    for name in PEERS:
-        try:
-            versions[name] = BROKERS[name].prepare()
-        except Unavailable as error:
-            missing[name] = str(error)
+    versions, missing = prepared(PEERS)
     seconds = conditions.scaled(SLOW_S)
     clients = max(200, conditions.count(STORM_CLIENTS))
     slow, storm = [], []

@@ -11,16 +11,17 @@ for twenty background pairs at ten messages per second, one at a time, from writ
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.checks import Check, Columns, Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
 from benchmarks.peers import BROKERS
 from benchmarks.report import short
 from flowguard.flow.histogram import DURATION_BOUNDS_S
 
-from .flood import Flood, Latency, Phase, Result, Seen, flooding
+from .flood import Flood, Phase, Result, Seen, flooded, flooding
 from .plot import Panel, Series, svg
 from .store import COMMIT_S, MESSAGE_S
 from .subject import Subject
@@ -60,8 +61,6 @@ DRAIN_S = 5.0
 
 @dataclass(frozen=True)
 class Run:
-    """One policy, from calm through overload to calm."""
-
     policy: str
     receive_maximum: tuple[int, int]
     peak_per_s: float
@@ -102,9 +101,9 @@ class Run:
     @property
     def growth(self) -> float:
         """Growth of resident memory from a quarter of the overload to its most, 0.1: 10 %."""
-        mib = [row["resident_mib"] for row in self.during(self.overload)]
-        settled = mib[len(mib) // 4] if mib else 1.0
-        return max(mib[len(mib) // 4 :], default=settled) / settled - 1
+        mib = self.said("resident_mib")
+        settled = mib[len(mib) // 4 :]
+        return max(settled) / settled[0] - 1 if any(mib) else 0.0
 
     @property
     def recovered_s(self) -> float | None:
@@ -120,9 +119,12 @@ class Run:
         return float(len(good) - good[::-1].index(False)) if False in good else 0.0
 
     def during(self, phase: Phase) -> list[dict[str, Any]]:
-        """The broker's rows of that phase."""
-        end_s, took_s = phase.total.at_s, phase.total.took_s
-        return [row for row in self.rows if end_s - took_s <= row["at_s"] <= end_s]
+        total = phase.total
+        return [row for row in self.rows if total.began_s <= row["at_s"] <= total.at_s]
+
+    def said(self, key: str) -> list[float]:
+        """What the broker said in each second of the overload; a zero where it said nothing."""
+        return [row[key] for row in self.during(self.overload)] or [0.0]
 
     @property
     def seconds(self) -> list[Seen]:
@@ -150,7 +152,7 @@ class SideBySide:
             f"{', '.join(f'{each} x {count:,}' for each, count in STEPS)} on their way with "
             f"p99 ≤ {P99_MAX_MS:g} ms, over {PEAK_S:g} s.",
             tuple(checks),
-            (self._grid(),),
+            (Grid.of(COLUMNS, self.runs),),
             (
                 f"Goodput: acknowledged within {CLIENT_TIMEOUT_S:g} s of the write. Withheld: due, "
                 "and not written because Receive Maximum or socket said no.",
@@ -161,53 +163,29 @@ class SideBySide:
             svg(self.panels(), TITLE.format(self.seconds), self.seconds),
         )
 
-    def _grid(self) -> Grid:
-        header = (
-            "policy",
-            "Receive Maximum",
-            "peak /s",
-            "goodput /s",
-            "of peak",
-            "in process, p99 ms",
-            "background p99 ms",
-            "flooders p50 ms",
-            "flooders p99 ms",
-            "withheld",
-            "memory MiB",
-            "window",
-            "recovered after",
-        )
-        return Grid(header, tuple(cells(run) for run in self.runs))
-
     def panels(self) -> list[Panel]:
         """The time series, policy by policy; second 0 is where the overload begins."""
         return [
             Panel("goodput, messages/s", self._seen(lambda s: s.goodput_per_s)),
-            Panel("PUBLISH to PUBACK, p99, ms", self._waited(lambda s: s.acknowledgement), True),
             Panel(
-                "background pairs, p99, ms", self._waited(lambda s: s.probe_acknowledgement), True
+                "PUBLISH to PUBACK, p99, ms", self._seen(lambda s: s.acknowledgement.known), True
+            ),
+            Panel(
+                "background pairs, p99, ms",
+                self._seen(lambda s: s.probe_acknowledgement.known),
+                True,
             ),
             Panel("window, packets", self._said("window"), True),
             Panel("pressure", self._said("pressure")),
             Panel("resident memory, MiB", self._said("resident_mib")),
         ]
 
-    def _seen(self, value: Any) -> tuple[Series, ...]:
-        return tuple(
-            Series(run.policy, tuple((n, value(s)) for n, s in enumerate(run.seconds)))
-            for run in self.runs
-        )
-
-    def _waited(self, latency: Callable[[Seen], Latency]) -> tuple[Series, ...]:
-        """The p99 of seconds in which anything was acknowledged at all."""
+    def _seen(self, value: Callable[[Seen], float | None]) -> tuple[Series, ...]:
+        """A value of each second; seconds in which it is None have no point."""
         return tuple(
             Series(
                 run.policy,
-                tuple(
-                    (n, latency(seen).p99)
-                    for n, seen in enumerate(run.seconds)
-                    if latency(seen).count
-                ),
+                tuple((n, y) for n, s in enumerate(run.seconds) if (y := value(s)) is not None),
             )
             for run in self.runs
         )
@@ -215,34 +193,34 @@ class SideBySide:
     def _said(self, key: str) -> tuple[Series, ...]:
         series = []
         for run in self.runs:
-            start_s = run.overload.total.at_s - run.overload.total.took_s
+            start_s = run.overload.total.began_s
             points = ((row["at_s"] - start_s, float(row[key])) for row in run.rows)
             end_s = len(run.seconds) + 1
             series.append(Series(run.policy, tuple(p for p in points if 0 <= p[0] <= end_s)))
         return tuple(series)
 
 
-def cells(run: Run) -> tuple[str, ...]:
-    total = run.overload.total
-    rows = run.during(run.overload)
-    mib = [row["resident_mib"] for row in rows] or [0.0]
-    windows = [row["window"] for row in rows] or [0]
-    least, most = run.receive_maximum
-    return (
-        run.policy,
-        f"{least:,}" if least == most else f"{least:,}-{most:,}",
-        f"{run.peak_per_s:,.0f}",
-        f"{run.goodput_per_s:,.0f}",
-        f"{run.peak_share:.0%}",
-        f"≤ {run.in_process_p99_ms:,.0f}",
-        f"{total.probe_acknowledgement.p99:,.0f}" if total.probe_acknowledgement.count else "none",
-        f"{total.acknowledgement.p50:,.0f}",
-        f"{total.acknowledgement.p99:,.0f}",
-        f"{total.withheld:,}",
-        f"{mib[0]:.0f} → {mib[-1]:.0f}",
-        f"{min(windows):g}-{max(windows):g}",
-        "not within 10 s" if run.recovered_s is None else f"{run.recovered_s:g} s",
-    )
+COLUMNS: Columns[Run] = {
+    "policy": lambda run: run.policy,
+    "Receive Maximum": lambda run: "-".join(
+        f"{granted:,}" for granted in sorted(set(run.receive_maximum))
+    ),
+    "peak /s": lambda run: f"{run.peak_per_s:,.0f}",
+    "goodput /s": lambda run: f"{run.goodput_per_s:,.0f}",
+    "of peak": lambda run: f"{run.peak_share:.0%}",
+    "in process, p99 ms": lambda run: f"≤ {run.in_process_p99_ms:,.0f}",
+    "background p99 ms": lambda run: (
+        f"{run.background_p99_ms:,.0f}" if isfinite(run.background_p99_ms) else "none"
+    ),
+    "flooders p50 ms": lambda run: f"{run.overload.total.acknowledgement.p50:,.0f}",
+    "flooders p99 ms": lambda run: f"{run.overload.total.acknowledgement.p99:,.0f}",
+    "withheld": lambda run: f"{run.overload.total.withheld:,}",
+    "memory MiB": lambda run: " → ".join(f"{run.said('resident_mib')[at]:.0f}" for at in (0, -1)),
+    "window": lambda run: f"{min(run.said('window')):g}-{max(run.said('window')):g}",
+    "recovered after": lambda run: (
+        "not within 10 s" if run.recovered_s is None else f"{run.recovered_s:g} s"
+    ),
+}
 
 
 def judge(run: Run) -> Iterable[Check]:
@@ -267,7 +245,6 @@ def judge(run: Run) -> Iterable[Check]:
 
 
 def measure(conditions: Conditions, policies: Iterable[str] = POLICIES) -> SideBySide:
-    """One run after the other."""
     runs = tuple(measure_one(conditions, policy) for policy in policies)
     return SideBySide(runs, conditions.seconds, ceiling(conditions))
 
@@ -290,9 +267,8 @@ def measure_one(conditions: Conditions, policy: str, **options: float) -> Run:
     """`options` go to the generator."""
     crowd = {**CROWD, **options}
     with (
-        Subject(policy).started(conditions.broker_core) as broker,
         machine.pinned(conditions.generator_core),
-        flooding(broker.port, broker.pid, conditions.generator_core, **crowd) as flood,
+        flooded(Subject(policy), conditions, **crowd) as (broker, flood),
     ):
         peak = search_peak(flood, conditions.scaled(STEP_S, 0.2), conditions.scaled(PEAK_S, 0.3))
         rate = OVERLOAD * peak.goodput_per_s

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import final
 
 from flowguard.records import Append, Durability, StoreOp
-from flowguard.stores import MemoryStore
+from flowguard.stores import Fenced, MemoryStore
 
 COMMIT_S = 0.002
 MESSAGE_S = 0.000_050
@@ -36,13 +36,14 @@ class LimitedStore(MemoryStore):
         """Capacity at batches of that many messages."""
         return batch / (self._commit_s + batch * self._message_s)
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         started_s = time.monotonic()
         messages = sum(op.__class__ is Append for op in ops)
-        super().commit(ops)
+        fenced = super().commit(ops)
         left_s = self._commit_s + messages * self._message_s - (time.monotonic() - started_s)
         if left_s > 0:
             time.sleep(left_s)
         self.commits += 1
         self.messages += messages
         self.busy_s += time.monotonic() - started_s
+        return fenced

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import Broker
+from benchmarks.brokers import Broker, Running
+from benchmarks.build import options
 from benchmarks.peers import COMPILED
 
 from .store import COMMIT_S, MESSAGE_S
@@ -20,16 +21,9 @@ POLICY_VARIABLE = "FLOWGUARD_FLOW__POLICY"
 
 
 @dataclass(frozen=True)
-class Instance:
-    """A running broker, and where its words go."""
-
-    pid: int
-    port: int
-    log: Path
-
-    def rows(self) -> list[dict[str, Any]]:
-        """What it has said of itself so far."""
-        return rows_of(self.log)
+class Instance(Running):
+    def rows(self, since_s: float = 0.0) -> list[dict[str, Any]]:
+        return [row for row in rows_of(self.log) if row["at_s"] >= since_s]
 
     def press(self) -> None:
         """Hold it under the highest pressure there is."""
@@ -69,19 +63,15 @@ class Subject(Broker):
             "PYTHONPATH": f"{source}:{ROOT}",
             **self.settings,
         }
-        numbers = {
-            "port": port,
-            "commit-ms": self.commit_s * 1e3,
-            "message-us": self.message_s * 1e6,
-            "row-s": self.row_s,
-        }
+        commit_ms, message_us = self.commit_s * 1e3, self.message_s * 1e6
+        numbers = {"port": port, "commit-ms": commit_ms, "message-us": message_us}
         words = [f"{name}={text}" for name, text in variables.items()]
         words += [sys.executable, "-m", "benchmarks.overload.broker"]
-        words += [word for name, n in numbers.items() for word in (f"--{name}", f"{n:g}")]
+        words += options({**numbers, "row-s": self.row_s})
         return ["env", *words, *(("--data", str(folder / "data")) if self.on_disk else ())]
 
     @contextmanager
     def started(self, core: int | None) -> Iterator[Instance]:
         """Until the block ends."""
         with self.running(core, "overload") as running:
-            yield Instance(running.pid, running.port, running.log)
+            yield Instance(**vars(running))

@@ -5,8 +5,9 @@
 - `filling`    a store with sessions and messages in it; as a program, to be killed with them
 - `layouts`    what a message costs the engine, layout `window` against `status`
 - `fetch`      a page right after a commit, with a million settled messages behind it
-- `reconnect`  ten thousand messages to a client that comes back; `client` is that client
+- `reconnect`  ten thousand messages to a client that comes back
 - `restart`    from a directory with a hundred thousand messages to a broker that listens
 - `drift`      how long the event loop is away under load while RocksDB compacts
 - `merging`    two replicas become one
+- `durable_log`  a message for many that are away: stored once, or once for each; its replay
 """

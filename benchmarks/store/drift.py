@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from benchmarks import machine
 from benchmarks.brokers import Running
-from benchmarks.build import build
+from benchmarks.build import build, options
 from benchmarks.checks import Check, Grid, Report, at_most, none_of
 from benchmarks.conditions import Conditions
 from benchmarks.overload.subject import Subject, rows_of
@@ -60,8 +60,6 @@ class Drift:
 
 @dataclass(frozen=True)
 class Drifts:
-    """Of every load and store."""
-
     seconds: float
     runs: tuple[Drift, ...]
 
@@ -106,7 +104,7 @@ def generate(
     running: Running, pairs: int, payload_bytes: int, seconds: float, core: int | None
 ) -> dict[str, Any]:
     """Runs the generator; its result, and when its measured window began and ended."""
-    options = {
+    values = {
         "port": running.port,
         "broker-pid": running.pid,
         "count": pairs,
@@ -118,12 +116,11 @@ def generate(
         "warmup": WARMUP_S,
         "seconds": seconds,
     }
-    words = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
     found: dict[str, Any] = {}
     with (
         machine.pinned(core),
         subprocess.Popen(
-            [str(build("loadgen")), "pairs", *words], stdout=subprocess.PIPE, text=True
+            [str(build("loadgen")), "pairs", *options(values)], stdout=subprocess.PIPE, text=True
         ) as generator,
     ):
         assert generator.stdout is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.checks import Grid, Report, at_most
+from benchmarks.checks import Columns, Grid, Report, at_most
 from benchmarks.conditions import Conditions
 from flowguard.records import Append, Settle, StoreOp
 from flowguard.stores.rocks import RocksStore
@@ -46,15 +46,13 @@ class Fetches:
     runs: tuple[Latencies, ...]
 
     def report(self) -> Report:
-        header = ("queues", "settled before", "p50 ms", "p99 ms", "max ms")
-        rows = [
-            (
-                f"{run.queues:,}",
-                f"{run.settled:,}",
-                *(f"{run.share_ms(share):.3f}" for share in (0.5, 0.99, 1.0)),
-            )
-            for run in self.runs
-        ]
+        columns: Columns[Latencies] = {
+            "queues": lambda run: f"{run.queues:,}",
+            "settled before": lambda run: f"{run.settled:,}",
+            "p50 ms": lambda run: f"{run.share_ms(0.5):.3f}",
+            "p99 ms": lambda run: f"{run.share_ms(0.99):.3f}",
+            "max ms": lambda run: f"{run.share_ms(1.0):.3f}",
+        }
         checks = [
             at_most(
                 f"fetch after a commit, p99, {run.queues:,} queues",
@@ -71,7 +69,7 @@ class Fetches:
             f"Each time {PAGE} messages of {PAYLOAD_BYTES} bytes are committed (fsync) to a queue "
             f"and fetched at once, then settled; {len(self.runs[0].sorted_ms):,} times.",
             tuple(checks),
-            (Grid(header, tuple(rows)),),
+            (Grid.of(columns, self.runs),),
         )
 
 

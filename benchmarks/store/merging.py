@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks import machine
 from benchmarks.build import work_folder
-from benchmarks.checks import Check, Grid, Report, at_most
+from benchmarks.checks import Check, Columns, Grid, Report, at_most
 from benchmarks.conditions import Conditions
 from flowguard.records import NEVER_S, Append, Delivery, PutSession, StoreOp
 from flowguard.stores.rocks import RocksStore
@@ -40,8 +40,6 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Merged:
-    """One measurement."""
-
     entries: int
     """Of each replica."""
     result: int
@@ -53,39 +51,16 @@ class Merged:
 
 @dataclass(frozen=True)
 class Merges:
-    """Of every size, ascending."""
-
     runs: tuple[Merged, ...]
 
     def report(self) -> Report:
-        rows = tuple(
-            (
-                f"2 x {each.entries:,}",
-                f"{each.result:,}",
-                f"{each.seconds:.2f}",
-                f"{2 * each.entries / each.seconds:,.0f}",
-                f"{each.peak_mib:.0f}",
-                f"{each.replica_mib:.0f}",
-                f"{each.result_mib:.0f}",
-            )
-            for each in self.runs
-        )
-        header = (
-            "entries read",
-            "entries kept",
-            "seconds",
-            "read /s",
-            "peak memory MiB",
-            "a replica MiB",
-            "the result MiB",
-        )
         return Report(
             KEY,
             "Two replicas of a store become one",
             f"{QUEUES} queues, payloads of {PAYLOAD_BYTES} bytes; half of the entries of each "
             "replica are in both, the other half is new to the other. The bound is the design's.",
             tuple(self._checks()),
-            (Grid(header, rows),),
+            (Grid.of(COLUMNS, self.runs),),
             (
                 "`flowguard store merge`: no broker runs; seconds include opening, checking and "
                 "syncing. The result begins with hard links to the tables of the replica that was "
@@ -96,9 +71,7 @@ class Merges:
     def _checks(self) -> list[Check]:
         largest, smallest = self.runs[-1], self.runs[0]
         bound_s = GOAL_S * largest.entries / GOAL_ENTRIES
-        checks = [
-            at_most(f"time of 2 x {largest.entries:,}", largest.seconds, bound_s, " s", 1),
-        ]
+        checks = [at_most(f"time of 2 x {largest.entries:,}", largest.seconds, bound_s, " s", 1)]
         if largest.entries > smallest.entries:
             per_entry = [each.seconds / each.entries for each in (smallest, largest)]
             growth = per_entry[1] / per_entry[0]
@@ -107,6 +80,17 @@ class Merges:
             more_mib = largest.peak_mib - smallest.peak_mib
             checks.append(at_most("more memory than that", more_mib, MEMORY_GROWTH_MIB, " MiB"))
         return checks
+
+
+COLUMNS: Columns[Merged] = {
+    "entries read": lambda run: f"2 x {run.entries:,}",
+    "entries kept": lambda run: f"{run.result:,}",
+    "seconds": lambda run: f"{run.seconds:.2f}",
+    "read /s": lambda run: f"{2 * run.entries / run.seconds:,.0f}",
+    "peak memory MiB": lambda run: f"{run.peak_mib:.0f}",
+    "a replica MiB": lambda run: f"{run.replica_mib:.0f}",
+    "the result MiB": lambda run: f"{run.result_mib:.0f}",
+}
 
 
 def measure(conditions: Conditions) -> Merges:

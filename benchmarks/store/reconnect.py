@@ -1,18 +1,29 @@
 """Ten thousand messages for a client that comes back, over TCP."""
 
+import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from benchmarks.brokers import Broker
-from benchmarks.checks import Grid, Report, at_most
+from benchmarks.brokers import HOST, Broker
+from benchmarks.checks import Columns, Grid, Report, at_most
 from benchmarks.conditions import Conditions
 from benchmarks.runner import BadData
-from flowguard.codec import Puback
-from flowguard.types import Publish
-
-from .client import Client
+from flowguard.codec import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Suback,
+    Subscribe,
+    encode,
+    puback_frame,
+)
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.types import MQTT_5, Properties, Publish, SubscriptionOptions
 
 KEY: Final = "store-reconnect"
 MESSAGES: Final = 10_000
@@ -23,12 +34,14 @@ AT_ONCE: Final = 500
 TOPIC: Final = "b/000000"
 PAYLOADS_BYTES: Final = (16, 1024)
 BOUND_S: Final = 1.0
+READ_BYTES: Final = 64 * 1024
+PACKET_BYTES_MAX: Final = 1 << 20
+TIMEOUT_S: Final = 30.0
+EXPIRY_S: Final = 3_600
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """One reconnection."""
-
     broker: str
     payload_bytes: int
     messages: int
@@ -38,23 +51,9 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Reconnections:
-    """Of every build and payload."""
-
     runs: tuple[Delivered, ...]
 
     def report(self) -> Report:
-        header = ("broker", "payload B", "messages", "first after ms", "all after s", "messages /s")
-        rows = [
-            (
-                run.broker,
-                f"{run.payload_bytes:,}",
-                f"{run.messages:,}",
-                f"{run.first_s * 1e3:.1f}",
-                f"{run.all_s:.2f}",
-                f"{run.messages / run.all_s:,.0f}",
-            )
-            for run in self.runs
-        ]
         checks = [
             at_most(
                 f"{run.broker}: {run.messages:,} messages of {run.payload_bytes:,} bytes",
@@ -71,8 +70,58 @@ class Reconnections:
             f"Messages waiting on disk, read over TCP with Receive Maximum {WINDOW}, each "
             "acknowledged; from connect() to the last one, by the clock.",
             tuple(checks),
-            (Grid(header, tuple(rows)),),
+            (Grid.of(COLUMNS, self.runs),),
         )
+
+
+COLUMNS: Columns[Delivered] = {
+    "broker": lambda run: run.broker,
+    "payload B": lambda run: f"{run.payload_bytes:,}",
+    "messages": lambda run: f"{run.messages:,}",
+    "first after ms": lambda run: f"{run.first_s * 1e3:.1f}",
+    "all after s": lambda run: f"{run.all_s:.2f}",
+    "messages /s": lambda run: f"{run.messages / run.all_s:,.0f}",
+}
+
+
+class Client:
+    """MQTT 5.0, a durable session; raises `OSError` where the broker says no or nothing."""
+
+    def __init__(self, port: int, client_id: str, receive_maximum: int | None = None) -> None:
+        self._decoder = PacketDecoder(PACKET_BYTES_MAX, MQTT_5, role="client")
+        self._socket = socket.create_connection((HOST, port), timeout=TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        properties = Properties(session_expiry_interval=EXPIRY_S, receive_maximum=receive_maximum)
+        self.send(Connect(client_id, clean_start=False, properties=properties))
+        connack = next(self.packets())
+        if not isinstance(connack, Connack) or connack.reason_code:
+            raise ConnectionRefusedError(f"{client_id} was told {connack}")
+
+    def send(self, *packets: Packet) -> None:
+        self._socket.sendall(b"".join(encode(packet, MQTT_5) for packet in packets))
+
+    def packets(self) -> Iterator[Packet]:
+        """What comes, for ever; what was read together is acknowledged together."""
+        while True:
+            pubacks = []
+            while (packet := self._decoder.next()) is not None:
+                if isinstance(packet, Publish) and packet.qos:
+                    pubacks.append(puback_frame(packet.packet_id))
+                yield packet
+            self._socket.sendall(b"".join(pubacks))
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionResetError("the broker closed the connection")
+            self._decoder.feed(data)
+
+    def subscribe(self, filter: str) -> None:
+        self.send(Subscribe(1, ((filter, SubscriptionOptions(qos=1)),)))
+        assert isinstance(next(self.packets()), Suback)
+
+    def leave(self) -> None:
+        """The session stays."""
+        self.send(Disconnect())
+        self._socket.close()
 
 
 def queue_messages(port: int, messages: int, payload_bytes: int) -> None:

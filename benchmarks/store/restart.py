@@ -52,8 +52,6 @@ class Restart:
 
 @dataclass(frozen=True)
 class Restarts:
-    """All of them."""
-
     messages: int
     repeat: int
     runs: tuple[Restart, ...]

@@ -2,11 +2,9 @@
 
 - `process`   a real `flowguard serve` as a child process, and its CPU time and memory
 - `slow`      another broker, with a store that is slow by the clock
-- `wires`     sockets and timers of the load, in one thread
+- `load`      the clients' side, on the loop of `flowguard.storm`
 - `crowd`     clients that connect, are refused and come back, with the simulator's own draws
-- `traffic`   publishers and subscribers with prepared bytes
-- `askers`    packets with an answer, one at a time each
-- `lines`     a cost is the slope of a line
+- `traffic`   publishers and subscribers, and packets with an answer, one at a time each
 - `probes`    the measurements for each cost; `estimates` makes costs of them
 - `costs`     the result: a small TOML file that overlays any scenario
 - `check`     the same small scenarios on the real broker and in the simulator, side by side

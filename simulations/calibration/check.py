@@ -13,21 +13,20 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from flowguard.config import FlowSettings
-from simulations.calibration.askers import subscribe_all
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from simulations.calibration.costs import Costs, with_costs
 from simulations.calibration.crowd import RealCrowd
+from simulations.calibration.load import Load
 from simulations.calibration.process import BrokerProcess, StoreKind, Usage, broker_process
 from simulations.calibration.traffic import (
     PoissonLoad,
     RealPublisher,
     RealSubscriber,
-    Tally,
+    subscribe_all,
     topic_of,
 )
-from simulations.calibration.wires import Wires
 from simulations.clients import Population
 from simulations.connection import Outcome
-from simulations.latencies import Latencies
 from simulations.scenario import PopulationPlan, PublishPlan, RetryPlan, Scenario
 from simulations.world import World
 
@@ -86,7 +85,6 @@ class Comparison:
     the broker."""
 
     def figure(self, name: str) -> Figure:
-        """The figure of that name."""
         return next(figure for figure in self.figures if figure.name == name)
 
 
@@ -103,7 +101,6 @@ class Ran(NamedTuple):
 
     @property
     def waited_share(self) -> float:
-        """See `Comparison`."""
         return self.used.waited_s / self.used.at_s
 
 
@@ -129,38 +126,35 @@ class Check:
         comparisons = []
         for name, scenario in storms(self.store, self.clients, self.seed).items():
             on_step(name)
-            comparisons.append(self._storm(name, scenario))
-        on_step("flood, closed loop")
-        closed = self._flood("flood, closed loop", flood(None, self.seed, self.flood_s))
-        comparisons.append(closed)
-        name = f"flood, {OVERLOAD:g} times the capacity"
-        on_step(name)
-        rate_per_s = OVERLOAD * closed.figure(GOODPUT).simulated
-        comparisons.append(self._flood(name, flood(rate_per_s, self.seed, self.flood_s)))
+            comparisons.append(self._compared(name, scenario, _real_storm, _simulated_storm))
+        rate_per_s = None
+        for name in ("flood, closed loop", f"flood, {OVERLOAD:g} times the capacity"):
+            on_step(name)
+            scenario = flood(rate_per_s, self.seed, self.flood_s)
+            comparisons.append(self._compared(name, scenario, _real_flood, _simulated_flood))
+            rate_per_s = OVERLOAD * comparisons[-1].figure(GOODPUT).simulated
         return comparisons
 
-    def _storm(self, name: str, scenario: Scenario) -> Comparison:
-        real = self._least_disturbed(lambda: _real_storm(self.store, scenario))
-        return _compare(name, real, _simulated_storm(with_costs(scenario, self.costs)))
-
-    def _flood(self, name: str, scenario: Scenario) -> Comparison:
-        real = self._least_disturbed(lambda: _real_flood(self.store, scenario))
-        return _compare(name, real, _simulated_flood(with_costs(scenario, self.costs)))
-
-    def _least_disturbed(self, run: Callable[[], Ran]) -> Ran:
-        return min((run() for _ in range(self.runs)), key=lambda ran: ran.waited_share)
+    def _compared(
+        self,
+        name: str,
+        scenario: Scenario,
+        run: Callable[[StoreKind, Scenario], Ran],
+        simulate: Callable[[Scenario], Values],
+    ) -> Comparison:
+        """The least disturbed of several real runs beside a simulated one."""
+        runs = [run(self.store, scenario) for _ in range(self.runs)]
+        real = min(runs, key=lambda ran: ran.waited_share)
+        simulated = simulate(with_costs(scenario, self.costs))
+        figures = [
+            Figure(key, value, simulated[key], is_judged=key in JUDGED)
+            for key, value in real.values.items()
+        ]
+        return Comparison(name, figures, real.waited_share, real.load_s / real.used.at_s)
 
 
 STEPS: Final = 4
 """How often `Check.run` calls `on_step`, at most."""
-
-
-def _compare(name: str, real: Ran, simulated: Values) -> Comparison:
-    figures = [
-        Figure(key, value, simulated[key], is_judged=key in JUDGED)
-        for key, value in real.values.items()
-    ]
-    return Comparison(name, figures, real.waited_share, real.load_s / real.used.at_s)
 
 
 def storms(store: StoreKind, clients: int, seed: int) -> dict[str, Scenario]:
@@ -210,13 +204,12 @@ def flood(rate_per_s: float | None, seed: int, flood_s: float) -> Scenario:
 
 def _real_storm(store: StoreKind, scenario: Scenario) -> Ran:
     with _broker(store, scenario) as broker:
-        wires = Wires(broker.address)
-        crowd = RealCrowd(wires, "storm", scenario.populations["storm"], scenario.seed)
-        before, load_s = broker.settled(), wires.cpu_s
-        crowd.start(wires.now_s)
-        wires.run(lambda: crowd.is_settled, STORM_MAX_S, "storm")
-        used, load_s = broker.usage().since(before), wires.cpu_s - load_s
-        wires.close_all()
+        load = Load(broker.address)
+        crowd = RealCrowd(load, "storm", scenario.populations["storm"], scenario.seed)
+        before, load_s = broker.settled(), load.cpu_s
+        crowd.come(STORM_MAX_S)
+        used, load_s = broker.usage().since(before), load.cpu_s - load_s
+        load.loop.close_all()
     return Ran(_storm_values(crowd, used.loop_s), used, load_s)
 
 
@@ -242,35 +235,34 @@ def _storm_values(crowd: RealCrowd | Population, cpu_s: float) -> Values:
 
 def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
     with _broker(store, scenario) as broker:
-        wires = Wires(broker.address)
-        socks = {}
+        load = Load(broker.address)
+        wires = {}
         for name, plan in scenario.populations.items():
-            crowd = RealCrowd(wires, name, plan.model_copy(update={"start_s": 0.0}), scenario.seed)
-            crowd.start(wires.now_s)
-            wires.run(lambda crowd=crowd: crowd.is_settled, STORM_MAX_S, name)  # type: ignore[misc]
-            socks[name] = crowd.connected()
+            crowd = RealCrowd(load, name, plan.model_copy(update={"start_s": 0.0}), scenario.seed)
+            crowd.come(STORM_MAX_S)
+            wires[name] = crowd.connected()
         plan = scenario.populations["publishers"]
         publish = plan.publish
         assert publish is not None
         topics = [topic_of(number) for number in range(plan.clients)]
-        subscribe_all(wires, socks["subscribers"], topics, STORM_MAX_S)
-        for sock, topic in zip(socks["subscribers"], topics, strict=True):
-            RealSubscriber(wires, sock, topic, publish.payload_bytes)
-        tally = Tally()
+        subscribe_all(load, wires["subscribers"], topics, STORM_MAX_S)
+        for wire, topic in zip(wires["subscribers"], topics, strict=True):
+            RealSubscriber(wire, topic, publish.payload_bytes)
+        latencies = Histogram(LATENCY_BOUNDS_S)
         publishers = [
-            RealPublisher(wires, sock, tally, topic, publish.payload_bytes, publish.outstanding)
-            for sock, topic in zip(socks["publishers"], topics, strict=True)
+            RealPublisher(wire, latencies, topic, publish.payload_bytes, publish.outstanding)
+            for wire, topic in zip(wires["publishers"], topics, strict=True)
         ]
-        ran = _run_flood(broker, wires, publishers, tally, scenario)
-        wires.close_all()
+        ran = _run_flood(broker, load, publishers, latencies, scenario)
+        load.loop.close_all()
     return ran
 
 
 def _run_flood(
     broker: BrokerProcess,
-    wires: Wires,
+    load: Load,
     publishers: list[RealPublisher],
-    tally: Tally,
+    latencies: Histogram,
     scenario: Scenario,
 ) -> Ran:
     publish = scenario.populations["publishers"].publish
@@ -278,23 +270,23 @@ def _run_flood(
     counts_s = scenario.duration_s - FLOOD_START_S - WARM_S
     if publish.rate_per_s is None:
         for publisher in publishers:
-            publisher.flood(ENDLESS, wires.now_s)
+            publisher.flood(ENDLESS, load.now_s)
     else:
         PoissonLoad(
-            wires,
+            load,
             publishers,
             name="publishers",
             seed=scenario.seed,
             rate_per_s=publish.rate_per_s,
             duration_s=WARM_S + counts_s,
         )
-    wires.run_for(WARM_S)
-    before, before_count, load_s = broker.usage(), tally.acknowledged_count, wires.cpu_s
-    tally.latencies = Latencies()
-    wires.run_for(counts_s)
-    used, count = broker.usage().since(before), tally.acknowledged_count - before_count
-    values = _flood_values(count, used.at_s, tally.latencies, used.process_s)
-    return Ran(values, used, wires.cpu_s - load_s)
+    load.run_for(WARM_S)
+    before, load_s = broker.usage(), load.cpu_s
+    latencies.counts = [0] * len(latencies.counts)
+    load.run_for(counts_s)
+    used = broker.usage().since(before)
+    values = _flood_values(latencies, used.at_s, used.process_s)
+    return Ran(values, used, load.cpu_s - load_s)
 
 
 def _simulated_flood(scenario: Scenario) -> Values:
@@ -303,20 +295,19 @@ def _simulated_flood(scenario: Scenario) -> Values:
     assert publishers is not None
     begin_s = FLOOD_START_S + WARM_S
     world.engine.run(begin_s)
-    before_count, before_s = publishers.acknowledged_count, _busy_s(world)
-    publishers.acknowledgements = Latencies()
+    before_s = _busy_s(world)
+    publishers.acknowledgements = Histogram(LATENCY_BOUNDS_S)
     world.engine.run(scenario.duration_s)
-    count = publishers.acknowledged_count - before_count
-    return _flood_values(
-        count, scenario.duration_s - begin_s, publishers.acknowledgements, _busy_s(world) - before_s
-    )
+    cpu_s = _busy_s(world) - before_s
+    return _flood_values(publishers.acknowledgements, scenario.duration_s - begin_s, cpu_s)
 
 
-def _flood_values(count: int, seconds: float, latencies: Latencies, cpu_s: float) -> Values:
+def _flood_values(latencies: Histogram, seconds: float, cpu_s: float) -> Values:
+    count = sum(latencies.counts)
     return {
         GOODPUT: count / seconds,
-        "p50, s": latencies.percentile_s(0.5) or 0.0,
-        "p99, s": latencies.percentile_s(0.99) or 0.0,
+        "p50, s": latencies.percentile(0.5) or 0.0,
+        "p99, s": latencies.percentile(0.99) or 0.0,
         "CPU of a message, s": cpu_s / max(1, count),
     }
 
@@ -329,11 +320,9 @@ def _broker(store: StoreKind, scenario: Scenario) -> Iterator[BrokerProcess]:
     """A real broker with the settings of a scenario, warmed up."""
     flow = scenario.flow.model_dump(exclude_defaults=True)
     with broker_process(store, {"flow": flow}) as broker:
-        wires = Wires(broker.address)
-        first = RealCrowd(wires, "first", FIRST, scenario.seed)
-        first.start(wires.now_s)
-        wires.run(lambda: first.is_settled, STORM_MAX_S, "the first clients")
-        first.close()
+        load = Load(broker.address)
+        RealCrowd(load, "first", FIRST, scenario.seed).come(STORM_MAX_S)
+        load.loop.close_all()
         broker.settled()
         yield broker
 

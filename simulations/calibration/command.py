@@ -18,8 +18,7 @@ from flowguard.errors import ConfigError
 from simulations.calibration.check import STEPS as CHECK_STEPS
 from simulations.calibration.check import TOLERANCE, Check, Comparison
 from simulations.calibration.costs import Costs, costs_toml, load_costs
-from simulations.calibration.estimates import estimates
-from simulations.calibration.lines import Estimate
+from simulations.calibration.estimates import Estimate, estimates
 from simulations.calibration.probes import STEPS, Sizes, measure
 from simulations.calibration.process import CalibrationError, StoreKind
 
@@ -29,7 +28,6 @@ verdict."""
 LOAD_SHARE: Final = 0.9
 """Share of a core that the load took, from which the load was measured and not the broker."""
 POSITIVE: Final = ("node.connect_s", "node.publish_s")
-"""Costs that must be above zero."""
 SCHEDSTAT: Final = Path("/proc/self/schedstat")
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from flowguard.errors import ConfigError
-from simulations.complaints import complaint
+from simulations.complaints import refusal
 from simulations.loading import read_toml
 from simulations.scenario import NetworkPlan, NodePlan, Scenario, StorePlan
 
@@ -58,8 +58,7 @@ def load_costs(path: Path) -> Costs:
         try:
             plan.model_validate(values)
         except ValidationError as error:
-            key, words = complaint(error, plan)
-            raise ConfigError(f"{path}: {f'{name}.{key}' if key else name}: {words}") from error
+            raise refusal(path, error, plan, inside=name) from error
     return tables
 
 

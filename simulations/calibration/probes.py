@@ -23,17 +23,17 @@ full load, what the loop lacks besides its own CPU time is just theirs.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, final
+from socket import create_connection, socket
+from typing import Any, Final, TypeVar, final
 
 from flowguard.codec import Connect, PacketDecoder, encode
+from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.types import MQTT_5
-from simulations.calibration.askers import pings, subscribe_all
 from simulations.calibration.crowd import RealCrowd
-from simulations.calibration.estimates import Series
-from simulations.calibration.lines import Point, fit
+from simulations.calibration.estimates import Point, Series, fit
+from simulations.calibration.load import Load
 from simulations.calibration.process import (
     BrokerProcess,
     CalibrationError,
@@ -42,14 +42,17 @@ from simulations.calibration.process import (
     broker_process,
 )
 from simulations.calibration.traffic import (
+    Asker,
     RealPublisher,
     RealSubscriber,
-    Tally,
+    ask_all,
+    publish_all,
+    subscribe_all,
     topic_of,
 )
-from simulations.calibration.wires import Wires
 from simulations.scenario import PopulationPlan, RetryPlan
 
+T = TypeVar("T")
 CALM: Final[dict[str, object]] = {
     "queue_objective_s": 1e9,
     "loop_objective_s": 1e9,
@@ -94,17 +97,14 @@ class Sizes:
 
     @property
     def lone(self) -> int:
-        """Lone messages, one after the other."""
         return max(20, self.clients // 5)
 
 
 @final
 class _Bench:
-    """A broker and the load on it."""
-
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
-        self.wires = Wires(broker.address)
+        self.load = Load(broker.address)
         self._crowds = 0
 
     def crowd(self, clients: int) -> RealCrowd:
@@ -117,18 +117,15 @@ class _Bench:
         """New clients that try once."""
         self._crowds += 1
         plan = PopulationPlan(clients=clients, start_over_s=0.01, timeout_s=STEP_S, retry=NO_RETRY)
-        crowd = RealCrowd(self.wires, f"crowd-{self._crowds}", plan, self._crowds)
-        crowd.start(self.wires.now_s)
-        self.wires.run(lambda: crowd.is_settled, STEP_S, f"{clients} CONNECTs")
+        crowd = RealCrowd(self.load, f"crowd-{self._crowds}", plan, self._crowds)
+        crowd.come(STEP_S)
         return crowd
 
-    @contextmanager
-    def using(self) -> Iterator[Callable[[], Usage]]:
-        """A function that gives the broker's usage in the block, once it has nothing left to do."""
+    def measured(self, work: Callable[..., T], *arguments: Any) -> tuple[T, Usage]:
+        """The result of `work`, and the broker's usage until it had nothing left to do."""
         before = self.broker.settled()
-        usage: list[Usage] = []
-        yield lambda: usage[0]
-        usage.append(self.broker.settled().since(before))
+        result = work(*arguments)
+        return result, self.broker.settled().since(before)
 
 
 def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> Series:
@@ -144,12 +141,12 @@ def measure(store: StoreKind, sizes: Sizes, on_step: Callable[[str], None]) -> S
         raw |= _messages(bench, sizes)
         on_step("one at a time")
         raw |= _lone(bench, sizes)
-        bench.wires.close_all()
+        bench.load.loop.close_all()
     on_step("refusals")
     with broker_process(store, REFUSING) as broker:
         bench = _Bench(broker)
         raw |= _refusals(bench, sizes, fit(raw["connected"]).slope)
-        bench.wires.close_all()
+        bench.load.loop.close_all()
     return raw
 
 
@@ -171,71 +168,67 @@ def _decoding_s() -> float:
 
 
 def _connections(bench: _Bench, sizes: Sizes) -> Series:
-    broker, wires = bench.broker, bench.wires
+    broker = bench.broker
     bench.crowd(max(1, sizes.clients // 4)).close()  # The first time everything takes longer.
     connects: list[Point] = []
-    closes: list[Point] = []
     bares: list[Point] = []
     memory: list[Point] = []
     crowds = []
     connected = 0
-    for share in SHARES:
-        count = max(1, round(share * sizes.clients))
-        with bench.using() as used:
-            crowds.append(bench.crowd(count))
-        connects.append((count, used().process_s))
+    for count in _parts(sizes.clients):
+        crowd, used = bench.measured(bench.crowd, count)
+        crowds.append(crowd)
+        connects.append((count, used.process_s))
         connected += count
         memory.append((connected, float(broker.resident_bytes())))
-    for crowd in crowds:
-        with bench.using() as used:
-            crowd.close()
-        closes.append((crowd.plan.clients, used().process_s))
-    for share in SHARES:
-        count = max(1, round(share * sizes.clients))
-        with bench.using() as used:
-            socks = [wires.dial()[0] for _ in range(count)]
-        bares.append((count, used().process_s))
+    closes: list[Point] = [(c.plan.clients, bench.measured(c.close)[1].process_s) for c in crowds]
+    for count in _parts(sizes.clients):
+        socks, used = bench.measured(_dial, broker.address, count)
+        bares.append((count, used.process_s))
         for sock in socks:
             sock.close()
     return {"connected": connects, "closed": closes, "bare": bares, "resident": memory}
 
 
+def _parts(count: int) -> list[int]:
+    return [max(1, round(share * count)) for share in SHARES]
+
+
+def _dial(address: tuple[str, int], count: int) -> list[socket]:
+    return [create_connection(address) for _ in range(count)]
+
+
 def _packets(bench: _Bench, sizes: Sizes) -> Series:
-    wires = bench.wires
+    load = bench.load
     crowd = bench.crowd(max(1, sizes.clients // 4))
-    socks = crowd.connected()
-    askers = pings(wires, socks)
+    wires = crowd.connected()
+    askers = [Asker(load, wire) for wire in wires]
     asked: list[Point] = []
     for rounds in (2, 4, 6, 8):
-        with bench.using() as used:
-            for asker in askers:
-                asker.ask(rounds)
-            wires.run(lambda: all(asker.is_idle for asker in askers), STEP_S, "PINGREQ")
-        asked.append((rounds * len(socks), used().process_s))
+        _, used = bench.measured(ask_all, load, askers, rounds, STEP_S, "PINGREQ")
+        asked.append((rounds * len(wires), used.process_s))
     subscribed: list[Point] = []
     first = 0
-    for share in SHARES:
-        some = socks[: max(1, round(share * len(socks)))]
-        topics = [topic_of(first + number, "s") for number in range(len(some))]
-        first += len(some)
-        with bench.using() as used:
-            subscribe_all(wires, some, topics, STEP_S)
-        subscribed.append((len(some), used().process_s))
+    for count in _parts(len(wires)):
+        topics = [topic_of(first + number, "s") for number in range(count)]
+        first += count
+        _, used = bench.measured(subscribe_all, load, wires[:count], topics, STEP_S)
+        subscribed.append((count, used.process_s))
     crowd.close()
     return {"pings": asked, "subscribed": subscribed}
 
 
 def _messages(bench: _Bench, sizes: Sizes) -> Series:
-    wires = bench.wires
+    load = bench.load
     absent = bench.crowd(1)
-    subscribe_all(wires, absent.connected(), ["o/#"], STEP_S)
+    subscribe_all(load, absent.connected(), ["o/#"], STEP_S)
     absent.close()
     stored = _bursts(bench, sizes, "o")
     subscribers = bench.crowd(PUBLISHERS)
     topics = [topic_of(number) for number in range(PUBLISHERS)]
-    subscribe_all(wires, subscribers.connected(), topics, STEP_S)
-    for sock, topic in zip(subscribers.connected(), topics, strict=True):
-        RealSubscriber(wires, sock, topic, PAYLOAD_BYTES)
+    subscribe_all(load, subscribers.connected(), topics, STEP_S)
+    for wire, topic in zip(subscribers.connected(), topics, strict=True):
+        RealSubscriber(wire, topic, PAYLOAD_BYTES)
     relayed = _bursts(bench, sizes, "t")
     subscribers.close()
     return {"stored": stored, "relayed": relayed}
@@ -246,47 +239,38 @@ def _bursts(bench: _Bench, sizes: Sizes, root: str) -> list[Point]:
 
     So the line's intercept is the cost of a message, its slope that of a burst.
     """
-    wires = bench.wires
     crowd = bench.crowd(PUBLISHERS)
     points: list[Point] = []
     for burst in BURSTS:
         rounds = max(1, sizes.messages // (len(BURSTS) * PUBLISHERS * burst))
-        tally = Tally()
+        latencies = Histogram(LATENCY_BOUNDS_S)
         publishers = [
-            RealPublisher(wires, sock, tally, topic_of(number, root), PAYLOAD_BYTES, burst)
-            for number, sock in enumerate(crowd.connected())
+            RealPublisher(wire, latencies, topic_of(number, root), PAYLOAD_BYTES, burst)
+            for number, wire in enumerate(crowd.connected())
         ]
-        with bench.using() as used:
-            now_s = wires.now_s
-            for publisher in publishers:
-                publisher.burst(rounds, now_s)
-            wires.run(lambda them=publishers: all(p.is_idle for p in them), STEP_S, "PUBLISH")  # type: ignore[misc]
-        points.append((1.0 / burst, used().process_s / (rounds * PUBLISHERS * burst)))
+        _, used = bench.measured(publish_all, bench.load, publishers, rounds, STEP_S)
+        points.append((1.0 / burst, used.process_s / (rounds * PUBLISHERS * burst)))
     crowd.close()
     return points
 
 
 def _lone(bench: _Bench, sizes: Sizes) -> Series:
     """One client on an idle broker: median durations, and their CPU time."""
-    wires = bench.wires
     crowd = bench.crowd(1)
-    (sock,) = crowd.connected()
-    (asker,) = pings(wires, [sock])
-    with bench.using() as used:
-        asker.ask(sizes.lone)
-        wires.run(lambda: asker.is_idle, STEP_S, "PINGREQ")
-    ping_loop_s = used().loop_s / sizes.lone
+    (wire,) = crowd.connected()
+    asker = Asker(bench.load, wire)
+    _, used = bench.measured(ask_all, bench.load, [asker], sizes.lone, STEP_S, "PINGREQ")
+    ping_loop_s = used.loop_s / sizes.lone
     ping_s = asker.median_s()
     times: list[Point] = []
     loops: list[Point] = []
+    latencies = Histogram(LATENCY_BOUNDS_S)
     for burst in LONE_BURSTS:
-        publisher = RealPublisher(wires, sock, Tally(), topic_of(0, "o"), PAYLOAD_BYTES, burst)
+        publisher = RealPublisher(wire, latencies, topic_of(0, "o"), PAYLOAD_BYTES, burst)
         rounds = sizes.lone if burst == 1 else max(1, sizes.lone // 4)
-        with bench.using() as used:
-            publisher.burst(rounds, wires.now_s)
-            wires.run(lambda one=publisher: one.is_idle, STEP_S, "PUBLISH")  # type: ignore[misc]
+        _, used = bench.measured(publish_all, bench.load, [publisher], rounds, STEP_S)
         times.append((burst, publisher.median_s()))
-        loops.append((burst, used().loop_s / rounds))
+        loops.append((burst, used.loop_s / rounds))
     crowd.close()
     return {
         "lone_ping": [(1, ping_s)],
@@ -301,10 +285,9 @@ def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:
     points: list[Point] = []
     for share in SHARES:
         count = max(4, round(share * sizes.clients))
-        with bench.using() as used:
-            crowd = bench.knocking(count)
+        crowd, used = bench.measured(bench.knocking, count)
         served = crowd.first_connected_count
-        points.append((count - served, used().process_s - served * connected_s))
+        points.append((count - served, used.process_s - served * connected_s))
         crowd.close()
     if not points[-1][0] > points[0][0]:
         raise CalibrationError("the broker refused nobody: more clients are needed")

@@ -47,7 +47,6 @@ class Usage(NamedTuple):
     """Monotonic time."""
 
     def since(self, earlier: "Usage") -> "Usage":
-        """The difference, field by field."""
         return Usage(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
@@ -71,7 +70,6 @@ class BrokerProcess:
         return Usage(int(cpu_ns) / 1e9, process_s, int(waited_ns) / 1e9, time.monotonic())
 
     def resident_bytes(self) -> int:
-        """Its resident set, bytes."""
         return int((self._proc / "statm").read_text().split()[1]) * PAGE_BYTES
 
     def settled(self) -> Usage:
@@ -118,7 +116,7 @@ def broker_process(
             line = process.stdout.readline()
             if not line.startswith("listening on "):
                 raise CalibrationError(f"the broker did not start: {log.read_text()[-500:]}")
-            host, _, port = line.removeprefix("listening on ").strip().rpartition(":")
+            host, _, port = line.removeprefix("listening on ").split()[0].rpartition(":")
             broker = BrokerProcess(process, (host, int(port)))
         except BaseException:
             process.kill()

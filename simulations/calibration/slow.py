@@ -19,7 +19,7 @@ from flowguard.broker.server import Running, listen, serve
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.settings import load_settings
 from flowguard.records import StoreOp
-from flowguard.stores import MemoryStore
+from flowguard.stores import Fenced, MemoryStore
 
 COMMIT_S: Final = 0.005
 OP_S: Final = 0.000_1
@@ -31,9 +31,10 @@ class SlowStore(MemoryStore):
 
     immediate = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
-        super().commit(ops)
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        fenced = super().commit(ops)
         time.sleep(COMMIT_S + OP_S * len(ops))
+        return fenced
 
 
 async def _main(config: Path) -> None:

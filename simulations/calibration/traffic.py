@@ -1,26 +1,30 @@
-"""Traffic: publishers and subscribers on sockets that are connected, with prepared bytes.
+"""Traffic: what connected clients of a measurement do: publish, subscribe, ask.
 
-Packet identifiers go round in a ring as long as the window: acknowledgements come in the order of
-what they acknowledge [MQTT-4.6.0-2], so counting their bytes is enough.
+Bytes are prepared and answers counted rather than decoded: the broker is what is measured, and a
+load that decodes makes the time of a burst its own. Packet identifiers go round in a ring as long
+as the window: acknowledgements come in the order of what they acknowledge [MQTT-4.6.0-2], so
+counting their bytes is enough.
 """
 
 from collections import deque
 from heapq import merge
-from socket import socket
 from statistics import median
 from typing import Final, final
 
-from flowguard.codec import encode
-from flowguard.types import MQTT_5, Publish
+from flowguard.codec import PINGREQ_FRAME, Subscribe, encode
+from flowguard.flow.histogram import Histogram
+from flowguard.storm.loop import Wire
+from flowguard.types import MQTT_5, Publish, SubscriptionOptions
+from simulations.calibration.load import Load
 from simulations.calibration.process import CalibrationError
-from simulations.calibration.wires import READ_BYTES, Wires
 from simulations.draws import Draws
-from simulations.latencies import Latencies
 
 PUBACK_BYTE: Final = 0x40
 PUBLISH_BYTE: Final = 0x32
 ACK_BYTES: Final = 4
 """Size of a PUBACK with reason code 0."""
+PINGRESP_BYTES: Final = 2
+SUBACK_BYTES: Final = 6
 ONE_BYTE_LENGTH_MAX: Final = 127
 DUE_TOGETHER_MAX: Final = 512
 """Messages that become due in one turn, so that acknowledgements do not wait for all of them."""
@@ -35,53 +39,24 @@ def _frame(topic: str, payload_bytes: int, packet_id: int) -> bytes:
     return encode(Publish(topic, bytes(payload_bytes), 1, packet_id=packet_id), MQTT_5)
 
 
-@final
-class Tally:
-    """Counts and latencies of all publishers of a load."""
-
-    __slots__ = ("acknowledged_count", "latencies")
-
-    def __init__(self) -> None:
-        self.acknowledged_count = 0
-        self.latencies = Latencies()
-        """Times from the instant a message was due to its PUBACK."""
+def _subscribe_frame(topic: str) -> bytes:
+    return encode(Subscribe(1, ((topic, SubscriptionOptions(1)),)), MQTT_5)
 
 
 @final
 class RealPublisher:
     """At most `outstanding` messages without PUBACK; sends what is due, in order."""
 
-    __slots__ = (
-        "_frame_bytes",
-        "_is_closed_loop",
-        "_is_in_bursts",
-        "_left",
-        "_outstanding",
-        "_position",
-        "_rest_bytes",
-        "_ring",
-        "_rounds_s",
-        "_sent",
-        "_sock",
-        "_tally",
-        "_waiting",
-        "_window",
-    )
-
     def __init__(
-        self,
-        wires: Wires,
-        sock: socket,
-        tally: Tally,
-        topic: str,
-        payload_bytes: int,
-        outstanding: int,
+        self, wire: Wire, latencies: Histogram, topic: str, payload_bytes: int, outstanding: int
     ) -> None:
+        """`latencies` has the times from the instant a message was due to its PUBACK."""
+        self._wire = wire
+        wire.on_bytes = self._hear
         frames = [_frame(topic, payload_bytes, number) for number in range(1, outstanding + 1)]
         self._frame_bytes = len(frames[0])
-        self._ring = memoryview(b"".join(frames) * 2)
-        self._sock = sock
-        self._tally = tally
+        self._ring = b"".join(frames) * 2
+        self._latencies = latencies
         self._window = outstanding
         self._outstanding = 0
         self._position = 0
@@ -95,7 +70,6 @@ class RealPublisher:
         """Instant at which messages in a row were due that are on their way, and their number."""
         self._waiting: deque[float] = deque()
         """Instants at which messages were due that may not be sent yet."""
-        wires.watch(sock, self)
 
     def flood(self, count: int, now_s: float) -> None:
         """Closed loop: publish so many messages, each due when there is room for it."""
@@ -120,7 +94,6 @@ class RealPublisher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all its messages are acknowledged."""
         return not (self._outstanding or self._left or self._waiting)
 
     def _refill(self, now_s: float) -> None:
@@ -140,31 +113,25 @@ class RealPublisher:
             self._send(count)
 
     def _send(self, count: int) -> None:
-        size = self._frame_bytes
-        begin = self._position * size
+        begin, size = self._position * self._frame_bytes, count * self._frame_bytes
         # The ring is there twice, so what wraps round is one piece.
-        sent_bytes = self._sock.send(self._ring[begin : begin + count * size])
-        if sent_bytes < count * size:
-            raise CalibrationError("the broker does not read: a window does not fit the socket")
+        self._wire.write(self._ring[begin : begin + size])
         self._position = (self._position + count) % self._window
         self._outstanding += count
 
-    def ready(self, now_s: float) -> None:
+    def _hear(self, data: bytes, now_s: float) -> None:
         """Take acknowledgements."""
-        data = self._sock.recv(READ_BYTES)
-        if not data or (not self._rest_bytes and data[0] != PUBACK_BYTE):
+        if not self._rest_bytes and data[0] != PUBACK_BYTE:
             raise CalibrationError(f"a publisher heard {data[:32]!r} instead of PUBACK")
         count, self._rest_bytes = divmod(self._rest_bytes + len(data), ACK_BYTES)
         self._outstanding -= count
-        tally = self._tally
-        tally.acknowledged_count += count
-        sent = self._sent
+        due_s = now_s
         while count:
-            due_s, of_them = sent.popleft()
+            due_s, of_them = self._sent.popleft()
             if of_them > count:
-                sent.appendleft((due_s, of_them - count))
+                self._sent.appendleft((due_s, of_them - count))
                 of_them = count
-            tally.latencies.observe(now_s - due_s, of_them)
+            self._latencies.observe(now_s - due_s, of_them)
             count -= of_them
         if self._is_in_bursts and not self._outstanding:
             self._rounds_s.append(now_s - due_s)
@@ -178,35 +145,29 @@ class RealPublisher:
 class RealSubscriber:
     """Acknowledges what comes; all messages must be equally long, and short."""
 
-    __slots__ = ("_frame_bytes", "_id_at", "_rest", "_sock")
-
-    def __init__(self, wires: Wires, sock: socket, topic: str, payload_bytes: int) -> None:
+    def __init__(self, wire: Wire, topic: str, payload_bytes: int) -> None:
         frame = _frame(topic, payload_bytes, 1)
         if frame[1] > ONE_BYTE_LENGTH_MAX:
             raise CalibrationError(f"payloads of {payload_bytes} bytes are too large for the load")
         self._frame_bytes = len(frame)
         self._id_at = 4 + len(topic)
-        self._sock = sock
+        self._wire = wire
         self._rest = b""
-        wires.watch(sock, self)
+        wire.on_bytes = self._hear
 
-    def ready(self, now_s: float) -> None:
+    def _hear(self, data: bytes, now_s: float) -> None:
         """Take PUBLISH packets."""
-        data = self._rest + self._sock.recv(READ_BYTES)
-        if not data or data[0] != PUBLISH_BYTE:
+        data = self._rest + data
+        if data[0] != PUBLISH_BYTE:
             raise CalibrationError(f"a subscriber heard {data[:32]!r} instead of PUBLISH")
         size, id_at = self._frame_bytes, self._id_at
         count = len(data) // size
-        if not count:
-            self._rest = data
-            return
         whole = count * size
         acks = bytearray(b"\x40\x02\x00\x00" * count)
         acks[2::4] = data[id_at:whole:size]
         acks[3::4] = data[id_at + 1 : whole : size]
         self._rest = data[whole:]
-        if self._sock.send(acks) < len(acks):
-            raise CalibrationError("the broker does not read acknowledgements")
+        self._wire.write(acks)
 
 
 @final
@@ -215,7 +176,7 @@ class PoissonLoad:
 
     def __init__(
         self,
-        wires: Wires,
+        load: Load,
         publishers: list[RealPublisher],
         *,
         name: str,
@@ -230,12 +191,11 @@ class PoissonLoad:
         ]
         self._due = deque(merge(*streams))
         self._publishers = publishers
-        self._wires = wires
-        self._start_s = wires.now_s
-        if self._due:
-            wires.at(self._start_s + self._due[0][0], self._go, None)
+        self._loop = load.loop
+        self._start_s = load.now_s
+        self._go(self._start_s)
 
-    def _go(self, _: None, now_s: float) -> None:
+    def _go(self, now_s: float) -> None:
         due, start_s = self._due, self._start_s
         for _count in range(DUE_TOGETHER_MAX):
             if not due or start_s + due[0][0] > now_s:
@@ -243,7 +203,7 @@ class PoissonLoad:
             due_s, client = due.popleft()
             self._publishers[client].due(start_s + due_s)
         if due:
-            self._wires.at(start_s + due[0][0], self._go, None)
+            self._loop.call_at(start_s + due[0][0], self._go)
 
 
 def _instants(
@@ -256,3 +216,78 @@ def _instants(
         instants.append((at_s, client))
         at_s += gaps.exponential(client, len(instants)) / rate_per_s
     return instants
+
+
+# --- asking ------------------------------------------------------------------------------------
+
+
+@final
+class Asker:
+    """Sends a request and waits for its answer of fixed size, so many times."""
+
+    def __init__(
+        self,
+        load: Load,
+        wire: Wire,
+        request: bytes = PINGREQ_FRAME,
+        answer_bytes: int = PINGRESP_BYTES,
+    ) -> None:
+        self._load = load
+        self._wire = wire
+        self._request = request
+        self._answer_bytes = answer_bytes
+        self._rest_bytes = 0
+        wire.on_bytes = self._hear
+        self._left = 0
+        self._asked_s = 0.0
+        self._times_s: list[float] = []
+
+    def ask(self, count: int) -> None:
+        self._left = count
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked_s = self._load.now_s
+        self._wire.write(self._request)
+
+    def median_s(self) -> float:
+        """Median time from a request to its answer."""
+        return median(self._times_s)
+
+    def _hear(self, data: bytes, now_s: float) -> None:
+        self._rest_bytes += len(data)
+        if self._rest_bytes < self._answer_bytes:
+            return
+        self._rest_bytes = 0
+        self._times_s.append(now_s - self._asked_s)
+        self._left -= 1
+        if self._left:
+            self._ask()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._left
+
+
+def ask_all(load: Load, askers: list[Asker], count: int, at_most_s: float, what: str) -> None:
+    """Have all of them ask so many times, at once."""
+    for asker in askers:
+        asker.ask(count)
+    load.run(lambda: all(asker.is_idle for asker in askers), at_most_s, what)
+
+
+def subscribe_all(load: Load, wires: list[Wire], topics: list[str], at_most_s: float) -> None:
+    """Subscribe each client to its topic, at QoS 1."""
+    askers = [
+        Asker(load, wire, _subscribe_frame(topic), SUBACK_BYTES)
+        for wire, topic in zip(wires, topics, strict=True)
+    ]
+    ask_all(load, askers, 1, at_most_s, "SUBSCRIBE")
+
+
+def publish_all(load: Load, publishers: list[RealPublisher], rounds: int, at_most_s: float) -> None:
+    """Have all of them publish so many bursts, and wait for the last acknowledgement."""
+    now_s = load.now_s
+    for publisher in publishers:
+        publisher.burst(rounds, now_s)
+    load.run(lambda: all(publisher.is_idle for publisher in publishers), at_most_s, "PUBLISH")

@@ -1,6 +1,6 @@
 """A node dies, and its clients fall on the others: experiment E4."""
 
-from flowguard.config import KIB, MIB
+from flowguard.config import KIB, MIB, FlowSettings
 from simulations.scenario import (
     Fault,
     NetworkPlan,
@@ -17,23 +17,33 @@ CONNECTING = 20
 DEAD_AT_S = 60.0
 """Instant of the first death, after all are connected."""
 DEAD_S = 120.0
+FULL, CONNECTS_PER_S, CONNECTION_KIB = 200_000, 667.0, 2
+"""Clients at full size, and a node's capacity and a client's memory there."""
 
 
 def scenario(
-    clients: int = 200_000,
+    clients: int = FULL,
     nodes: int = 3,
     load: NotNegative = 0.6,
     second_after_s: NotNegative = 0.0,
-    connects_per_s: Positive = 667.0,
+    connects_per_s: Positive | None = None,
     messages_per_s: Positive = 200.0,
-    connection_kib: int = 2,
+    connection_kib: int | None = None,
     memory_max_mib: int = 640,
 ) -> Scenario:
     """`second_after_s`: so long after the first node a second one is killed; 0: none is.
 
-    A small copy of the crowd meets a small copy of the nodes if `connects_per_s` and
-    `messages_per_s`, a node's capacity, are as much less, and `connection_kib` as much more.
+    A small copy of the crowd meets a small copy of the nodes: unless they are given,
+    `connects_per_s` is as much less, and `connection_kib` as much more; places, buffer and backlog
+    are as much smaller, and each client publishes more, so that `messages_per_s` keep the nodes as
+    busy. Objectives stay: below a tenth a single CONNECT takes so long that loops lag by it.
     """
+    size = clients / FULL
+    if connects_per_s is None:
+        connects_per_s = CONNECTS_PER_S * size
+    if connection_kib is None:
+        connection_kib = max(1, round(CONNECTION_KIB / size))
+    calm = FlowSettings()
     warm_s = 2.5 * clients / nodes / connects_per_s
     kill_s = warm_s + DEAD_AT_S
     faults = [Fault(kind="node_down", node=0, at_s=kill_s, until_s=kill_s + DEAD_S)]
@@ -51,7 +61,7 @@ def scenario(
             "take in whoever comes; a node that admits them all at once runs out of memory, and "
             "hands its own clients on to the next. Look at: "
             "nodes died, 99 % back after, messages in time. second_after_s=20 kills a second one, "
-            "--nodes 18 is the same in a large cluster."
+            "--nodes 18 is the same in a large cluster, --clients 20000 in small."
         ),
         nodes=nodes,
         duration_s=kill_s + DEAD_S + 60.0,
@@ -60,6 +70,7 @@ def scenario(
             refuse_s=0.02 / connects_per_s,
             connect_s=0.95 / connects_per_s,
             accepts_first=True,
+            listen_backlog=max(1, round(NodePlan().listen_backlog * min(1.0, size))),
             publish_s=1.0 / messages_per_s,
             connection_bytes=connection_kib * KIB,
             connecting_bytes=CONNECTING * connection_kib * KIB,
@@ -67,6 +78,10 @@ def scenario(
             restart_s=30.0,
         ),
         network=NetworkPlan(replicas=2 if nodes > 1 else 1),
+        flow=FlowSettings(
+            connects_in_process_max=max(4, round(calm.connects_in_process_max * min(1.0, size))),
+            connect_buffer_max=round(calm.connect_buffer_max * min(1.0, size)),
+        ),
         populations={
             "devices": PopulationPlan(
                 clients=clients, start_over_s=warm_s, node="balanced", publish=publish

@@ -44,6 +44,10 @@ class Metric:
     def __post_init__(self) -> None:
         assert bool(self.never) == bool(self.needs), self.column
 
+    @property
+    def is_worst_when_missing(self) -> bool:
+        return self.never in ("never", "beyond all bounds")
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:

@@ -40,7 +40,6 @@ def bare(height_px: int) -> Figure:
 
 
 def title(words: str, unit: Unit) -> Figure:
-    """The title of an axis."""
     text = words if unit in (Unit.COUNT, Unit.INDEX) else f"{words} [{unit}]"
     return {"text": text, "font": {"size": 12, "color": FAINT}, "standoff": 6}
 

@@ -44,7 +44,6 @@ class Styles:
                 self._dashes[one] = _DASHES[index % len(_DASHES)]
 
     def of(self, one: ParameterSet) -> Style:
-        """The style in which a set is drawn."""
         return Style(self._colours[one.policy], self._dashes[one])
 
 

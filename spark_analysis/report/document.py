@@ -10,8 +10,10 @@ from typing import Final
 
 from plotly.offline import get_plotlyjs
 
+from spark_analysis.examination import LeftOut
 from spark_analysis.report.axes import Figure
-from spark_analysis.report.markup import Content, Html, element, join
+from spark_analysis.report.markup import Content, Html, element, join, table
+from spark_analysis.report.words import NONE
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -79,3 +81,27 @@ def legend(entries: Sequence[tuple[str, str, str]]) -> Html:
         button = element("button", swatch, words, type="button", data_trace=str(index))
         items.append(element("li", button))
     return element("ul", *items, class_="legend")
+
+
+LISTED_MAX: Final = 200
+"""Rows of a list, at most; the tables beside the page have all of them."""
+
+
+def listing(title: str, about: str, found: Html | None, name: str, nothing: str) -> Html:
+    """A section that is a table, or says that there is nothing to list."""
+    content = found if found is not None else element("p", nothing, class_="none")
+    how = element("p", about, class_="how")
+    return element("section", element("h2", title), how, content, id=name)
+
+
+def left_out_list(left_out: Sequence[LeftOut]) -> Html:
+    rows = [
+        (element("code", one.path), one.run_id or NONE, one.reason) for one in left_out[:LISTED_MAX]
+    ]
+    return listing(
+        "What was left out?",
+        "A run is read as a whole or not at all; nothing of these is in any figure.",
+        table(("where", "run", "why"), rows) if rows else None,
+        "left-out",
+        "Nothing.",
+    )

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from spark_analysis.analysis import Analysis
 from spark_analysis.comparing import SET
@@ -13,9 +13,6 @@ from spark_analysis.questions.question import Better, Metric, Question
 from spark_analysis.report.words import Names, ParameterSet
 
 Row = dict[str, Any]
-
-_BAD: Final = ("never", "beyond all bounds")
-"""Meanings of a missing value that are worse than every value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +29,11 @@ class MetricSummary:
 
     @property
     def missing(self) -> int:
-        """Runs without a value."""
         return self.runs - self.values
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One metric of one run."""
-
     run_id: str
     seed: int | None
     value: float
@@ -85,15 +79,13 @@ class Block:
 
 
 def _rank(one: MetricSummary, metric: Metric) -> tuple[float, float]:
-    missing = one.missing / one.runs if metric.never in _BAD else 0.0
+    missing = one.missing / one.runs if metric.is_worst_when_missing else 0.0
     if one.mean is None:
         return missing, 0.0
     return missing, -one.mean if metric.better is Better.MORE else one.mean
 
 
 class ReportFindings:
-    """The results of an analysis, by name."""
-
     def __init__(self, analysis: Analysis, questions: Sequence[Question]) -> None:
         self.analysis = analysis
         self._questions = questions
@@ -108,7 +100,6 @@ class ReportFindings:
         return [block for block in of_question if block is not None and block.ranked()]
 
     def runs_of(self, scenario: str) -> Iterator[Row]:
-        """The rows of table `run` of a scenario."""
         return (run.run for run in self.analysis.runs if run.run["scenario"] == scenario)
 
     def _fill(self) -> dict[tuple[str, str], Block]:
@@ -146,7 +137,6 @@ class ReportFindings:
 
 
 def set_of(row: Row) -> ParameterSet:
-    """The parameter set that a row of a result is of."""
     return ParameterSet(*(row[name] for name in SET))
 
 

@@ -7,8 +7,6 @@ from typing import final
 
 @final
 class Html(str):
-    """Text that is markup already."""
-
     __slots__ = ()
 
 
@@ -17,7 +15,6 @@ Content = str | Html
 
 
 def html(content: Content) -> Html:
-    """The content as markup."""
     return content if isinstance(content, Html) else Html(escape(content))
 
 

@@ -11,9 +11,8 @@ from typing import Final
 from spark_analysis.analysis import QUESTIONS, Analysis
 from spark_analysis.examination import Run
 from spark_analysis.questions.question import Unit
-from spark_analysis.report.document import document
+from spark_analysis.report.document import LISTED_MAX, document, left_out_list, listing
 from spark_analysis.report.findings import ReportFindings, set_of
-from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.sections import Sections, set_name
 from spark_analysis.report.words import NONE, ParameterSet, count, quantity
@@ -23,13 +22,11 @@ BROKER: Final = "broker"
 
 
 def write_page(analysis: Analysis, path: Path) -> None:
-    """Write the report."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(analysis), encoding="utf-8")
 
 
 def page(analysis: Analysis) -> str:
-    """The report as text."""
     findings = ReportFindings(analysis, QUESTIONS)
     sections = Sections(findings)
     body: list[Content] = [_header(findings), _trouble(analysis), sections.in_short(QUESTIONS)]

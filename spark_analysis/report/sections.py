@@ -38,7 +38,6 @@ class Sections:
         self._figures = Figures()
 
     def of_question(self, question: Question) -> Html:
-        """All scenarios of a question."""
         blocks = self._findings.blocks(question)
         articles = [self._article(block) for block in blocks]
         if not articles:

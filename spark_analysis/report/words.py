@@ -109,7 +109,6 @@ class Names:
         return self._details[one]
 
     def name(self, one: ParameterSet) -> str:
-        """The name of a set in sentences."""
         detail = self._details[one]
         return f"{one.policy} ({detail})" if detail else one.policy
 

@@ -47,28 +47,29 @@ class Drawing:
     legend: list[tuple[str, str, str]]
 
 
+_Point = tuple[float | str, Interval, str]
+"""Where it is across, its score, and what it says on a touch."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     """Points that are drawn in the same style."""
 
     words: str
     colour: str
-    xs: Sequence[float | str]
-    scores: Sequence[Interval]
-    texts: Sequence[str]
+    points: Sequence[_Point]
     marker: dict[str, Any] | None = None
     """The style of dots; None: a line."""
     has_intervals: bool = False
 
     def trace(self) -> Figure:
-        """The trace for plotly."""
         found: Figure = {
             "type": "scatter",
             "mode": "lines" if self.marker is None else "markers",
-            "x": list(self.xs),
-            "y": [_percent(score.mean) for score in self.scores],
+            "x": [x for x, _, _ in self.points],
+            "y": [_percent(score.mean) for _, score, _ in self.points],
             "cliponaxis": False,
-            "text": list(self.texts),
+            "text": [text for _, _, text in self.points],
             "hoverinfo": "text",
         }
         if self.marker is None:
@@ -76,7 +77,7 @@ class _Layer:
         else:
             found["marker"] = {"color": self.colour, **self.marker}
         if self.has_intervals:
-            found["error_y"] = _error(self.scores, self.colour)
+            found["error_y"] = _error([score for _, score, _ in self.points], self.colour)
         return found
 
 
@@ -110,21 +111,16 @@ def trade_off(choice: Choice) -> Drawing:
     against = choice.objective.against
     scale = 100.0 if against.what.unit is Unit.SHARE else 1.0
 
-    def layer(
-        words: str,
-        colour: str,
-        found: Sequence[Dot],
-        marker: dict[str, Any] | None,
-        has_intervals: bool = False,
-    ) -> _Layer:
-        texts = [
-            f"{_text(dot.judged, dot.score)}<br>{safe(against.words)}: "
-            f"{quantity(dot.worst, against.what.unit)}"
+    def points(found: Sequence[Dot]) -> list[_Point]:
+        return [
+            (
+                short(scale * dot.worst),
+                dot.score,
+                f"{_text(dot.judged, dot.score)}<br>{safe(against.words)}: "
+                f"{quantity(dot.worst, against.what.unit)}",
+            )
             for dot in found
         ]
-        xs = [short(scale * dot.worst) for dot in found]
-        scores = [dot.score for dot in found]
-        return _Layer(words, colour, xs, scores, texts, marker, has_intervals)
 
     found = dots(choice)
     others = [d for d in found if d.judged is not choice.best and not _is_default(d.judged)]
@@ -133,13 +129,13 @@ def trade_off(choice: Choice) -> Drawing:
     origin = [dot for dot in found if _is_default(dot.judged)]
     best = [dot for dot in found if dot.judged is choice.best]
     layers = [
-        layer("breaks a constraint, or is worse in one scenario", _GREY, unable, _OPEN),
-        layer("keeps all constraints", _BLUE, able, {"size": 8}),
-        layer("nobody is better in both", _GREEN, front(choice), None),
-        layer("the defaults", INK, origin, _DIAMOND),
-        layer(_best_words(choice), _ORANGE, best, _STAR, has_intervals=True),
+        _Layer("breaks a constraint, or is worse in one scenario", _GREY, points(unable), _OPEN),
+        _Layer("keeps all constraints", _BLUE, points(able), {"size": 8}),
+        _Layer("nobody is better in both", _GREEN, points(front(choice))),
+        _Layer("the defaults", INK, points(origin), _DIAMOND),
+        _Layer(_best_words(choice), _ORANGE, points(best), _STAR, has_intervals=True),
     ]
-    drawn = [one for one in layers if one.marker is not None or len(one.xs) > 1]
+    drawn = [one for one in layers if one.marker is not None or len(one.points) > 1]
     layout = _layout(f"{against.words}, worst run", against.what.unit)
     layout["shapes"] = [_bound_line(scale * bound) for bound in bounds(choice)]
     return _drawing(drawn, layout)
@@ -168,7 +164,6 @@ def _bound_line(x: float) -> Figure:
 
 
 def limits_tried(choice: Choice) -> list[str]:
-    """Keys of all limits that a candidate changes."""
     return sorted({key for one in choice.judged for key, _ in one.candidate.limits})
 
 
@@ -183,22 +178,11 @@ def effect(choice: Choice, key: str, default: str) -> Drawing:
     axis = _value_axis([value for *_, value in scored])
     is_category = axis["type"] == "category"
 
-    def layer(
-        words: str,
-        colour: str,
-        found: Sequence[tuple[Judged, Interval, str]],
-        marker: dict[str, Any],
-        has_intervals: bool = False,
-    ) -> _Layer:
-        return _Layer(
-            words,
-            colour,
-            [value if is_category else float(value) for *_, value in found],
-            [score for _, score, _ in found],
-            [_text(one, score) for one, score, _ in found],
-            marker,
-            has_intervals,
-        )
+    def points(found: Sequence[tuple[Judged, Interval, str]]) -> list[_Point]:
+        return [
+            (value if is_category else float(value), score, _text(one, score))
+            for one, score, value in found
+        ]
 
     others = [one for one in scored if one[0] is not choice.best and not _is_default(one[0])]
     alone = [one for one in others if len(one[0].candidate.limits) == 1]
@@ -206,10 +190,10 @@ def effect(choice: Choice, key: str, default: str) -> Drawing:
     best = [one for one in scored if one[0] is choice.best]
     origin = [one for one in scored if _is_default(one[0])]
     layers = [
-        layer("with other limits", _GREY, together, _OPEN),
-        layer("only this limit", _BLUE, alone, {"size": 9}, has_intervals=True),
-        layer("the defaults", INK, origin, _DIAMOND),
-        layer(_best_words(choice), _ORANGE, best, _STAR, has_intervals=True),
+        _Layer("with other limits", _GREY, points(together), _OPEN),
+        _Layer("only this limit", _BLUE, points(alone), {"size": 9}, has_intervals=True),
+        _Layer("the defaults", INK, points(origin), _DIAMOND),
+        _Layer(_best_words(choice), _ORANGE, points(best), _STAR, has_intervals=True),
     ]
     layout = _layout(key, Unit.COUNT)
     layout["xaxis"] |= axis
@@ -232,7 +216,7 @@ def _value_axis(values: Sequence[str]) -> Figure:
 
 
 def _drawing(layers: Sequence[_Layer], layout: Figure) -> Drawing:
-    drawn = [layer for layer in layers if layer.xs]
+    drawn = [layer for layer in layers if layer.points]
     legend = [
         (layer.colour, "dash" if layer.marker is None else "solid", layer.words) for layer in drawn
     ]

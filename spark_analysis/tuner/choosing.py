@@ -18,12 +18,9 @@ from spark_analysis.tuner.objective import Measured, Objective
 from spark_analysis.tuner.trials import DEFAULTS, Place, Split, Trials, split
 
 _NAMED_MAX: Final = 3
-"""Candidates that a sentence names."""
 
 
 class Refusal(StrEnum):
-    """Why nothing is recommended."""
-
     NO_DEFAULTS = "no defaults"
     NO_CANDIDATE = "no candidate"
     TOO_FEW_SEEDS = "too few seeds"
@@ -35,8 +32,6 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The result of choosing."""
-
     objective: Objective
     split: Split
     places: tuple[Place, ...]
@@ -51,7 +46,6 @@ class Choice:
 
     @property
     def chosen(self) -> Judged | None:
-        """The candidate that is recommended."""
         return None if self.refusal else self.best
 
     @property

@@ -25,15 +25,12 @@ from spark_analysis.tuner.trials import Trials, sort_out
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The files that were written."""
-
     tuning: TuningRecord
     limits: Path | None
     """The file of limits; None: nothing is recommended."""
     page: Path
 
     def lines(self) -> list[str]:
-        """Lines for the terminal; the conclusion comes first."""
         lines = [conclusion(self.tuning.choice)]
         if self.limits is not None:
             lines.append(f"limits: {self.limits}")
@@ -82,13 +79,11 @@ def run_tuning(
 def tune(
     objective: Objective, trials: Trials, measures: Measures, left_out: Sequence[LeftOut]
 ) -> TuningRecord:
-    """Choose, by the measures of the runs."""
     in_order = tuple(sorted(left_out, key=lambda one: (one.path, one.reason)))
     return TuningRecord(choose(objective, trials, measures), trials, measures, in_order)
 
 
 def write(tuning: TuningRecord, out: Path) -> TuningResult:
-    """Tables, page and, if something is recommended, limits."""
     choice, trials = tuning.choice, tuning.trials
     scores = Scores(choice.objective, trials, tuning.measures)
     tables = choice_tables(choice, trials, scores)

@@ -25,23 +25,18 @@ class CandidateFigures:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A candidate and its figures."""
-
     candidate: Candidate
     missing: int
     """Runs that it lacks; with one of them missing it is not judged."""
     training: CandidateFigures | None
     held_out: CandidateFigures | None
     seeds: dict[int, float]
-    """The score of every held-out seed."""
     training_seeds: dict[int, float]
     problem: str
     """Why it cannot be chosen, from training seeds alone; empty: it can."""
 
 
 class Judge:
-    """Looks at one candidate after the other."""
-
     def __init__(
         self,
         objective: Objective,

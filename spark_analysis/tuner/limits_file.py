@@ -66,7 +66,6 @@ def conclusion(choice: Choice) -> str:
 
 
 def effect_words(effect: Effect, choice: Choice, trials: Trials) -> str:
-    """The reason for this limit."""
     default = trials.default_limits.get(effect.key)
     instead = f" instead of {default}" if default else ""
     low, high = percent(effect.interval.low), percent(effect.interval.high)

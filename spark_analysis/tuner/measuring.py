@@ -19,20 +19,15 @@ Value = float | None
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The measured metrics of runs."""
-
     values: dict[tuple[str, str, str], Value]
     """Values by metric, population and run; a run in which the metric has no meaning is not
     there."""
     violated: frozenset[str]
-    """Runs in which an invariant did not hold."""
 
     def has(self, what: Measured, run_id: str) -> bool:
-        """Whether the run has that metric, even if its value is missing."""
         return (what.metric, what.population, run_id) in self.values
 
     def of(self, what: Measured, run_id: str) -> Value:
-        """The metric's value, if the run `has` it."""
         return self.values[what.metric, what.population, run_id]
 
 

@@ -68,12 +68,10 @@ class Measured(_Plan):
 
     @property
     def what(self) -> Metric:
-        """The definition of the metric."""
         return METRICS[self.metric]
 
     @property
     def words(self) -> str:
-        """Its name in sentences."""
         of = "" if self.population == ALL else f" ({self.population})"
         return f"{self.what.words}{of}"
 
@@ -200,7 +198,6 @@ KEYS: Final = sorted(
 
 
 def names() -> list[str]:
-    """Names of the objectives that come with the package."""
     return sorted(path.stem for path in _ROOM.glob("*.toml"))
 
 

@@ -8,8 +8,14 @@ from typing import Final
 
 from spark_analysis.examination import LeftOut
 from spark_analysis.intervals import Interval, interval
-from spark_analysis.report.document import Figures, document, legend
-from spark_analysis.report.lists import LISTED_MAX, left_out_list, listing
+from spark_analysis.report.document import (
+    LISTED_MAX,
+    Figures,
+    document,
+    left_out_list,
+    legend,
+    listing,
+)
 from spark_analysis.report.markup import Content, Html, element, table
 from spark_analysis.report.words import NONE, count, margin, quantity
 from spark_analysis.tuner import charts
@@ -36,8 +42,6 @@ _HOW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TuningRecord:
-    """The contents of the page."""
-
     choice: Choice
     trials: Trials
     measures: Measures
@@ -45,13 +49,11 @@ class TuningRecord:
 
 
 def write_page(tuning: TuningRecord, path: Path) -> None:
-    """Write the page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(tuning), encoding="utf-8")
 
 
 def page(tuning: TuningRecord) -> str:
-    """The page as text."""
     figures = Figures()
     body = [
         _header(tuning),

@@ -17,9 +17,6 @@ from spark_analysis.tuner.measuring import Measures
 from spark_analysis.tuner.objective import Constraint, Objective, Term
 from spark_analysis.tuner.trials import DEFAULTS, Candidate, Place, Trials
 
-NEVER = ("never", "beyond all bounds")
-"""Meanings of a missing value that are worse than every value."""
-
 
 @dataclass(frozen=True, slots=True)
 class Breach:
@@ -126,8 +123,9 @@ class Scores:
         default = self._measures.of(constraint, theirs) if is_known else None
         if value is not None:
             return constraint.holds(value, default)
-        is_bad = constraint.what.never in NEVER
-        return not is_bad or (constraint.bound is None and default is None)
+        return not constraint.what.is_worst_when_missing or (
+            constraint.bound is None and default is None
+        )
 
     def worst(
         self, candidate: Candidate, places: Sequence[Place], seeds: Iterable[int]
@@ -143,7 +141,7 @@ class Scores:
             if self._measures.has(against, run_id := self._trials.run_ids[candidate, place, seed])
         ]
         known = [value for value in found if value is not None]
-        if not known or (len(known) < len(found) and against.what.never in NEVER):
+        if not known or (len(known) < len(found) and against.what.is_worst_when_missing):
             return None
         return min(known) if against.what.better is Better.MORE else max(known)
 

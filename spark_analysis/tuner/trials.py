@@ -28,7 +28,6 @@ class Candidate:
         return ", ".join(f"{key} = {value or 'absent'}" for key, value in self.limits)
 
     def without(self, key: str) -> "Candidate":
-        """With that limit at its default."""
         return Candidate(tuple(pair for pair in self.limits if pair[0] != key))
 
 
@@ -57,7 +56,6 @@ class Trials:
 
     run_ids: dict[Key, str]
     commands: dict[str, str]
-    """The command that repeats each run."""
     default_limits: dict[str, str]
     """The defaults by key; empty where unknown, without keys on which runs differ."""
     repeated: tuple[str, ...] = ()
@@ -89,7 +87,6 @@ class Trials:
         )
 
     def missing(self, candidate: Candidate, seeds: Iterable[int]) -> int:
-        """The number of the defaults' runs that the candidate lacks."""
         keys = ((candidate, place, seed) for place in self.places for seed in seeds)
         return sum(key not in self.run_ids for key in keys)
 

@@ -11,9 +11,10 @@ none of which gets less than it needs. All bounds and the process together are w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from flowguard.address import Address
 from flowguard.config import KIB, MIB, Settings
 from flowguard.errors import ConfigError
 
@@ -25,6 +26,9 @@ clients of MQTT 3.1.1 and 5.0, compiled and not, CPython 3.11), and `INPUT_FREE_
 budget counts."""
 INPUT_FREE_BYTES: Final = KIB
 """Bytes received and not decoded, of each connection, that CONNECTION_BYTES includes already."""
+TLS_BYTES: Final = 16 * KIB
+"""Memory of TLS on a connection besides: 9 KiB resident while it is idle (OpenSSL 3.0), and what a
+socket that takes nothing leaves of a record."""
 SESSION_BYTES: Final = 2_000
 """Memory of a session that is kept, without its client id, subscriptions and messages: 1.3 KB
 resident after its client has gone, and what the store keeps of it."""
@@ -112,7 +116,7 @@ class Bounds:
     def of(cls, settings: Settings, memory_bytes: int) -> "Bounds":
         """Share `memory_bytes` out; raises ConfigError where what is set does not fit in it."""
         kept = _kept(settings)
-        long = _wanted(LONG, settings, kept)
+        long = _wanted(_long(settings), settings, kept)
         if settings.telemetry.record_dir is not None:
             long.append(RECORDING)
         if settings.store.kind != "rocks":
@@ -150,6 +154,17 @@ class Bounds:
                 if share.key.startswith("store.")
             ),
         )
+
+
+def _long(settings: Settings) -> tuple[Share, ...]:
+    """`LONG`, where a connection takes more if a listener speaks TLS."""
+    listeners = settings.network.listeners
+    if not any(Address.parse(listener.address).scheme.has_tls for listener in listeners):
+        return LONG
+    first = LONG[0]
+    assert first.key == "node.connections_max"
+    more_bytes = TLS_BYTES + TLS_BYTES // 8
+    return (replace(first, unit_bytes=first.unit_bytes + more_bytes), *LONG[1:])
 
 
 def _sockets_max(connections_max: int) -> int:

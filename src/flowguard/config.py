@@ -3,10 +3,14 @@
 Unknown keys are errors. No setting means "unlimited" by being zero: what may be absent is None.
 """
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from flowguard.address import Address
+from flowguard.errors import ConfigError
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -145,7 +149,7 @@ class SessionSettings(_Settings):
     """Largest payload of a PUBLISH or will, beyond it 0x97; absent: what a packet holds, bytes."""
     receive_maximum: int = Field(1_000, ge=1, le=65_535)
     """QoS 1 and 2 PUBLISH a 5.0 client may have unacknowledged, more is 0x93; CONNACK tells the
-    window of that moment where it is less, but 10 at least, packets."""
+    window of that moment by the weight of its last message, 2 to 32 of them, packets."""
     topic_alias_maximum: int = Field(64, ge=0, le=65_535)
     """Topic aliases a client may set, and the most that the broker uses towards a client."""
     topic_alias_qos_max: int = Field(1, ge=0, le=2)
@@ -169,6 +173,9 @@ class SessionSettings(_Settings):
     """What a full queue drops, never what was sent; `block`: the publisher waits."""
     block_s: float = Field(30.0, gt=0)
     """With `block`, a PUBLISH waits this long at most; then it is dropped as a new one, seconds."""
+    log_threshold: int = Field(0, ge=0)
+    """Messages of a topic with so many durable subscribers are stored once, in the durable log
+    (docs/log.md); 0: never."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
     """Messages that expire in a durable session go to this topic + "/" + their own."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)
@@ -239,16 +246,17 @@ class NodeSettings(_Settings):
 class StoreSettings(_Settings):
     """The store in which sessions, queues and retained messages survive."""
 
-    kind: Literal["rocks", "memory"] = "rocks"
-    """RocksDB in the data directory, or the memory of the process, which does not survive it."""
+    kind: Literal["rocks", "memory", "redis"] = "rocks"
+    """RocksDB in the data directory, the memory of the process, which does not survive it, or a
+    Redis server (section redis)."""
     layout: Literal["window", "status"] = "window"
     """How queues lie in RocksDB: `status` is the published schema, for comparison."""
-    durability: Literal["memory", "os", "fsync"] = "fsync"
+    durability: Literal["memory", "os", "fsync", "replicated", "fsync+replicated"] = "fsync"
     """What acknowledged work survives: nothing (`memory`), the process's death (`os`), the
-    machine's (`fsync`)."""
+    machine's (`fsync`), with Redis a fail-over (`replicated`), or both."""
     disk_reserve_bytes: int = Field(64 * MIB, ge=0)
-    """Space left free on the disk; below it the store is read-only and durable work refused,
-    bytes."""
+    """Space left free on the disk, or below the maxmemory of Redis, of which it is an eighth at
+    most; below it the store is read-only and durable work refused, bytes."""
     cache_bytes: int = Field(64 * MIB, ge=MIB)
     """RocksDB's cache of blocks; where it is not set, no more than its share of the memory limit,
     bytes."""
@@ -264,6 +272,41 @@ class StoreSettings(_Settings):
     too."""
     background_jobs: int = Field(2, ge=1, le=64)
     """RocksDB's threads that write and compact tables."""
+    log_layout: Literal["bitmask", "reference"] = "bitmask"
+    """How the durable log lies in RocksDB from its next generation on: `reference` reads everything
+    and compares."""
+    log_shards: int = Field(4, ge=1, le=256)
+    """Streams that publishers are divided among, from the next generation on."""
+    log_retention_s: float = Field(86_400.0, gt=0)
+    """The durable log keeps messages for this time, and an eighth longer at most, seconds."""
+    log_bytes_max: int = Field(4096 * MIB, ge=MIB)
+    """Size of the durable log before compression; beyond it its oldest eighth is dropped, bytes."""
+
+
+class RedisSettings(_Settings):
+    """The server where sessions live with `store.kind = "redis"` (docs/redis.md)."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    """Its address: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or unix:///PATH."""
+    prefix: str = Field("fg1", min_length=1, max_length=100)
+    """The first part of all keys; one broker at a time has it."""
+    layout: Literal["stream"] = "stream"
+    """How queues lie there: a stream for each."""
+    replicas: int = Field(1, ge=1, le=100)
+    """Replicas that must confirm each commit, with `store.durability = "replicated"`."""
+    timeout_s: float = Field(5.0, gt=0)
+    """An answer that takes longer will not come: the connection is made anew, seconds."""
+    lease_s: float = Field(3.0, ge=0.5)
+    """A broker that was silent for so long may be succeeded by another one, seconds."""
+    takeover: bool = False
+    """Whether a broker waits until the one that has the prefix ends, instead of being refused."""
+
+    @field_validator("prefix")
+    @classmethod
+    def _no_tag(cls, prefix: str) -> str:
+        if set(prefix) & set("{}") or not prefix.isprintable() or " " in prefix:
+            raise ValueError("a prefix has no braces, no spaces and no control characters")
+        return prefix
 
 
 class TelemetrySettings(_Settings):
@@ -309,6 +352,75 @@ class HttpSettings(_Settings):
         return tuple(name.lower().removesuffix(".") for name in names)
 
 
+class ListenerSettings(_Settings):
+    """An address that clients reach; what is absent is as section `network` has it."""
+
+    address: str
+    """Where, and what is between the socket and MQTT: `mqtts://0.0.0.0:8883`."""
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    crl: Path | None = None
+    connections_max: int | None = Field(None, ge=1)
+    """Connections through this listener; beyond it who comes waits in the kernel."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: object) -> object:
+        """A listener that is a text is an address, and nothing else is said of it."""
+        return {"address": values} if isinstance(values, str) else values
+
+    @field_validator("address")
+    @classmethod
+    def _parsed(cls, text: str) -> str:
+        try:
+            return str(Address.parse(text))
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+
+
+class NetworkSettings(_Settings):
+    """Listeners, and the certificates of those that name none of their own (docs/security.md)."""
+
+    listeners: tuple[ListenerSettings, ...] = ()
+    """Addresses to listen on, each a text or a table with its own certificate and limit; none:
+    127.0.0.1:1883."""
+    cert: Path | None = None
+    """Certificate of the broker with those between it and the authority, PEM."""
+    key: Path | None = None
+    """Private key of the certificate, not encrypted, PEM."""
+    client_ca: Path | None = None
+    """Authorities one of which must have signed a client's certificate, PEM; absent: clients need
+    none."""
+    crl: Path | None = None
+    """Certificates that these authorities have revoked, PEM."""
+    tls_version_min: Literal["1.2", "1.3"] = "1.2"
+    """Oldest TLS that is spoken."""
+    password_file: Path | None = None
+    """Users with hashes of their passwords; absent: nobody is asked for one."""
+    allow_anonymous: bool | None = None
+    """Whether clients without a user name may connect; absent: only where there are no users."""
+    allow_plaintext: bool = False
+    """Whether listeners that other machines reach may speak without TLS."""
+    origins: tuple[str, ...] = ()
+    """Web pages that may connect by WebSocket, as in `https://shop.example`, or `*`, besides those
+    from the broker's own address."""
+
+    @field_validator("listeners", "origins", mode="before")
+    @classmethod
+    def _listed(cls, values: object) -> object:
+        """Several in one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
+        return values.replace(",", " ").split() if isinstance(values, str) else values
+
+    @field_validator("origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/*]+/?", origin):
+                raise ValueError(f"{origin!r}: expected https://shop.example, or *")
+        return tuple(origin.lower().removesuffix("/") for origin in origins)
+
+
 class Settings(_Settings):
     """All of a node's settings."""
 
@@ -316,11 +428,18 @@ class Settings(_Settings):
     session: SessionSettings = SessionSettings()
     node: NodeSettings = NodeSettings()
     store: StoreSettings = StoreSettings()
+    redis: RedisSettings = RedisSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     http: HttpSettings = HttpSettings()
+    network: NetworkSettings = NetworkSettings()
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
+        if self.store.kind != "redis" and "replicated" in self.store.durability:
+            raise ValueError(
+                f"store.durability {self.store.durability} needs store.kind redis: "
+                f"{self.store.kind} has no replicas"
+            )
         for lesser, greater, why in NO_LESS_THAN:
             if self._follows(lesser, greater):
                 continue

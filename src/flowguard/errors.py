@@ -11,6 +11,7 @@
     |   |   `-- DescriptorsError    the process may open no more files
     |   |-- SyncError               the disk failed to sync: what was written may be lost
     |   |-- CorruptionError         what is stored contradicts itself, or cannot be read
+    |   |-- DataLostError           a server lost what it had confirmed
     |   |-- RemovedError            somebody has deleted it while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
@@ -75,6 +76,10 @@ class SyncError(StoreError):
 
 class CorruptionError(StoreError):
     """Stored bytes that contradict themselves or each other, or cannot be read."""
+
+
+class DataLostError(StoreError):
+    """A server lost what it had confirmed, and nobody has it any more."""
 
 
 class RemovedError(StoreError):

@@ -45,11 +45,13 @@ def owner_name(client_id: str) -> str:
 
 
 class Durability(IntEnum):
-    """The meaning of "committed": the process has it, the operating system, or the disk."""
+    """The meaning of "committed": the process has it, the operating system, the disk, or several
+    machines."""
 
     MEMORY = 0
     OS = 1
     FSYNC = 2
+    REPLICATED = 3
 
 
 def message_bytes(message: Publish) -> int:
@@ -133,6 +135,8 @@ class SessionRecord:
     """Entries of the queue, sent or not."""
     unsettled_bytes: int = 0
     """`Delivery.size_bytes` of all of them; a released one counts nothing."""
+    log_place: bytes = b""
+    """Where it reads the durable log; empty: it does not."""
 
 
 @mypyc_attr(acyclic=True)
@@ -299,6 +303,37 @@ class DropRetained:
     topic: str
 
 
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
+class AppendToLog:
+    """A message enters the durable log, once for all who read it."""
+
+    publisher: str
+    """Client id; empty: the node itself."""
+    message: Publish
+    expires_at_s: float
+
+    def __init__(self, publisher: str, message: Publish, expires_at_s: float) -> None:
+        self.publisher = publisher
+        self.message = message
+        self.expires_at_s = expires_at_s
+
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
+class PutLogPlace:
+    """A session reads the durable log from here on; or does not any more."""
+
+    client_id: str
+    place: bytes | None
+    """A token of the store's; None: after all that is logged before this operation; empty: messages
+    enter the session's queue, it need not read."""
+
+    def __init__(self, client_id: str, place: bytes | None) -> None:
+        self.client_id = client_id
+        self.place = place
+
+
 StoreOp = (
     PutSession
     | DropSession
@@ -313,4 +348,6 @@ StoreOp = (
     | DropInbound
     | PutRetained
     | DropRetained
+    | AppendToLog
+    | PutLogPlace
 )

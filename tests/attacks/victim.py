@@ -176,7 +176,7 @@ def _wait_until_it_listens(started: Victim) -> None:
         line = stdout.readline().decode()
         if not line:
             raise Ended(started._process.wait(END_S), started.logged)
-        where = line.split()[-1]
+        where = next((word for word in reversed(line.split()) if ":" in word), "")
         if "http" in line:
             started.http = f"http://{where.removeprefix('http://')}"
         elif ":" in where:

@@ -6,6 +6,7 @@ No time is measured: what would hang is caught by counting packets, of which eac
 
 from typing import Final, Literal
 
+from flowguard.codec.bodies import PUBACK_BYTES, count_pubacks
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Packet, Puback
 from flowguard.errors import PeerError
@@ -74,12 +75,15 @@ def in_batches(decoder: PacketDecoder, stream: bytes, seed: int) -> Outcome:
 
 
 def at_sight(decoder: PacketDecoder, stream: bytes, plain: Outcome) -> None:
-    """A chunk that is one small packet, without buffering it."""
+    """A chunk that is one small PUBLISH, or PUBACKs, without buffering it."""
     packet = decoder.at_sight(stream)
     assert decoder.is_empty
     if packet is not None:
-        found: Packet = Puback(packet) if isinstance(packet, int) else packet
-        assert_same(plain, ([found], None), "at sight")
+        assert_same(plain, ([packet], None), "at sight")
+    if decoder.version and count_pubacks(stream):
+        starts = range(0, len(stream), PUBACK_BYTES)
+        pubacks: list[Packet] = [Puback(stream[at + 2] << 8 | stream[at + 3]) for at in starts]
+        assert_same(plain, (pubacks, None), "at sight")
 
 
 def control_first(decoder: PacketDecoder, stream: bytes, plain: Outcome) -> None:

@@ -48,6 +48,12 @@ class Broker:
         return self.process.wait(PATIENCE_S)
 
 
+def address_in(line: str) -> tuple[str, int]:
+    """Host and port of a line `listening on HOST:PORT SCHEME`."""
+    host, _, port = line.removeprefix(ANNOUNCEMENT).split()[0].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 @contextmanager
 def running_broker(
     folder: Path,
@@ -55,8 +61,11 @@ def running_broker(
     environment: Mapping[str, str] | None = None,
     exit_code: int = 0,
     program: Sequence[str] = OURS,
+    listen: bool = True,
 ) -> Iterator[Broker]:
     """A broker on a free port, its files in `folder`; `program` is the command `flowguard`.
+
+    Not `listen`: it listens where its configuration says.
 
     Whoever ends it, it must end with `exit_code`, without a traceback. It drains at the end of the
     block if it has not been told before.
@@ -66,7 +75,8 @@ def running_broker(
     with log.open("w") as stderr:
         process = start(
             "serve",
-            *("--listen", "127.0.0.1:0", "--data", str(folder / "data"), *arguments),
+            *(("--listen", "127.0.0.1:0") if listen and "--listen" not in arguments else ()),
+            *("--data", str(folder / "data"), *arguments),
             environment=environment,
             stderr=stderr,
             program=program,
@@ -75,8 +85,8 @@ def running_broker(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith(ANNOUNCEMENT), line + log.read_text()
-        host, _, port = line.removeprefix(ANNOUNCEMENT).strip().rpartition(":")
-        broker = Broker(process, host.strip("[]"), int(port), log)
+        host, port = address_in(line)
+        broker = Broker(process, host, port, log)
         yield broker
         if process.poll() is None:
             broker.terminate()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from flowguard.types import PACKET_ID_MAX
 from tests.interop.event_loop import EventLoop
 from tests.interop.peer import Connection, Message, Opening, Peer, Subscription
 
@@ -15,8 +16,6 @@ from gmqtt.mqtt.constants import MQTTv50, MQTTv311  # noqa: E402
 from gmqtt.storage import PersistentStorage  # noqa: E402
 
 PROTOCOLS = {"3.1.1": MQTTv311, "5.0": MQTTv50}
-AT_ONCE = 50
-"""gmqtt raises OverflowError where it would have to wait for the server's Receive Maximum."""
 NO_RECONNECT = {"reconnect_retries": -2}
 """0 would still try once, -1 is for ever."""
 MANY = ("subscription_identifier", "user_property")
@@ -38,6 +37,7 @@ class GmqttConnection(Connection):
         self._storage = PersistentStorage()
         self._done: dict[int, asyncio.Future[list[int]]] = {}
         self._client: Any = None
+        self._receive_maximum = PACKET_ID_MAX
         self._engine.run(self._connect(peer, opening))
         if opening.subscriptions:
             granted = self.subscribe(*opening.subscriptions)
@@ -70,6 +70,7 @@ class GmqttConnection(Connection):
 
     def _on_connect(self, client: Any, flags: int, code: int, properties: Any) -> None:
         self.session_present = bool(flags)
+        self._receive_maximum = properties.get("receive_maximum", [PACKET_ID_MAX])[0]
 
     def _on_disconnect(self, client: Any, packet: Any, exc: Any = None) -> None:
         self.ended.put(packet[0] if packet else None)
@@ -119,9 +120,10 @@ class GmqttConnection(Connection):
         self._engine.run(self._publish(messages))
 
     async def _publish(self, messages: tuple[Message, ...]) -> None:
+        # gmqtt raises OverflowError where it would have to wait, one below the Receive Maximum.
         for number, each in enumerate(messages, 1):
             self._client.publish(to_gmqtt(each))
-            if number % AT_ONCE == 0:
+            if number % (self._receive_maximum - 1) == 0:
                 await self._storage.wait_empty()
         await self._storage.wait_empty()
 

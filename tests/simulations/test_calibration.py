@@ -13,7 +13,7 @@ from flowguard.errors import ConfigError
 from simulations.calibration.check import Check, Comparison, Figure
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
-from simulations.calibration.lines import Estimate, fit, least, median
+from simulations.calibration.estimates import Estimate, fit, least, median
 from simulations.calibration.process import CalibrationError, broker_process
 from simulations.scenario import NodePlan, Scenario, StorePlan
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowguard.config import PolicyName
+from flowguard.config import MIB, PolicyName
 from simulations.loading import load
 from simulations.run import Summary, run
 
@@ -102,6 +102,15 @@ def test_cascade_the_others_survive_a_node_and_do_their_work_again_soon() -> Non
     assert (ours.goodput_after_share or 0.0) > 0.9
     assert (control.goodput_after_share or 0.0) < 0.5
     assert ours.acknowledged_count > 1.5 * control.acknowledged_count
+
+
+def test_cascade_in_small_is_the_same_question() -> None:
+    full, small = (load("cascade", {"clients": clients}).scenario for clients in (200_000, 20_000))
+    assert small.node.connect_s == pytest.approx(10 * full.node.connect_s)
+    assert small.node.connecting_bytes == 10 * full.node.connecting_bytes
+    assert small.node.memory_max_bytes == full.node.memory_max_bytes
+    assert small.duration_s == pytest.approx(full.duration_s)
+    assert small.flow.connect_buffer_max * 10 == full.flow.connect_buffer_max
 
 
 @pytest.mark.parametrize(("changes", "faults"), [({"nodes": 18}, 1), ({"second_after_s": 20.0}, 2)])
@@ -212,3 +221,31 @@ def test_diurnal_more_of_the_day_is_in_time() -> None:
     ours, control = both("diurnal", "unlimited", changes)
     assert (ours.in_time_share or 0.0) > (control.in_time_share or 0.0) + 0.05
     assert ours.wasted_count < control.wasted_count
+
+
+@pytest.mark.slow
+def test_busy_publishers_do_not_lock_the_door() -> None:
+    ours, control = both("busy_publishers", "static-100")
+    assert ours.connected_share > 0.75
+    assert control.connected_share < 0.25
+    assert share(ours, "steady") > 0.9 > share(control, "steady")
+
+
+@pytest.mark.parametrize("name", ["busy_publishers", "heavy_connections", "crowd_that_fits"])
+def test_a_crowd_of_half_the_size_meets_a_node_of_half_the_speed(name: str) -> None:
+    full = load(name).scenario
+    crowd = full.populations["crowd"].clients
+    half = load(name, {"clients": crowd // 2}).scenario
+    assert half.populations["crowd"].clients == crowd // 2
+    assert half.node.connect_s == pytest.approx(2 * full.node.connect_s, rel=0.02)
+    assert half.node.connecting_bytes == pytest.approx(2 * full.node.connecting_bytes, abs=2)
+    others = full.populations.keys() - {"crowd"}
+    assert all(half.populations[one] == full.populations[one] for one in others)
+
+
+@pytest.mark.slow
+def test_heavy_connections_wait_outside_and_no_node_dies_of_them() -> None:
+    ours = run(load("heavy_connections").scenario, "flowguard")
+    assert not ours.deaths_count
+    assert ours.memory_peak_bytes < 0.85 * 160 * MIB
+    assert ours.connected_share > 0.75

@@ -5,9 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
 
-from spark_analysis.contracts import END, RUN, TABLES, TableContract
+from spark_analysis.contracts import END, RUN, TABLES, TableContract, spark_schema
 
 Row = dict[str, Any]
 
@@ -24,7 +23,7 @@ def full(table: TableContract, row: Row) -> Row:
     """The row with all its columns."""
     unknown = set(row) - {column.name for column in table.columns}
     assert not unknown, unknown
-    zeros = {c.name: None if c.nullable else _ZEROS.get(c.type.arrow, {}) for c in table.columns}
+    zeros = {c.name: None if c.nullable else _ZEROS.get(c.type, {}) for c in table.columns}
     return {**zeros, **row}
 
 
@@ -32,21 +31,20 @@ def table(spark: SparkSession, name: str, rows: Sequence[Row]) -> DataFrame:
     """A table of the contract."""
     contract = TABLES[name]
     complete = [full(contract, row) for row in rows]
-    fields = [pa.field(column.name, column.type.arrow) for column in contract.columns]
+    fields = [pa.field(column.name, column.type) for column in contract.columns]
     return spark.createDataFrame(pa.Table.from_pylist(complete, pa.schema(fields)), contract.spark)
 
 
 def runs(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
     """As `reading.read_runs` makes it; a run ends after 60 s unless it says otherwise."""
-    columns = [*RUN.columns, *END.columns[1:]]
+    columns = (*RUN.columns, *END.columns[1:])
     complete = []
     for row in rows:
         of_end = {c.name: row[c.name] for c in END.columns if c.name in row}
         of_run = {key: value for key, value in row.items() if key not in of_end or key == "run_id"}
         complete.append({**full(END, {"ended_s": 60.0, **of_end}), **full(RUN, of_run)})
-    fields = [pa.field(column.name, column.type.arrow) for column in columns]
-    schema = StructType([StructField(column.name, column.type.spark) for column in columns])
-    return spark.createDataFrame(pa.Table.from_pylist(complete, pa.schema(fields)), schema)
+    schema = pa.schema([(column.name, column.type) for column in columns])
+    return spark.createDataFrame(pa.Table.from_pylist(complete, schema), spark_schema(columns))
 
 
 def answer(found: DataFrame, *key: str) -> dict[Any, Row]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from spark_analysis import java
 from spark_analysis.analysis import QUESTIONS
 from spark_analysis.command import analyze
-from spark_analysis.following_screen import SHOWN, following_screen
+from spark_analysis.following import SHOWN, following_screen
 from tests.spark_analysis.crowd import Drawn, draw
 from tests.spark_analysis.recorded import record
 

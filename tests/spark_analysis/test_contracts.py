@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -8,6 +11,22 @@ from spark_analysis import contracts
 def test_there_are_the_tables_that_runs_are_written_with() -> None:
     assert list(contracts.TABLES) == list(schema.TABLES)
     assert contracts.VERSION == schema.VERSION
+
+
+def test_the_file_of_contracts_is_what_follows_from_the_tables_of_the_writer() -> None:
+    tables = {
+        table.name: {
+            "key": list(table.key),
+            "columns": {
+                column.name: ("texts" if column.type == schema.TEXTS else str(column.type))
+                + (contracts.NULLABLE if column.nullable else "")
+                for column in table.columns
+            },
+        }
+        for table in schema.TABLES.values()
+    }
+    written = Path(contracts.__file__).with_suffix(".json").read_text()
+    assert written == json.dumps(tables, indent=1) + "\n"
 
 
 @pytest.mark.parametrize("name", schema.TABLES)

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 import trio
 
+from flowguard.broker.doorway import Doorway
 from flowguard.broker.memory import bounds_of
+from flowguard.broker.password_checks import PasswordChecks
 from flowguard.broker.server import Running, listen, serve
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
@@ -36,7 +38,7 @@ from flowguard.config import Settings
 from flowguard.flow.signals import StoreState
 from flowguard.node.authentication import Hooks
 from flowguard.records import StoreOp
-from flowguard.stores import MemoryStore, Store
+from flowguard.stores import Fenced, MemoryStore, Store
 from flowguard.stores.base import StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
@@ -53,7 +55,8 @@ async def broker(
     *,
     store: Store | None = None,
     hooks: Hooks | None = None,
-    listener: socket.socket | None = None,
+    checks: PasswordChecks | None = None,
+    listener: socket.socket | Sequence[Doorway] | None = None,
     calm: bool = False,
 ) -> AsyncIterator[Running]:
     """A broker until the block ends, which drains it; `calm`: its window stays where it is."""
@@ -66,6 +69,7 @@ async def broker(
         store or MemoryStore(),
         listener or listen("127.0.0.1", 0),
         hooks=hooks,
+        checks=checks,
     )
     with trio.fail_after(TEST_S):
         async with trio.open_nursery() as nursery:
@@ -95,10 +99,11 @@ class SlowStore(MemoryStore):
         self.open.set()
         self.commits = 0
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self.open.wait(TEST_S)
-        super().commit(ops)
+        fenced = super().commit(ops)
         self.commits += 1
+        return fenced
 
     def load(self) -> StoreLoad:
         return StoreLoad(self.state)

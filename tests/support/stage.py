@@ -12,7 +12,7 @@ committed (unless `hold_commits`) until nothing moves; outboxes are carried to t
 moves only by `advance`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ from flowguard.node.node import Node
 from flowguard.node.ports import NodePorts
 from flowguard.session.connection import ServerConnection
 from flowguard.stores import MemoryStore, Store
+from flowguard.stores.log.replays import LogBatch, LogPlace, read_on
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
 P = TypeVar("P")
@@ -54,6 +55,18 @@ class StoreOnDisk(MemoryStore):
     """As far as a node can see: what waits there need not be in memory."""
 
     on_disk = True
+
+
+class StoreWithLog(StoreOnDisk):
+    """Messages may be stored once, and be read by sessions."""
+
+    def read_log(
+        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+    ) -> LogBatch:
+        records = {record.client_id: record for record in self.sessions()}
+        token = records[client_id].log_place if client_id in records else b""
+        place = LogPlace.decode(token) if token else LogPlace(self.log.high)
+        return read_on(self.log, place, filters, count_max, bytes_max)
 
 
 class Sockets(NodePorts["Client"]):
@@ -248,15 +261,14 @@ class Stage:
         if self.held is not None and not self.hold_commits:
             batch, self.held = self.held, None
         else:
-            taken = self.node.next_batch(self.now_s)
+            taken = self.node.journal.take(self.now_s)
             if taken is None:
                 return False
             if self.hold_commits:
                 self.held = taken
                 return False
             batch = taken
-        self.store.commit(batch.ops)
-        self.node.durable(batch, self.now_s, 0.0)
+        self.make_durable(batch)
         return True
 
     def release_fetches(self) -> None:
@@ -264,13 +276,26 @@ class Stage:
         self.hold_fetches = False
         self.settle()
 
-    def finish_commit(self) -> None:
-        """The slow store has finished one batch, if there was one."""
+    def make_durable(self, batch: Batch, latency_s: float = 0.0) -> None:
+        """The store has the batch; nobody has heard of it."""
+        self.node.fence(self.store.commit(batch.ops), self.now_s)
+        self.node.journal.durable(batch, self.now_s, latency_s)
+
+    def answer(self) -> None:
+        """Whoever waited for the batch that is durable is told, all in one stretch."""
+        journal = self.node.journal
+        while journal.is_answering:
+            journal.answer(journal.depth, self.now_s)
+
+    def finish_commit(self, latency_s: float = 0.0) -> bool:
+        """The slow store has finished one batch; False: it had none."""
         batch, self.held = self.held, None
-        if batch is not None:
-            self.store.commit(batch.ops)
-            self.node.durable(batch, self.now_s, 0.0)
-            self.settle()
+        if batch is None:
+            return False
+        self.make_durable(batch, latency_s)
+        self.answer()
+        self.settle()
+        return True
 
     def release_commits(self) -> None:
         """The slow store has finished."""

@@ -1,7 +1,8 @@
 """The stores that a broker of these tests can be started with, by name.
 
 `rocks` is the one on trial, `status` the same in its other layout. `log` is the simplest store that
-keeps the contract: it checks harness and broker without RocksDB. All others break one promise each,
+keeps the contract: it checks harness and broker without RocksDB. `redis` is on trial, too, on a
+server that whoever starts the broker has started. All others break one promise each,
 and must be found out.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flowguard.config import StoreSettings
+from flowguard.config import Settings, StoreSettings
 from flowguard.records import (
     Append,
     Delivery,
@@ -29,13 +30,14 @@ from flowguard.records import (
     SessionRecord,
     StoreOp,
 )
-from flowguard.stores import MemoryStore, Store
+from flowguard.stores import NOT_FENCED, Fenced, MemoryStore, Store
 from flowguard.stores.base import POS_MAX, StoreLoad
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
 
 LATE_BATCHES = 3
 STATUS = {"layout": "status"}
+REDIS_FILE = "redis"
 
 
 class LogStore(MemoryStore):
@@ -66,12 +68,12 @@ class LogStore(MemoryStore):
         self._log: BinaryIO = log.open("wb", buffering=0)
         self._log.write(struct.pack(">Q", generation))
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         data = _pickled(ops)
         self._log.write(struct.pack(">I", len(data)) + data)
         if self._syncs:
             os.fdatasync(self._log.fileno())
-        super().commit(ops)
+        return super().commit(ops)
 
     def close(self) -> None:
         self._log.close()
@@ -120,8 +122,8 @@ class Wrapped:
         self.inner = inner
         self.durability = inner.durability
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
-        self.inner.commit(ops)
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        return self.inner.commit(ops)
 
     def sessions(self) -> Iterator[SessionRecord]:
         return self.inner.sessions()
@@ -162,9 +164,10 @@ class LateStore(Wrapped):
         super().__init__(inner)
         self._late: deque[list[StoreOp]] = deque()
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self._late.append(list(ops))
         self._write(LATE_BATCHES if any(isinstance(op, Append) for op in ops) else 0)
+        return NOT_FENCED
 
     def _write(self, but: int) -> None:
         while len(self._late) > but:
@@ -194,14 +197,14 @@ class ForgetfulStore(Wrapped):
         super().__init__(inner)
         self._kind = kind
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
-        super().commit([op for op in ops if not isinstance(op, self._kind)])
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        return super().commit([op for op in ops if not isinstance(op, self._kind)])
 
 
 class DisorderlyStore(Wrapped):
     """Keeps two messages that a client was sent in one batch in each other's place."""
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         before: dict[str, Append] = {}
         kept: list[StoreOp] = []
         for op in ops:
@@ -213,17 +216,38 @@ class DisorderlyStore(Wrapped):
                 else:
                     op.delivery, other.delivery = other.delivery, op.delivery
             kept.append(op)
-        super().commit(kept)
+        return super().commit(kept)
 
 
 def rocks(folder: Path, settings: StoreSettings) -> Store:
     return RocksStore(folder, settings, wall_s=time.time, random_node=lambda: secrets.randbits(32))
 
 
+def redis(folder: Path, settings: StoreSettings) -> Store:
+    """On the server of which the URL is in a file beside `folder`, with its durability."""
+    import redis as driver
+
+    from flowguard.stores.redis import RedisStore
+
+    url, durability = (folder.parent / REDIS_FILE).read_text().split()
+    chosen = Settings.model_validate(
+        {
+            "store": {"kind": "redis", "durability": durability, "disk_reserve_bytes": 0},
+            "redis": {"url": url},
+        }
+    )
+    with driver.Redis.from_url(url) as client:
+        if client.exists("fg1:meta"):
+            client.hset("fg1:meta", "beat", 0)  # The one before is dead: its lease has ended.
+    token = secrets.token_hex(8)
+    return RedisStore(chosen, token=token, name=token, clock=time.monotonic, sleep=time.sleep)
+
+
 STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {
     "rocks": rocks,
     "status": lambda folder, settings: rocks(folder, settings.model_copy(update=STATUS)),
     "log": LogStore,
+    "redis": redis,
     "late": lambda *given: LateStore(LogStore(*given)),
     "late-rocks": lambda *given: LateStore(rocks(*given)),
     "no-inbound": lambda *given: ForgetfulStore(LogStore(*given), PutInbound),

@@ -17,12 +17,12 @@ watch the drift of the event loop, which is the wait of whatever is ready to run
 """
 
 from collections import deque
-from typing import Final, Generic, Protocol, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
 from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.static import Judge
-from flowguard.flow.policy import Gate, Grant, Rung
-from flowguard.flow.signals import Sample
+from flowguard.baselines.static import Baseline, Judge
+from flowguard.flow.policy import Grant, Rung
+from flowguard.flow.signals import Pressure, Sample
 
 K = TypeVar("K")
 
@@ -63,7 +63,6 @@ class RunQueueFlag:
         self._raised = False
 
     def look(self, drift_s: float, now_s: float) -> bool:
-        """Between two looks of its own nothing changes."""
         if now_s >= self._look_s:
             self._look_s = now_s + self._step(drift_s / self._drift_max_s)
         return self._raised
@@ -101,7 +100,6 @@ class DriftFlag:
         self._read_s = 0.0
 
     def look(self, drift_s: float, now_s: float) -> bool:
-        """Latest or average above the limit."""
         if now_s >= self._read_s:
             self._read_s = now_s + FLASHMQ_READING_S
             self._drifts.append(drift_s)
@@ -110,24 +108,18 @@ class DriftFlag:
 
 
 @final
-class Flagged(Generic[K]):
+class Flagged(Baseline[K]):
     """The largest window for everybody, always; sockets are closed while the flag is up."""
 
-    __slots__ = ("_doors", "_flag", "_judge", "_window", "gate", "name")
-
     def __init__(self, name: str, window: int, flag: Flag, judge: Judge) -> None:
-        self.name = name
         self._doors: OpenGate[K] = OpenGate()
-        self.gate: Gate[K] = self._doors
+        super().__init__(name, self._doors, judge)
         self._window = float(window)
         self._flag = flag
-        self._judge = judge
 
-    def tick(self, sample: Sample) -> Grant:
+    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
         """The flag moves the gate's rung, and nothing else."""
-        pressure = self._judge(sample)
         is_up = self._flag.look(sample.drift_s, sample.now_s)
         self._doors.climb(Rung.CLOSE if is_up else Rung.BUFFER)
-        self._doors.tick(sample.now_s, pressure.value)
         why = "flag is up: new sockets close" if is_up else "no flag"
         return Grant(self._window, pressure, why)

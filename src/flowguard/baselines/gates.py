@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.adaptive import RestartableGate
 from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Reason, Verdict
 
 K = TypeVar("K")
@@ -21,7 +22,7 @@ CONNECT_BURST: Final = 1_000.0
 
 
 class _Bufferless(Generic[K]):
-    """The connections inside, and counts of refusals by reason."""
+    """The connections inside, and counts of refusals by reason; what it does is in `Gate`."""
 
     __slots__ = ("_inside", "_rung", "reason", "refused")
 
@@ -34,36 +35,34 @@ class _Bufferless(Generic[K]):
 
     @property
     def limit(self) -> int:
-        """CONNECTs that may be in process now."""
         return CONNECTS_UNLIMITED
 
     @property
     def in_process(self) -> int:
-        """CONNECTs admitted and not yet settled."""
         return len(self._inside)
 
     @property
     def buffered(self) -> int:
-        """Always 0."""
         return 0
 
     @property
     def buffered_bytes(self) -> int:
+        return 0
+
+    @property
+    def held_bytes(self) -> int:
         """Always 0."""
         return 0
 
     @property
     def rung(self) -> Rung:
-        """Where on the shedding ladder the node stands."""
         return self._rung
 
     @property
     def is_ready(self) -> bool:
-        """Never: nobody waits."""
         return False
 
     def holds(self, key: K) -> bool:
-        """Whether it is inside."""
         return key in self._inside
 
     def settle(self, key: K, now_s: float) -> None:
@@ -71,24 +70,18 @@ class _Bufferless(Generic[K]):
         self._inside.discard(key)
 
     def admit_next(self, now_s: float, heard_s: float | None = None) -> tuple[K, Verdict] | None:
-        """Nobody waits."""
         return None
 
     def abandon_next(self) -> K | None:
-        """Nobody waits."""
         return None
 
-    def tick(
-        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
-    ) -> None:
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
         """Nothing here adapts."""
 
     def retry_after_s(self, draw: float) -> float:
-        """0: these gates give no hint."""
         return 0.0
 
     def may_accept(self, now_s: float) -> bool:
-        """Always: refusing has no budget."""
         return True
 
     def let_in(self, waited_s: float) -> None:
@@ -119,11 +112,9 @@ class OpenGate(_Bufferless[K]):
     __slots__ = ()
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
-        """Always ADMIT."""
         return self._admit(key)
 
     def climb(self, rung: Rung) -> None:
-        """The treatment of new sockets from now on."""
         self._rung = rung
 
 
@@ -143,11 +134,9 @@ class RejectGate(_Bufferless[K]):
 
     @property
     def limit(self) -> int:
-        """The lender's."""
         return self._lender.limit
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
-        """ADMIT below the limit, else REJECT."""
         if len(self._inside) >= self._lender.limit:
             return self._refuse(Reason.GATE_LIMIT)
         if self._lender.offer(key, arrival, now_s) is not Verdict.ADMIT:
@@ -160,11 +149,9 @@ class RejectGate(_Bufferless[K]):
         super().settle(key, now_s)
         self._lender.settle(key, now_s)
 
-    def tick(
-        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
-    ) -> None:
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
         """The lender's law moves the limit."""
-        self._lender.tick(now_s, pressure)
+        self._lender.tick(sample, pressure)
 
     def peer_lost(self, now_s: float) -> None:
         """The lender's limit starts anew."""
@@ -191,7 +178,6 @@ class TokenBucketGate(_Bufferless[K]):
         self._filled_s: float | None = None
 
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
-        """ADMIT for a token, else REJECT."""
         if self._filled_s is not None:
             since_s = max(0.0, now_s - self._filled_s)
             self._tokens = min(self._burst, self._tokens + since_s * self._rate)

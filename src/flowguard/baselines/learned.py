@@ -16,11 +16,11 @@ numbers are the library's defaults.
 """
 
 from math import ceil, log10
-from typing import Final, Generic, Protocol, TypeVar, final
+from typing import Final, Protocol, TypeVar, final
 
-from flowguard.baselines.static import Judge
+from flowguard.baselines.static import Baseline, Judge
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.signals import Sample
+from flowguard.flow.signals import Pressure, Sample
 
 K = TypeVar("K")
 
@@ -122,36 +122,21 @@ class Gradient2:
 
 
 @final
-class Learned(Generic[K]):
+class Learned(Baseline[K]):
     """The node's learned limit, in equal parts for the clients that are active."""
-
-    __slots__ = (
-        "_completed",
-        "_in_process",
-        "_judge",
-        "_limit",
-        "_response_s",
-        "_window_max",
-        "gate",
-        "name",
-    )
 
     def __init__(
         self, name: str, limit: Limit, window_max: int, gate: Gate[K], judge: Judge
     ) -> None:
-        self.name = name
-        self.gate: Gate[K] = gate
+        super().__init__(name, gate, judge)
         self._limit = limit
         self._window_max = float(window_max)
-        self._judge = judge
         self._completed = 0
         self._in_process = 0
         self._response_s = 0.0
 
-    def tick(self, sample: Sample) -> Grant:
-        """The pressure is judged for the record and for the gate; the limit ignores it."""
-        pressure = self._judge(sample)
-        self.gate.tick(sample.now_s, pressure.value)
+    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
+        """The limit ignores the pressure."""
         self._gather(sample)
         limit = self._limit.value
         window = max(1.0, min(self._window_max, limit / max(1, sample.clients_active)))

@@ -1,4 +1,5 @@
-"""Levels: a pressure becomes one of ten, and each level has its window. No memory, no damping.
+"""Levels: a pressure becomes one of ten, and each level has its window, or its rate. No memory, no
+damping.
 
 HiveMQ works with levels 1, lowest, to 10, critical, which are computed every 100 ms; each takes the
 window of every client from 100 packets down towards 1, and all nodes apply the highest level of the
@@ -10,12 +11,23 @@ stopped, memory at 90 %) evenly on a logarithmic scale, a factor of 1.26
 each; the windows fall by the same factor from level to level. Any memoryless map has what the
 experiment is about: windows follow a noisy, delayed signal at full speed, and the loop swings
 (experiment E10, docs/benchmarks.md).
+
+`rate-limit-v1` is the limiter that HiveMQ had before 4.28.10, and that flowguard's window replaces.
+It limits packets per second, not packets in process: each client has credits, a PUBLISH takes one,
+and the higher the overload level, the fewer come back per tick. Nothing bounds the work in process,
+and a rate guessed too low leaves the node idle: HiveMQ itself calls its limiter "sometimes overly
+restrictive". CONNECTs pass a token bucket; beyond it the answer is 137, and there is no buffer.
+
+Not published, chosen here: the level is the same, and the credits per tick fall from 100 at
+level 1, which is 1,000 PUBLISH per second and client, to 1 at level 10. HiveMQ weighed topics by
+their cost as well; here every PUBLISH takes one credit.
 """
 
+from abc import abstractmethod
 from math import exp, floor, log, log2
-from typing import Final, Generic, TypeVar, final
+from typing import Final, TypeVar, final
 
-from flowguard.baselines.static import Judge
+from flowguard.baselines.static import WINDOW_UNLIMITED, Baseline, Judge
 from flowguard.flow.adaptive import Tell, tell_nobody
 from flowguard.flow.cluster import Cluster
 from flowguard.flow.policy import Gate, Grant
@@ -29,6 +41,8 @@ PRESSURE_LOWEST: Final = 0.5
 """Below it, level 1."""
 LEVELS_PER_DOUBLING: Final = 3
 """So that level 10 begins at a pressure of 4."""
+CREDITS_MAX: Final = 100
+"""PUBLISH per client and tick at level 1."""
 
 
 def level_of(pressure: float) -> int:
@@ -73,21 +87,34 @@ class Levels:
         return level, allowance_of(level, self._allowance_max)
 
 
-@final
-class LevelMap(Generic[K]):
-    """The window of the level of now, for everybody."""
-
-    __slots__ = ("_judge", "_levels", "gate", "name")
+class Levelled(Baseline[K]):
+    """A law by levels: CONNECTs are limited by the node's own pressure, packets by the cluster's
+    level."""
 
     def __init__(self, name: str, levels: Levels, gate: Gate[K], judge: Judge) -> None:
-        self.name = name
-        self.gate: Gate[K] = gate
+        super().__init__(name, gate, judge)
         self._levels = levels
-        self._judge = judge
 
-    def tick(self, sample: Sample) -> Grant:
-        """CONNECTs are limited by the node's own pressure, packets by the cluster's level."""
-        pressure = self._judge(sample)
-        self.gate.tick(sample.now_s, pressure.value)
-        level, window = self._levels.tick(pressure, self.gate.limit, sample.now_s)
-        return Grant(float(window), pressure, f"level {level} of {LEVEL_MAX}")
+    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
+        level, allowance = self._levels.tick(pressure, self.gate.limit, sample.now_s)
+        return self._allowed(allowance, pressure, f"level {level} of {LEVEL_MAX}")
+
+    @abstractmethod
+    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant: ...
+
+
+@final
+class LevelMap(Levelled[K]):
+    """The window of the level of now, for everybody."""
+
+    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
+        return Grant(float(allowance), pressure, why)
+
+
+@final
+class RateLimit(Levelled[K]):
+    """Credits by the level of now; the window is as wide as it goes."""
+
+    def _allowed(self, allowance: int, pressure: Pressure, why: str) -> Grant:
+        words = f"{why}: {allowance} PUBLISH a tick"
+        return Grant(float(WINDOW_UNLIMITED), pressure, words, allowance)

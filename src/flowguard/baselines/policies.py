@@ -18,8 +18,7 @@ from typing import Any, Final
 from flowguard.baselines.flags import DriftFlag, Flag, Flagged, RunQueueFlag
 from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from flowguard.baselines.learned import Gradient2, Learned, Limit, Vegas
-from flowguard.baselines.level_map import LevelMap, Levels
-from flowguard.baselines.rate_limit import CREDITS_MAX, RateLimit
+from flowguard.baselines.level_map import CREDITS_MAX, LevelMap, Levels, RateLimit
 from flowguard.baselines.static import WINDOW_UNLIMITED, Judge, Static
 from flowguard.config import PolicyName
 from flowguard.flow.gate import ConnectGate
@@ -37,8 +36,9 @@ def _unlimited(order: Order) -> Policy[Any]:
 
 
 def _static(order: Order) -> Policy[Any]:
+    window = int(order.name.removeprefix("static-"))
     gate: ConnectGate[Any] = ConnectGate(order.settings)
-    return Static(order.name, STATIC_WINDOWS[order.name], gate, _judge(order))
+    return Static(order.name, window, gate, _judge(order))
 
 
 def _rate_limit(order: Order) -> Policy[Any]:
@@ -67,11 +67,6 @@ def _judge(order: Order) -> Judge:
     return partial(pressure_of, objectives=objectives_of(order.settings))
 
 
-STATIC_WINDOWS: Final[dict[PolicyName, int]] = {
-    "static-1": 1,
-    "static-10": 10,
-    "static-100": 100,
-}
 OTHERS: Final[dict[PolicyName, Callable[[Order], Policy[Any]]]] = {
     "unlimited": _unlimited,
     "static-1": _static,

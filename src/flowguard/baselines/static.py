@@ -5,6 +5,7 @@ Mosquitto `max_inflight_messages`). The best of them, found by search,
 is the measure for experiment E1 (docs/benchmarks.md). `unlimited` shows that a test bites.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar, final
 
@@ -19,22 +20,31 @@ WINDOW_UNLIMITED: Final = 65_535
 """The largest Receive Maximum that MQTT 5.0 can express: no client has more in process."""
 
 
-@final
-class Static(Generic[K]):
-    """A window that is constant."""
+class Baseline(ABC, Generic[K]):
+    """A law of others, as `flow.policy.Policy`."""
 
-    __slots__ = ("_judge", "_why", "_window", "gate", "name")
-
-    def __init__(self, name: str, window: int, gate: Gate[K], judge: Judge) -> None:
-        assert 1 <= window <= WINDOW_UNLIMITED
+    def __init__(self, name: str, gate: Gate[K], judge: Judge) -> None:
         self.name = name
         self.gate: Gate[K] = gate
-        self._window = float(window)
         self._judge = judge
-        self._why = "no limit" if window == WINDOW_UNLIMITED else f"fixed at {window}"
 
     def tick(self, sample: Sample) -> Grant:
-        """The pressure is judged for the record, and for the gate."""
+        """The pressure is judged for the record, and for the gate, whatever the law looks at."""
         pressure = self._judge(sample)
-        self.gate.tick(sample.now_s, pressure.value)
+        self.gate.tick(sample, pressure)
+        return self._grant(sample, pressure)
+
+    @abstractmethod
+    def _grant(self, sample: Sample, pressure: Pressure) -> Grant: ...
+
+
+@final
+class Static(Baseline[K]):
+    def __init__(self, name: str, window: int, gate: Gate[K], judge: Judge) -> None:
+        assert 1 <= window <= WINDOW_UNLIMITED
+        super().__init__(name, gate, judge)
+        self._window = float(window)
+        self._why = "no limit" if window == WINDOW_UNLIMITED else f"fixed at {window}"
+
+    def _grant(self, sample: Sample, pressure: Pressure) -> Grant:
         return Grant(self._window, pressure, self._why)

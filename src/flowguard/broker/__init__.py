@@ -3,11 +3,20 @@
 - `reactor`       one task, one epoll set, connections as plain objects; drives `node.turns`
 - `link`          a socket and its conversation
 - `listeners`     who is at the door, and whether it is let in
+- `doorway`      a listening socket, and the layers between its connections and MQTT
+- `layer`         what stands between a socket and MQTT, seen from the reactor
+- `layer_gate`    how many handshakes of layers are in process, and who waits unread
+- `tls`           TLS as such a layer
+- `websocket`     WebSocket as such a layer
+- `password_checks`  who a CONNECT is from, asked off the loop
 - `committer`     journal batches to a store that blocks, in a thread
+- `stores`        the store that the settings name
 - `housekeeping`  the 100 ms tick: deadlines, load signals, `$SYS`
 - `memory`        what the process may hold, has, and gives back
 - `descriptors`   how many connections there are file descriptors for
 - `overload_log`  what overload protection did, a line per interval at most
 - `error_log`     what went wrong with single connections, a few lines per interval
+- `embedded`      a broker inside a program of its own on trio; `in_thread`: inside any other one
+- `local_client`  a client in the same process
 - `server`        the nursery around all of it, drain
 """

@@ -14,7 +14,7 @@ from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.records import QueueEntry, owner_name
 from flowguard.session.fetch import Fetch
-from flowguard.stores import Store
+from flowguard.stores import NOT_FENCED, Fenced, Store
 
 RETRY_S: Final = 0.05
 """Between two tries of a batch that the store did not take: nothing of it was changed."""
@@ -46,6 +46,8 @@ class Committer:
         self._refused: Batch | None = None
         """What the store has not taken yet; nothing overtakes it."""
         self._is_asking = False
+        self._is_waiting = False
+        """Whether the last commit has to be tried again."""
         self._ticked = False
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
@@ -94,9 +96,8 @@ class Committer:
 
     @property
     def _has_work(self) -> bool:
-        journal = self._node.journal
-        noted = self._ticked and not journal.is_empty and not journal.is_answering
-        return journal.is_urgent or noted or self._node.pages.is_hungry or self._refused is not None
+        is_due = self._node.journal.is_due(ticked=self._ticked)
+        return is_due or self._node.pages.is_hungry or self._refused is not None
 
     async def _back_up(self, backup: _Backup) -> None:
         try:
@@ -114,21 +115,25 @@ class Committer:
     async def _work_once(self, reactor: Reactor) -> None:
         node = self._node
         started_s = self._clock()
-        batch = self._refused or node.next_batch(started_s)
+        batch = self._refused or node.journal.take(started_s)
         fetches = node.pages.to_read()
         self._is_asking = True
         reactor.turns.awaited = False
-        error, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)
+        error, fenced, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)
         reactor.turns.awaited = False
         now_s = self._clock()
         if batch is not None:
             self._refused = batch if error is not None else None
+            self._tell_waiting(error)
             if error is None:
-                node.durable(batch, now_s, now_s - started_s)
+                node.fence(fenced, now_s)
+                node.journal.durable(batch, now_s, now_s - started_s)
                 if node.state.read_only:
                     node.observe_store(self._store.load())
             elif isinstance(error, NoSpaceError):
                 node.no_space(now_s)
+            else:
+                node.store_away(now_s)
         if fetches:
             answers = list(zip(fetches, pages, strict=True))
             self._postponed += [fetch for fetch, page in answers if page is None]
@@ -138,18 +143,29 @@ class Committer:
 
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch]
-    ) -> tuple[NotNowError | None, list[list[QueueEntry] | None]]:
+    ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None]]:
         """In the thread: commit, then read; why the batch has to be tried again."""
         error: NotNowError | None = None
+        fenced = NOT_FENCED
         if batch is not None:
             try:
-                self._store.commit(batch.ops)
+                fenced = self._store.commit(batch.ops)
             except NotNowError as refusal:
                 error = refusal
         pages = [self._read(fetch) for fetch in fetches]
         self._is_asking = False
         reactor.turns.awaited = True
-        return error, pages
+        return error, fenced, pages
+
+    def _tell_waiting(self, error: NotNowError | None) -> None:
+        """Log once that commits wait, and once that they go on."""
+        if (error is not None) == self._is_waiting:
+            return
+        self._is_waiting = error is not None
+        if error is not None:
+            log.warning("the store takes nothing now: commits wait", why=str(error))
+        else:
+            log.info("the store takes commits again")
 
     def _read(self, fetch: Fetch) -> list[QueueEntry] | None:
         """A page; None: with the next tick. What is wrong with one queue concerns no other one."""

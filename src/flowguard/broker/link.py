@@ -4,6 +4,8 @@ from socket import IPPROTO_TCP, MSG_DONTWAIT, TCP_INFO, socket
 from struct import Struct
 from typing import Final, final
 
+from flowguard.broker.doorway import Doorway
+from flowguard.broker.layer import ByteStream, Layer
 from flowguard.session.connection import ServerConnection
 
 LAST_DATA_RECV: Final = Struct("=52xI")
@@ -14,10 +16,22 @@ LAST_DATA_RECV: Final = Struct("=52xI")
 class Link:
     """A socket with its conversation, as the reactor keeps it."""
 
-    __slots__ = ("connection", "fd", "interest", "lingers", "peer_closed", "sock")
+    __slots__ = (
+        "connection",
+        "doorway",
+        "fd",
+        "interest",
+        "layer",
+        "lingers",
+        "peer_closed",
+        "sock",
+    )
 
-    def __init__(self, sock: socket, interest: int) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket, interest: int, doorway: Doorway | None = None) -> None:
+        """`doorway`: where it came in, which says what stands between socket and MQTT."""
+        self.doorway = doorway
+        self.layer: Layer | None = None if doorway is None else doorway.layer(sock)
+        self.sock: ByteStream = sock if self.layer is None else self.layer
         self.fd = sock.fileno()
         self.interest = interest
         self.lingers = False
@@ -28,9 +42,12 @@ class Link:
     def peer(self) -> str:
         """The address of the other end, for people."""
         try:
-            host, port, *_ = self.sock.getpeername()
+            name = self.sock.getpeername()
         except OSError:
             return "unknown"  # It is gone already.
+        if not isinstance(name, tuple):
+            return "this process" if self.doorway is None else "this machine"
+        host, port, *_ = name
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def read(self, size_bytes: int) -> bytes | None:
@@ -44,7 +61,10 @@ class Link:
 
     def waited_s(self) -> float:
         """How long the data of the peer has waited in the kernel; without data: since it
-        connected."""
-        info = self.sock.getsockopt(IPPROTO_TCP, TCP_INFO, LAST_DATA_RECV.size)
+        connected. 0: that is not known, as of a Unix socket."""
+        try:
+            info = self.sock.getsockopt(IPPROTO_TCP, TCP_INFO, LAST_DATA_RECV.size)
+        except OSError:
+            return 0.0
         (waited_ms,) = LAST_DATA_RECV.unpack(info)
         return float(waited_ms) / 1_000.0

@@ -13,6 +13,8 @@ from socket import socket
 from time import thread_time
 from typing import Final, final
 
+from flowguard.broker.doorway import Doorway
+from flowguard.broker.layer_gate import LayerGate
 from flowguard.broker.link import Link
 from flowguard.flow import Reason, Rung
 from flowguard.node.door import Rest
@@ -37,35 +39,48 @@ class Listeners:
         epoll: select.epoll,
         links: dict[int, Link],
         close: Callable[[Link], None],
+        layer_gate: LayerGate,
     ) -> None:
         """`links`: the reactor's, by descriptor; `close` closes one of them at once."""
         self._node = node
         self._epoll = epoll
         self._links = links
         self._close = close
+        self._layer_gate = layer_gate
         self._door = node.door
         self._places = 0
-        self._socks: dict[int, socket] = {}
+        self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
         self.newcomers: dict[Link, float] = {}
         """New connections with the instant they came, oldest first; removed by a tick after their
         CONNECT."""
 
-    def listen(self, sock: socket, places: int) -> None:
+    def listen(self, doorway: Doorway, places: int) -> None:
         """Accept on this listening socket, as long as all clients have less than `places`
         connections."""
         self._door.places = self._places = places
+        doorway.report(self._door.fault)
+        sock = doorway.sock
         sock.setblocking(False)
-        self._socks[sock.fileno()] = sock
+        self._doorways[sock.fileno()] = doorway
         self._epoll.register(sock.fileno(), READ)
+
+    def adopt(self, sock: socket, now_s: float) -> None:
+        """Serve a client of this very process, at the other end of `sock`."""
+        sock.setblocking(False)
+        link = Link(sock, READ)
+        self._epoll.register(link.fd, READ)
+        link.connection = self._node.opened(link, now_s)
+        self._links[link.fd] = link
+        self.newcomers[link] = now_s
 
     def close(self) -> None:
         """Close every listener: new clients are refused by the kernel."""
-        for fd, sock in self._socks.items():
+        for fd, doorway in self._doorways.items():
             if fd not in self._resting:
                 self._epoll.unregister(fd)
-            sock.close()
-        self._socks.clear()
+            doorway.close()
+        self._doorways.clear()
         self._resting.clear()
 
     def sweep(self) -> None:
@@ -82,16 +97,17 @@ class Listeners:
     @property
     def count(self) -> int:
         """The number of listening sockets."""
-        return len(self._socks)
+        return len(self._doorways)
 
     def accept(self, fd: int, heard_s: float, now_s: float) -> None:
         """Accept what has arrived at this listener, if it still is one.
 
         `heard_s`: see `Reactor.heard_s`.
         """
-        sock = self._socks.get(fd)
-        if sock is None:
+        doorway = self._doorways.get(fd)
+        if doorway is None:
             return
+        sock = doorway.sock
         gate = self._node.guard.gate
         if not gate.may_accept(now_s):
             self._rest(sock, Rest.PRESSURE if gate.rung is Rung.STOP else Rest.REFUSALS)
@@ -102,7 +118,7 @@ class Listeners:
         else:
             if len(self._links) >= self._places:
                 self._make_room(heard_s, now_s)
-            self._accept_all(sock, now_s)
+            self._accept_all(doorway, now_s)
         gate.spent(thread_time() - started_s, now_s)
 
     def _make_room(self, heard_s: float, now_s: float) -> None:
@@ -113,6 +129,8 @@ class Listeners:
         for link, since_s in list(islice(self.newcomers.items(), ACCEPTS_MAX)):
             if since_s + SILENT_S > heard_s:
                 break
+            if self._layer_gate.gate.holds(link):
+                continue  # It waits for us.
             if link.connection.state is State.OPENED:
                 self._node.counters.drop(Reason.DESCRIPTORS)
                 link.connection.end(None, now_s)
@@ -120,14 +138,22 @@ class Listeners:
             else:
                 del self.newcomers[link]
 
-    def _accept_all(self, listener: socket, now_s: float) -> None:
+    def _accept_all(self, doorway: Doorway, now_s: float) -> None:
         gate = self._node.guard.gate
+        listener = doorway.sock
         arrivals = self._arrivals(listener)
+        places = doorway.connections_max
         while len(self._links) < self._places:
+            if doorway.has_layers and self._layer_gate.is_crowded:
+                self._rest(listener, Rest.HANDSHAKES)
+                return
+            if places is not None and doorway.count >= places:
+                self._rest(listener, Rest.LISTENER)
+                return
             sock = next(arrivals, None)
             if sock is None:
                 return
-            link = Link(sock, READ)
+            link = Link(sock, READ, doorway)
             try:
                 self._epoll.register(link.fd, READ)
             except OSError:
@@ -136,9 +162,10 @@ class Listeners:
             waited_s = link.waited_s()
             link.connection = self._node.opened(link, now_s, waited_s)
             self._links[link.fd] = link
+            doorway.count += 1
             self.newcomers[link] = now_s
             gate.let_in(waited_s)
-            if gate.rung is Rung.STOP and not gate.may_accept(now_s):
+            if not gate.may_accept(now_s):
                 self._rest(listener, Rest.PRESSURE)
                 return
         self._rest(listener, Rest.DESCRIPTORS)

@@ -16,6 +16,8 @@ from typing import Final, final
 
 import trio
 
+from flowguard.broker.doorway import Doorway
+from flowguard.broker.layer_gate import LayerGate
 from flowguard.broker.link import Link
 from flowguard.broker.listeners import Listeners
 from flowguard.flow import Reason
@@ -62,7 +64,10 @@ class Reactor(NodePorts[Event]):
         """Read in this slice."""
         self._is_tight = False
         """So little memory is left for input that each is asked for how much it may bring."""
-        self._listeners = Listeners(node, self._epoll, self._links, self._close)
+        self._layer_gate = LayerGate(
+            node.settings.flow, clock, node.door, self._shake_hands, self._close
+        )
+        self._listeners = Listeners(node, self._epoll, self._links, self._close, self._layer_gate)
         self._lingering: deque[tuple[float, Link]] = deque()
         self._is_idle = False
         self.idle_s = 0.0
@@ -108,6 +113,8 @@ class Reactor(NodePorts[Event]):
         return len(self._links) + self._listeners.count + 1
 
     def poll(self, count_max: int) -> list[Event]:
+        if self._layer_gate.has_work:
+            self._layer_gate.run()
         return self._epoll.poll(0, count_max)
 
     def read(self, event: Event, now_s: float) -> int:
@@ -116,23 +123,31 @@ class Reactor(NodePorts[Event]):
         if link is None:
             self._on_other(fd, now_s)
             return NOTHING
-        if kind != READ:
-            if kind & WRITE:
-                self._flush(link, now_s)
-            if kind == WRITE:
-                return NOTHING
+        if kind != READ and not self._write_first(link, kind, now_s):
+            return NOTHING
+        layer = link.layer
+        if layer is not None and self._is_left_unread(link, now_s):
+            return NOTHING
         read_bytes = READ_BYTES_MAX
         if not self._chunks:  # A slice begins.
             self._is_tight = self._node.input_holders.is_tight
         if self._is_tight or link.interest != READ:
             read_bytes = link.connection.read_bytes_max(blocked=link.interest & WRITE != 0)
         data = link.read(read_bytes)
+        if layer is not None:
+            self._flush_layer(link, now_s)
         if data is None:
             if not read_bytes:
                 self._set_interest(link, link.interest & ~READ)
             return NOTHING
         self._chunks.append((link, data))
         return len(data)
+
+    def _write_first(self, link: Link, kind: int, now_s: float) -> bool:
+        """Send where the socket takes more; whether there is something to read, too."""
+        if kind & WRITE:
+            self._flush(link, now_s)
+        return kind != WRITE
 
     def receive(self, now_s: float) -> None:
         chunks, self._chunks = self._chunks, []
@@ -164,7 +179,32 @@ class Reactor(NodePorts[Event]):
     def ask_store(self) -> bool:
         return self._on_work()
 
+    @property
+    def has_work(self) -> bool:
+        return self._node.has_work or self._layer_gate.has_work
+
     # --- reading -----------------------------------------------------------------------------
+
+    def _is_left_unread(self, link: Link, now_s: float) -> bool:
+        """Whether the handshake of a layer is not over: what has come waits for its gate."""
+        layer = link.layer
+        assert layer is not None
+        if layer.established or link.connection.ended:
+            return False
+        self._set_interest(link, link.interest & ~READ)
+        self._layer_gate.heard(link, now_s)
+        return True
+
+    def _shake_hands(self, link: Link, now_s: float) -> None:
+        """A step of the handshake of a layer, and what has come behind it."""
+        data = link.read(READ_BYTES_MAX)
+        if data is not None and not data:
+            self._on_end_of_input(link, now_s)
+            return
+        self._set_interest(link, link.interest | READ)
+        self._flush_layer(link, now_s)
+        if data is not None and not link.connection.receive_data(data, now_s):
+            self._update_interest(link)
 
     def _on_end_of_input(self, link: Link, now_s: float) -> None:
         link.peer_closed = True
@@ -214,6 +254,8 @@ class Reactor(NodePorts[Event]):
             if size_bytes < len(data):
                 self._wait_until_writable(link, data[size_bytes:], now_s)
                 return
+        if link.layer is not None and not self._flush_layer(link, now_s):
+            return
         if outbound.has_more:
             outbound.pump(now_s)
         if link.interest != READ:
@@ -221,6 +263,19 @@ class Reactor(NodePorts[Event]):
             self._update_interest(link)
         if outbound.ended and not outbound.outbox:
             self._say_last(link, now_s)
+
+    def _flush_layer(self, link: Link, now_s: float) -> bool:
+        """Send what the layer has to say; False: it waits for the socket to take it."""
+        assert link.layer is not None
+        try:
+            if link.layer.flush():
+                return True
+        except OSError:
+            return True  # Whoever reads or writes next is told.
+        self._set_interest(link, link.interest | WRITE)
+        if link.connection.ended:
+            self._linger(link, now_s)
+        return False
 
     def _wait_until_writable(self, link: Link, rest: bytes, now_s: float) -> None:
         outbound = link.connection.outbound
@@ -260,6 +315,9 @@ class Reactor(NodePorts[Event]):
         """Close what has lingered long enough; accept again where listeners rested."""
         while self._lingering and self._lingering[0][0] <= self.turns.heard_s:
             self._close(self._lingering.popleft()[1])
+        self._layer_gate.tick(self._clock(), self._node.guard.grant.pressure)
+        if self._layer_gate.has_work:
+            self.wake()
         self._listeners.sweep()
 
     def _close(self, link: Link) -> None:
@@ -269,15 +327,23 @@ class Reactor(NodePorts[Event]):
         self._listeners.newcomers.pop(link, None)
         link.fd = -1
         link.interest = 0
+        if link.doorway is not None:
+            link.doorway.count -= 1
+        if link.layer is not None:
+            self._layer_gate.left(link)
         link.sock.close()
         link.connection.transport = None
         self._node.closed()
 
     # --- listeners ---------------------------------------------------------------------------
 
-    def listen(self, sock: socket, places: int) -> None:
+    def listen(self, doorway: Doorway, places: int) -> None:
         """Accept on this listening socket, as long as all clients have less than `places`."""
-        self._listeners.listen(sock, places)
+        self._listeners.listen(doorway, places)
+
+    def adopt(self, sock: socket) -> None:
+        """Serve a client of this very process, at the other end of `sock`."""
+        self._listeners.adopt(sock, self._clock())
 
     def stop_listening(self) -> None:
         """Close every listener: new clients are refused by the kernel."""

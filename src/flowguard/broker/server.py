@@ -3,17 +3,21 @@
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from flowguard import build
+from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for
+from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
@@ -27,8 +31,11 @@ from flowguard.node.node import Node
 from flowguard.stores import Store
 from flowguard.types import ReasonCode
 
-BACKLOG = 4_096
-"""Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
+if TYPE_CHECKING:
+    from flowguard.broker.password_checks import PasswordChecks
+
+__all__ = ["Running", "listen", "serve", "unix_clock"]
+
 QUIET_POLL_S = 0.01
 FAREWELL_S = LINGER_S + 1.0
 """Time for every peer to read our last word and close, or for the reactor to: a reset loses it."""
@@ -43,51 +50,44 @@ def unix_clock() -> Callable[[], float]:
     return lambda: monotonic() + offset_s
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening TCP socket; port 0: a free one. Accepted sockets inherit the options."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.bind((host, port))
-        sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 @dataclass(slots=True)
 class Running:
     """A started broker as its embedder sees it."""
 
     node: Node
     address: tuple[str, int]
+    """The first TCP address that clients reach."""
+    addresses: list[Address]
+    """All addresses."""
     stop: trio.Event
     """Set it to drain and end."""
     backup: Callable[[Path], Awaitable[None]]
     """Make a copy of the store in a new folder; raises `StoreError`: there is none."""
     onlookers: list[Onlooker]
     """Callbacks that are called with every tick; they must never raise."""
+    adopt: Callable[[socket.socket], None]
+    """Serve a client of this very process, at the other end of a pair of sockets."""
 
 
 async def serve(
     bounds: Bounds,
     store: Store,
-    listener: socket.socket,
+    listeners: socket.socket | Sequence[Doorway],
     *,
     hooks: Hooks | None = None,
+    checks: "PasswordChecks | None" = None,
     shadow: FlowSettings | None = None,
     descriptors: Descriptors | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker on `listener` until `Running.stop` is set; closes both store and listener.
+    """Run a broker until `Running.stop` is set; closes both store and listeners.
 
-    `shadow`: limits that only watch (`flowguard.flow.guard`); `descriptors`: as they are now,
-    unless they are known. Raises `ConfigError` where these leave none for clients.
+    `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients for a
+    password, None: nobody. `shadow`: limits that only watch
+    (`flowguard.flow.guard`); `descriptors`: as they are now, unless they are known. Raises
+    `ConfigError` where these leave none for clients.
     """
+    doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
     clock = unix_clock()
     errors, tick_errors = ErrorLog("connection failed"), ErrorLog("tick failed")
@@ -97,7 +97,7 @@ async def serve(
         clock(),
         random_id=_random_id,
         draw=secrets.SystemRandom().random,
-        hooks=hooks,
+        hooks=hooks if checks is None else replace(hooks or Hooks(), checker=checks),
         on_error=errors,
         on_turned_away=turned_away,
         shadow=shadow,
@@ -109,29 +109,21 @@ async def serve(
         sessions = node.recover(store, clock())
         for part in check_restored(node):
             log.warning("stored beyond its bound: it is kept, and nothing is added", what=str(part))
-        log.info(
-            "store opened",
-            durability=store.durability.name.lower(),
-            build=build.name(),
-            sessions=sessions,
-            retained=len(node.router.retained),
-            connections_max=descriptors.places,
-        )
-        host, port = listener.getsockname()[:2]
-        if not node.hooks.asks:
-            log.warning(
-                "whoever reaches this port may connect: nobody is asked who they are; "
-                "keep it on 127.0.0.1, or behind a proxy that asks",
-                listens_on=host,
-            )
-        reactor.listen(listener, min(descriptors.places, node.bounds.sockets_max))
-        running = Running(node, (host, port), trio.Event(), committer.backup, [])
+        _tell_what_there_is(node, store, sessions, descriptors)
+        addresses = [doorway.address for doorway in doorways]
+        _warn_of_open_doors(node, addresses)
+        for doorway in doorways:
+            reactor.listen(doorway, min(descriptors.places, node.bounds.sockets_max))
+        first = next(((a.host, a.port) for a in addresses if a.port is not None), ("", 0))
+        running = Running(node, first, addresses, trio.Event(), committer.backup, [], reactor.adopt)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committer.run, reactor)
             nursery.start_soon(
                 keep_house, node, store, committer, reactor, clock, running.onlookers, tick_errors
             )
             nursery.start_soon(give_back_memory, node)
+            if checks is not None:
+                nursery.start_soon(checks.run, node.door, partial(_go_on, reactor, clock))
             for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):
                 nursery.start_soon(run)
             task_status.started(running)
@@ -140,8 +132,35 @@ async def serve(
             nursery.cancel_scope.cancel()
     finally:
         reactor.close()
-        listener.close()  # Where the store could not be read, the reactor never had it.
+        for doorway in doorways:
+            doorway.close()  # Where the store could not be read, the reactor never had it.
         store.close()
+
+
+def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: Descriptors) -> None:
+    log.info(
+        "store opened",
+        durability=store.durability.name.lower(),
+        build=build.name(),
+        sessions=sessions,
+        retained=len(node.router.retained),
+        connections_max=descriptors.places,
+    )
+
+
+def _go_on(reactor: Reactor, clock: Callable[[], float]) -> None:
+    """A task has given conversations something to say: it leaves."""
+    reactor.turns.end_slice(clock())
+    reactor.wake()
+
+
+def _warn_of_open_doors(node: Node, addresses: list[Address]) -> None:
+    if not node.hooks.asks:
+        log.warning(
+            "whoever reaches this port may connect: nobody is asked who they are; "
+            "keep it on 127.0.0.1, or behind a proxy that asks",
+            listens_on=", ".join(map(str, addresses)),
+        )
 
 
 def _load_policies(*limits: FlowSettings | None) -> None:

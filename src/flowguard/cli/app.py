@@ -7,6 +7,7 @@ import typer
 from flowguard import __version__, build
 from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
+from flowguard.cli.passwd import passwd
 from flowguard.cli.plugins import Commands
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
@@ -28,6 +29,7 @@ app.command()(explain)
 app.command()(demo)
 app.command()(storm)
 app.command()(settings)
+app.add_typer(passwd, name="passwd")
 app.add_typer(store, name="store")
 
 

@@ -7,7 +7,8 @@ from http.client import HTTPException
 from typing import Any, Final
 
 import typer
-from rich.console import Console
+
+from flowguard.cli.console import refused
 
 DEFAULT_URL: Final = "http://127.0.0.1:9883"
 PATIENCE_S: Final = 5.0
@@ -66,10 +67,8 @@ def _json_or_nothing(body: bytes) -> Any:
 
 def complain(command: str, error: NoAnswer, option: str) -> typer.Exit:
     """Say who does not answer, and with which `option` to ask another broker."""
-    console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
-    console.print(f"flowguard {command}: no answer from {error}", style="red")
-    console.print(
+    return refused(
+        f"flowguard {command}: no answer from {error}",
         "Is a broker running? It prints `http on HOST:PORT` when it starts; name that place:\n"
-        f"flowguard {command} {option}"
+        f"flowguard {command} {option}",
     )
-    return typer.Exit(1)

@@ -5,7 +5,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,6 @@ OUTSTANDING = 100
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The size and the times of a demo."""
-
     clients: int
     publishers: int
     rate_per_s: float
@@ -81,8 +79,8 @@ class Demo:
         listener = listen("127.0.0.1", 0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(on_signals, partial(self._interrupt, nursery.cancel_scope))
-            serve = partial(serve_broker, bounds_of(self._settings), DemoStore(), listener)
-            self._broker = await nursery.start(_start_broker, serve)
+            bounds = bounds_of(self._settings)
+            self._broker = await nursery.start(serve_broker, bounds, DemoStore(), listener)
             nursery.start_soon(self._watch)
             await self._acts()
             nursery.cancel_scope.cancel()
@@ -192,12 +190,6 @@ class Demo:
         while True:
             self._console.print(line(self.history), highlight=False, soft_wrap=True)
             await trio.sleep(LINE_S)
-
-
-async def _start_broker(
-    serve: Callable[..., Awaitable[None]], task_status: trio.TaskStatus[Running]
-) -> None:
-    await serve(task_status=task_status)
 
 
 def demo(

@@ -10,7 +10,7 @@ from flowguard.config import FlowSettings, NodeSettings, Settings
 from flowguard.flow import Signal
 from flowguard.flow.policy import Rung
 from flowguard.records import Append, PutSession, StoreOp
-from flowguard.stores import MemoryStore
+from flowguard.stores import Fenced, MemoryStore
 
 CONNECTS_IN_PROCESS = 10
 CONNECT_BUFFER = 200
@@ -63,12 +63,13 @@ class DemoStore(MemoryStore):
 
     immediate = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
-        super().commit(ops)
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        fenced = super().commit(ops)
         sessions = sum(op.__class__ is PutSession for op in ops)
         messages = sum(op.__class__ is Append for op in ops)
         if sessions or messages:
             time.sleep(COMMIT_S + SESSION_S * sessions + MESSAGE_S * messages)
+        return fenced
 
 
 @dataclass(frozen=True, slots=True)

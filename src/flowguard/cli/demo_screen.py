@@ -15,8 +15,6 @@ LATELY = 20
 
 
 class Act(Enum):
-    """The demo's three acts, by name."""
-
     CALM = "1 calm"
     CROWD = "2 flash crowd"
     RECOVERY = "3 recovery"
@@ -62,7 +60,6 @@ class DemoHistory:
 
     @property
     def is_open(self) -> bool:
-        """Whether every client has its full window."""
         return self.last.window == self.window_max
 
     @property
@@ -121,7 +118,6 @@ def _recovery(history: DemoHistory) -> str:
 
 
 def line(history: DemoHistory) -> str:
-    """One line for logs."""
     now = history.last
     cause = f" {now.cause}" if now.cause and now.pressure >= 1 else ""
     return (

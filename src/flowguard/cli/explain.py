@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.console import plain, refused
 from flowguard.flow import Reason
 from flowguard.ops.explain import Explanation
 from flowguard.ops.status import Decision, Use
@@ -47,12 +48,12 @@ def explain(
     if as_json:
         sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     elif code == 200:
-        show(cast(Explanation, answer), Console(markup=False, highlight=False, emoji=False))
+        show(cast(Explanation, answer), plain(soft_wrap=False))
     if code == 404:
-        errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
-        errors.print(f"The broker has no session of a client {client_id!r}.", style="red")
-        errors.print("It never connected, or its session has ended; names are case-sensitive.")
-        raise typer.Exit(1)
+        raise refused(
+            f"The broker has no session of a client {client_id!r}.",
+            "It never connected, or its session has ended; names are case-sensitive.",
+        )
 
 
 def show(explanation: Explanation, console: Console) -> None:

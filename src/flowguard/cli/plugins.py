@@ -23,8 +23,6 @@ _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""
 
 
 class Commands(TyperGroup):
-    """flowguard's own commands, and those of plug-ins."""
-
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, own ones first."""
         own = super().list_commands(ctx)

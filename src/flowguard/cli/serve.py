@@ -3,60 +3,56 @@
 import errno
 import gc
 import os
-import secrets
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, TextIO, TypeVar, cast
 
 import structlog
 import trio
 import typer
-from rich.console import Console
 
+from flowguard.address import Address, parse_address
 from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import Descriptors, descriptors_for
-from flowguard.broker.server import Running, listen, unix_clock
+from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.server import Running, unix_clock
 from flowguard.broker.server import serve as serve_broker
+from flowguard.broker.stores import open_store
+from flowguard.cli import serve_options as options
+from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
+from flowguard.cli.doors import Doors, checks_of
 from flowguard.cli.log_lines import LogLines
 from flowguard.cli.plugins import needs_extra
-from flowguard.cli.settings import (
-    Limits,
-    LoadedSettings,
-    load,
-    parse_address,
-    read_limits,
-    with_limits,
-)
+from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
+from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.cli.store import SALVAGE
-from flowguard.config import FlowSettings, Settings
+from flowguard.config import FlowSettings, NetworkSettings, Settings
 from flowguard.errors import (
     ConfigError,
     CorruptionError,
     FlowguardError,
+    LockedError,
     RemovedError,
     StoreError,
     SyncError,
 )
 from flowguard.flow.policies import MINDED
-from flowguard.stores import MemoryStore, Store
+from flowguard.stores import Store
 
 if TYPE_CHECKING:
     from flowguard.telemetry.runs import Runs
 
-HTTP_HOST = "127.0.0.1"
-HTTP_PORT = 9883
-HTTP_NONE = "none"
 EXIT_STORE = 73
 """The store cannot be opened, or failed later."""
 REMOVED = "Start on a backup: flowguard serve --data COPY"
 DAMAGED = f"{REMOVED}; or {SALVAGE}"
+SUCCEEDED = "Nothing was acknowledged since. To stand by for it: flowguard serve --takeover"
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
 GC_THRESHOLDS = (100_000, 50, 100)
@@ -68,69 +64,63 @@ log = structlog.get_logger()
 
 
 def serve(
-    listen_on: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Address; port 0: a free one.")
-    ] = "127.0.0.1:1883",
-    data: Annotated[Path, typer.Option(help="Directory for what must survive.")] = Path(
-        "flowguard-data"
-    ),
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
-    limits: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file with limits, section flow of the settings: goes before --config."
-        ),
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Where sessions live, rocks or memory: store.kind.")
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Whose law protects: flow.policy of the settings.")
-    ] = None,
-    shadow_policy: Annotated[
-        str | None, typer.Option(help="Whose law watches, without effect: flow.shadow_policy.")
-    ] = None,
-    shadow: Annotated[
-        Path | None, typer.Option(help="TOML file with limits that watch, without effect.")
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(help="Directory to record runs in, for analyze: telemetry.record_dir."),
-    ] = None,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Metrics, status and health; port 0: a free one; none: nothing of it. "
-            f"[default: {HTTP_HOST}:{HTTP_PORT}, or a free port where --listen has port 0]",
-        ),
-    ] = None,
+    listen_on: options.Listen = None,
+    cert: options.Cert = None,
+    key: options.Key = None,
+    client_ca: options.ClientCa = None,
+    password_file: options.PasswordFile = None,
+    allow_anonymous: options.AllowAnonymous = False,
+    allow_plaintext: options.AllowPlaintext = False,
+    data: options.Data = Path("flowguard-data"),
+    config: options.Config = None,
+    limits: options.LimitsFile = None,
+    store: options.StoreName = None,
+    redis_url: options.RedisUrl = None,
+    takeover: options.Takeover = False,
+    policy: options.PolicyOption = None,
+    shadow_policy: options.ShadowPolicy = None,
+    shadow: options.ShadowFile = None,
+    record: options.Record = None,
+    http: options.Http = None,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
     _log_to_stderr()
-    said = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy, "STORE__KIND": store}
-    said["TELEMETRY__RECORD_DIR"] = None if record is None else str(record)
-    chosen = {f"FLOWGUARD_{key}": name for key, name in said.items() if name is not None}
+    said: dict[str, object] = {
+        "FLOW__POLICY": policy,
+        "FLOW__SHADOW_POLICY": shadow_policy,
+        "STORE__KIND": store,
+    }
+    said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
+    said |= {"NETWORK__PASSWORD_FILE": password_file}
+    said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
+    said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}
+    said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": "true" if takeover else None}
+    said["TELEMETRY__RECORD_DIR"] = record
+    said["NETWORK__LISTENERS"] = ",".join(listen_on) if listen_on else None
+    chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
     try:
         shadow_limits = read_limits(shadow)
         loaded = load(config, os.environ | chosen, read_limits(limits))
         settings = loaded.bounds.settings
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
-        host, port = parse_address(listen_on)
-        http_address = _http_address(http, port)
+        http_address = _http_address(http, settings.network)
         use_all_descriptors()
-        descriptors = descriptors_for(settings, on_disk=settings.store.kind != "memory")
+        descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
+        runs = _open_runs(settings)
+        checks = checks_of(settings.network)
+        # Who stands by listens when its turn has come: until then its clients are another's.
+        succeeded = _open(settings, data) if _stands_by(settings) else None
+        doorways = _listen(settings.network)
     except ConfigError as error:
-        raise _refused("flowguard cannot start", str(error), 2) from error
-    runs = _open_runs(settings)
-    listener = _listen(host, port)
+        raise refused("flowguard cannot start", str(error), 2) from error
     http_listener = _listen_http(http_address, wanted=http is not None)
     if limits is not None:
         log.info("limits", file=str(limits), in_force=_in_force(limits, loaded))
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
-    opened = _open(settings, data)
-    start = _Start(loaded.bounds, watching, opened, listener, http_listener, runs, descriptors)
+    opened = succeeded or _open(settings, data)
+    doors = Doors(settings.network, doorways, checks)
+    start = _Start(loaded.bounds, watching, opened, doors, http_listener, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
@@ -149,12 +139,13 @@ def _log_to_stderr() -> None:
     )
 
 
-def _listen(host: str, port: int) -> socket:
+def _listen(network: NetworkSettings) -> list[Doorway]:
+    """Listen wherever the settings say, or say why not and exit; raises ConfigError."""
     try:
-        return listen(host, port)
+        return open_doorways(network)
     except OSError as error:
-        raise _refused(
-            f"flowguard cannot listen on {_shown((host, port))}: {error.strerror}",
+        raise refused(
+            f"flowguard cannot listen on {error.filename}: {error.strerror}",
             "Is another broker running? A free port is chosen with --listen 127.0.0.1:0"
             if error.errno == errno.EADDRINUSE
             else "The address must be one of this machine's, for example 127.0.0.1:1883",
@@ -166,7 +157,7 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
     """Say why it ended, as an exit; an error of another kind among them is raised."""
     unfit, others = group.split(ConfigError)
     if unfit is not None and others is None:
-        return _refused("flowguard cannot start", str(next(_leaves(unfit))), 2)
+        return refused("flowguard cannot start", str(next(_leaves(unfit))), 2)
     failed, others = group.split(StoreError)
     if failed is None or others is not None:
         raise group
@@ -176,7 +167,9 @@ def _ended(group: BaseExceptionGroup[BaseException]) -> typer.Exit:
         what = DAMAGED
     elif isinstance(cause, RemovedError):
         what = REMOVED
-    return _refused(
+    elif isinstance(cause, LockedError):
+        what = SUCCEEDED
+    return refused(
         f"flowguard ends: its store failed: {cause}",
         what,
         EXIT_SYNC if isinstance(cause, SyncError) else EXIT_STORE,
@@ -191,28 +184,30 @@ def _leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
             yield error
 
 
+def _stands_by(settings: Settings) -> bool:
+    return settings.store.kind == "redis" and settings.redis.takeover
+
+
 def _open(settings: Settings, data: Path) -> Store:
     """The store of the settings, in `data`; if it cannot be opened, say why and exit."""
-    if settings.store.kind == "memory":
-        return MemoryStore()
-    # Here, because the engine is loaded only where it is used.
-    from flowguard.stores.rocks import RocksStore
-
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        return RocksStore(
-            data, settings.store, wall_s=time.time, random_node=partial(secrets.randbits, 32)
-        )
+        return open_store(settings, data)
+    except ConfigError as error:
+        raise refused("flowguard cannot start", str(error), 2) from error
+    except ModuleNotFoundError as error:
+        typer.echo(needs_extra(settings.store.kind), err=True)
+        raise typer.Exit(2) from error
     except OSError as error:
-        raise _refused(
+        raise refused(
             f"flowguard cannot use {data}: {error.strerror}",
             "Choose another directory: --data DIRECTORY",
             1,
         ) from error
     except CorruptionError as error:
-        raise _refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
+        raise refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
     except StoreError as error:
-        raise _refused(f"flowguard cannot use {data}", str(error), EXIT_STORE) from error
+        what = data if settings.store.kind == "rocks" else f"its store in {settings.store.kind}"
+        raise refused(f"flowguard cannot use {what}", str(error), EXIT_STORE) from error
 
 
 def _open_runs(settings: Settings) -> "Runs | None":
@@ -229,20 +224,21 @@ def _open_runs(settings: Settings) -> "Runs | None":
     try:
         return Runs(directory, settings.telemetry)
     except OSError as error:
-        raise _refused(
+        raise refused(
             f"flowguard cannot record in {directory}: {error.strerror}",
             "Choose another directory: --record DIRECTORY",
             1,
         ) from error
 
 
-def _http_address(http: str | None, port: int) -> tuple[str, int] | None:
+def _http_address(http: str | None, network: NetworkSettings) -> tuple[str, int] | None:
     """Where HTTP is served; None: nowhere. Raises ConfigError."""
     if http == HTTP_NONE:
         return None
     if http is not None:
         return parse_address(http)
-    return HTTP_HOST, HTTP_PORT if port else 0  # Who asks for a free port may run many brokers.
+    ports = [Address.parse(listener.address).port for listener in network.listeners]
+    return HTTP_HOST, 0 if 0 in ports else HTTP_PORT  # Who asks for a free one may run many.
 
 
 def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | None:
@@ -260,17 +256,9 @@ def _listen_http(address: tuple[str, int] | None, *, wanted: bool) -> socket | N
             f"Another address: --http {HTTP_HOST}:0 chooses a free port, --http none does without"
         )
         if wanted:
-            raise _refused(f"flowguard {what}", hint, 1) from error
+            raise refused(f"flowguard {what}", hint, 1) from error
         log.warning(f"{what}; running without it. {hint}")
         return None
-
-
-def _refused(what: str, why: str, code: int) -> typer.Exit:
-    """Complain; the texts may hold brackets, which are no markup here."""
-    errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
-    errors.print(what, style="red")
-    errors.print(why)
-    return typer.Exit(code)
 
 
 def _in_force(limits: Path, loaded: LoadedSettings) -> dict[str, object]:
@@ -293,7 +281,7 @@ class _Start:
     bounds: Bounds
     shadow: FlowSettings | None
     store: Store
-    listener: socket
+    doors: Doors
     http_listener: socket | None
     runs: "Runs | None"
     descriptors: Descriptors
@@ -302,7 +290,7 @@ class _Start:
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        await nursery.start(on_signals, running.stop.set, _on_hang_up)
+        await nursery.start(on_signals, running.stop.set, start.doors.reload)
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
@@ -310,22 +298,17 @@ async def _main(start: _Start) -> None:
             recorder = Recorder(running, unix_clock(), start.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
-        _announce("listening", running.address)
+        for address in running.addresses:
+            _announce("listening", f"{address.place} {address.scheme}")
         if start.http_listener is not None:
             from flowguard.ops.http import serve_http
 
             seen = (running.node, unix_clock(), start.http_listener, running.backup, progress)
-            _announce("http", await nursery.start(partial(serve_http, *seen)))
+            _announce("http", _shown(await nursery.start(partial(serve_http, *seen))))
 
 
-def _on_hang_up() -> None:
-    """Log that SIGHUP does nothing: daemons are asked by it to read their settings again."""
-    log.warning("SIGHUP changes nothing: settings are read at the start; SIGTERM ends the broker")
-
-
-def _announce(what: str, address: tuple[str, int]) -> None:
-    """Print a line that scripts wait for."""
-    sys.stdout.write(f"{what} on {_shown(address)}\n")
+def _announce(what: str, place: str) -> None:
+    sys.stdout.write(f"{what} on {place}\n")
     sys.stdout.flush()
 
 
@@ -341,7 +324,8 @@ async def _serve(
     await serve_broker(
         start.bounds,
         start.store,
-        start.listener,
+        start.doors.doorways,
+        checks=start.doors.checks,
         shadow=start.shadow,
         descriptors=start.descriptors,
         task_status=task_status,

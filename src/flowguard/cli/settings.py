@@ -46,8 +46,6 @@ class LoadedSettings:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A file of limits."""
-
     path: Path
     values: Values
     """The values of section `flow`, by key."""
@@ -201,7 +199,7 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
             origin = None if loaded is None else loaded.origins.get(f"{section}.{name}")
             if loaded is not None and origin is not None:
                 value = loaded.settings.model_dump(mode="json")[section][name]
-                lines.append(f"{name} = {json.dumps(value)}  # {origin}")
+                lines.append(f"{name} = {_toml(value)}  # {origin}")
             elif item.default is None:
                 lines.append(f"# {name} is absent")
             else:
@@ -209,10 +207,11 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """The host and port in `HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{text}: expected HOST:PORT, for example 127.0.0.1:1883")
-    return host, int(port)
+def _toml(value: object) -> str:
+    """A value as TOML writes it in one line."""
+    if isinstance(value, dict):
+        items = [f"{key} = {_toml(item)}" for key, item in value.items() if item is not None]
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)

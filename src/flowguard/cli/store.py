@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
+from flowguard.cli.console import plain, refused
 from flowguard.errors import CorruptionError, LockedError, StoreError
+
+if TYPE_CHECKING:
+    from flowguard.stores.rocks.offline.reader import Findings
 
 EXIT_BAD: Final = 1
 EXIT_USAGE: Final = 2
@@ -28,6 +32,13 @@ ELSEWHERE: Final = (
     "Name the place that the broker prints when it starts (`http on HOST:PORT`): --url HOST:PORT"
 )
 Folder = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Where the store lies.")]
+RedisUrl = Annotated[
+    str | None,
+    typer.Option("--redis-url", metavar="URL", help="Look at the store there, not at a directory."),
+]
+RedisPrefix = Annotated[
+    str, typer.Option("--redis-prefix", metavar="PREFIX", help="The first part of its keys.")
+]
 SALVAGE: Final = "save what can be read: flowguard store salvage DIRECTORY --out NEW"
 DEFAULT: Final = Path("flowguard-data")
 
@@ -36,23 +47,45 @@ store = typer.Typer(
     no_args_is_help=True,
 )
 
+log = typer.Typer(
+    help="Look at the durable log, begin a generation, drop one; docs/log.md.",
+    no_args_is_help=True,
+)
+store.add_typer(log, name="log")
+
 
 @store.command()
 def info(
     directory: Folder = DEFAULT,
     top: Annotated[int, typer.Option(min=1, help="So many of the largest queues.")] = 10,
+    redis_url: RedisUrl = None,
+    redis_prefix: RedisPrefix = "fg1",
 ) -> None:
     """Show what is in a store: format, node, sessions, queued messages, size."""
+    if redis_url is not None:
+        from flowguard.cli import store_redis
+
+        with _complaints("info"):
+            store_redis.show(redis_url, redis_prefix, top, plain(soft_wrap=False))
+        return
     from flowguard.cli.store_info import show
     from flowguard.stores.rocks.offline.reader import StoreReader
 
     with _complaints("info"), StoreReader(_existing(directory, "info")) as reader:
-        show(reader, top, Console(markup=False, highlight=False, emoji=False))
+        show(reader, top, plain(soft_wrap=False))
 
 
 @store.command()
-def verify(directory: Folder = DEFAULT) -> None:
+def verify(
+    directory: Folder = DEFAULT, redis_url: RedisUrl = None, redis_prefix: RedisPrefix = "fg1"
+) -> None:
     """Read everything and check that it fits together; exit code 1 if it does not."""
+    if redis_url is not None:
+        from flowguard.cli import store_redis
+
+        with _complaints("verify"):
+            store_redis.verify(redis_url, redis_prefix, PROBLEMS_SHOWN, plain())
+        return
     from flowguard.stores.rocks.offline import verification
     from flowguard.stores.rocks.offline.reader import StoreReader
 
@@ -60,18 +93,16 @@ def verify(directory: Folder = DEFAULT) -> None:
         folder = _existing(directory, "verify")
         with StoreReader(folder, tolerant=True) as reader, _progress("reading") as progress:
             found = verification.verify(reader, progress)
-        out = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+        out = plain()
         out.print(
             f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
             f"{found.entries:,} queued messages, "
             f"{found.payloads:,} shared messages, {found.retained:,} retained, "
             f"{found.orphans:,} that nobody refers to."
         )
-        for problem in found.problems[:PROBLEMS_SHOWN]:
-            out.print(problem, style="red")
+        _list_problems(out, found)
         if found.problems_count:
-            shown = min(PROBLEMS_SHOWN, len(found.problems))
-            more = found.problems_count - shown
+            more = found.problems_count - min(PROBLEMS_SHOWN, len(found.problems))
             raise StoreError(
                 f"{directory} is damaged: {found.problems_count:,} problems"
                 + (f", {more:,} not shown" if more else "")
@@ -99,13 +130,12 @@ def salvage(
                 random_node=partial(secrets.randbits, 32),
                 progress=progress,
             )
-        console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+        console = plain()
         console.print(
             f"{out} has {found.sessions:,} sessions, {found.groups:,} shared subscriptions with a "
             f"queue, {found.entries:,} queued messages, {found.retained:,} retained."
         )
-        for problem in found.problems[:PROBLEMS_SHOWN]:
-            console.print(problem, style="red")
+        _list_problems(console, found)
         if found.problems_count:
             raise StoreError(
                 f"not everything could be saved: {found.problems_count:,} problems; "
@@ -157,7 +187,7 @@ def merge(
     with _complaints("merge"), _progress("merging") as progress:
         report = merging.merge(first, second, out, random_node=node, progress=progress)
     entries = report.entries
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = plain()
     console.print(
         f"{out}: {report.sessions:,} sessions, {report.groups:,} shared subscriptions with a "
         f"queue, {entries.both + entries.new:,} queued messages, {report.retained:,} retained "
@@ -182,7 +212,7 @@ def compact(directory: Folder = DEFAULT) -> None:
     waiting = Console(stderr=True)
     with _complaints("compact"), waiting.status("compacting"):
         before_bytes, after_bytes = compaction.compact(directory, time.time())
-    console = Console(markup=False, highlight=False, emoji=False)
+    console = plain(soft_wrap=False)
     sizes = f"{size_text(before_bytes)} before, {size_text(after_bytes)} now"
     console.print(f"{directory}: {sizes}.", soft_wrap=True)
 
@@ -203,7 +233,7 @@ def backup(
     """
     if folder.exists():
         raise _wrong("backup", f"{folder} exists; name a new directory")
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
+    console = plain()
     with _complaints("backup"):
         if url is None:
             from flowguard.stores.rocks.copying import back_up_files
@@ -219,6 +249,11 @@ def backup(
                 _expect_holder(DEFAULT_URL, data)
         _ask_for_backup(url or DEFAULT_URL, folder.absolute())
         console.print(f"{folder} is a copy of the store of the broker at {url or DEFAULT_URL}.")
+
+
+def _list_problems(console: Console, found: "Findings") -> None:
+    for problem in found.problems[:PROBLEMS_SHOWN]:
+        console.print(problem, style="red")
 
 
 def _expect_holder(url: str, data: Path) -> None:
@@ -259,14 +294,79 @@ def _wrong(command: str, what: str) -> typer.Exit:
 
 
 def _said(command: str, what: str, code: int) -> typer.Exit:
-    """Complain; the text may hold brackets, which are no markup here."""
-    errors = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
-    errors.print(f"flowguard store {command}: {what}", style="red")
-    return typer.Exit(code)
+    return refused(f"flowguard store {command}: {what}", code=code)
 
 
 def _held(error: LockedError) -> str:
     return str(error).partition(";")[0]
+
+
+@log.command("info")
+def log_info(
+    directory: Folder = DEFAULT,
+    top: Annotated[int, typer.Option(min=1, help="So many of those furthest behind.")] = 10,
+) -> None:
+    """Show the durable log: messages, size, age, and which sessions have missed how much."""
+    from flowguard.cli import store_log
+    from flowguard.stores.rocks.offline import durable_log
+    from flowguard.stores.rocks.offline.reader import StoreReader
+
+    with _complaints("log info"), StoreReader(_existing(directory, "log info")) as reader:
+        disk_bytes = sum(family.size_bytes for family in reader.engine.slices.values())
+        found = durable_log.log_in(reader.engine, tidies=False)
+        store_log.show(found, disk_bytes, durable_log.places_in(reader), top, _console())
+
+
+@log.command("generations")
+def log_generations(directory: Folder = DEFAULT) -> None:
+    """Show the generations of the durable log, oldest first."""
+    from flowguard.cli import store_log
+    from flowguard.stores.rocks.offline import durable_log
+    from flowguard.stores.rocks.offline.reader import StoreReader
+
+    folder = _existing(directory, "log generations")
+    with _complaints("log generations"), StoreReader(folder) as reader:
+        found = durable_log.log_in(reader.engine, tidies=False)
+        store_log.show_generations(found.generations, _console())
+
+
+@log.command("streams")
+def log_streams(directory: Folder = DEFAULT) -> None:
+    """Show the streams of the durable log with their messages, which are counted."""
+    from flowguard.cli import store_log
+    from flowguard.stores.rocks.offline import durable_log
+    from flowguard.stores.rocks.offline.reader import StoreReader
+
+    with _complaints("log streams"), StoreReader(_existing(directory, "log streams")) as reader:
+        found = durable_log.log_in(reader.engine, tidies=False)
+        counts = {stream: found.count_in(stream) for stream in found.get_streams()}
+        store_log.show_streams(counts, _console())
+
+
+@log.command("add")
+def log_add(directory: Folder = DEFAULT) -> None:
+    """Seal the current generation, so that it can be dropped, and begin the next."""
+    from flowguard.stores.rocks.offline import durable_log
+
+    with _complaints("log add"):
+        durable_log.change(_existing(directory, "log add"), time.time(), lambda log: log.roll())
+
+
+@log.command("drop")
+def log_drop(
+    number: Annotated[int, typer.Argument(help="Of a sealed generation.")],
+    directory: Folder = DEFAULT,
+) -> None:
+    """Drop a generation with all its messages, whoever has not read them."""
+    from flowguard.stores.rocks.offline import durable_log
+
+    with _complaints("log drop"):
+        folder = _existing(directory, "log drop")
+        durable_log.change(folder, time.time(), lambda log: log.drop(number))
+
+
+def _console() -> Console:
+    return Console(markup=False, highlight=False, emoji=False)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from flowguard.records import GROUP_PREFIX, NEVER_S, Delivery, QueueEntry, WillRecord, is_group
-from flowguard.stores.rocks.offline.reader import StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import StoredSession, StoreReader
 from flowguard.stores.rocks.session_codec import decode_retained
 from flowguard.types import NO_PROPERTIES, Properties, Publish
 
@@ -46,7 +46,7 @@ def _records(reader: StoreReader) -> Iterator[Record]:
             yield from _of_group(reader, session)
         else:
             yield from _of_session(reader, session)
-    for _, row in rows_of(reader.engine.retained):
+    for _, row in reader.engine.retained.rows():
         message, expires_at_s = decode_retained(row)
         yield {
             "type": "retained",

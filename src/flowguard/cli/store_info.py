@@ -12,7 +12,7 @@ from rich.table import Table
 
 from flowguard.records import GROUP_PREFIX, is_group
 from flowguard.stores.rocks.disk import used_bytes_of
-from flowguard.stores.rocks.offline.reader import StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import StoreReader
 from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.types import SESSION_NEVER_EXPIRES
 
@@ -32,8 +32,6 @@ class QueueSize:
 
 @dataclass(slots=True)
 class Contents:
-    """The totals of all sessions and shared subscriptions."""
-
     sessions: int = 0
     groups: int = 0
     messages: int = 0
@@ -65,7 +63,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         node += f", and what {len(identity.former):,} others wrote"
     if identity.is_copy:
         node += "; a copy that has not been opened yet"
-    retained = sum(1 for _ in rows_of(reader.engine.retained))
+    retained = sum(1 for _ in reader.engine.retained.rows())
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="cyan")
     table.add_column(overflow="fold")
@@ -83,7 +81,7 @@ def show(reader: StoreReader, top: int, console: Console) -> None:
         table.add_row(name, text)
     console.print(table)
     if largest:
-        console.print(_queues(largest))
+        console.print(largest_queues(largest))
 
 
 def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
@@ -97,17 +95,19 @@ def queue_sizes(reader: StoreReader, contents: Contents) -> Iterator[QueueSize]:
         contents.size_bytes += queue.size_bytes
         if queue.count:
             name = session.client_id.removeprefix(GROUP_PREFIX)
-            state = "shared" if group else _state(*decode_session(session.row)[1:])
+            state = "shared" if group else state_text(*decode_session(session.row)[1:])
             yield QueueSize(queue.count, queue.size_bytes, name, state)
 
 
-def _state(expiry_interval_s: int, ends_at_s: float | None) -> str:
+def state_text(expiry_interval_s: int, ends_at_s: float | None) -> str:
+    """When a session ends, in words."""
     if ends_at_s is not None:
         return f"ends {datetime.fromtimestamp(ends_at_s):%Y-%m-%d %H:%M:%S}"
     return "does not end" if expiry_interval_s == SESSION_NEVER_EXPIRES else "was connected"
 
 
-def _queues(largest: list[QueueSize]) -> Table:
+def largest_queues(largest: list[QueueSize]) -> Table:
+    """The table of them."""
     table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
     table.add_column("client, or shared subscription", overflow="fold")
     table.add_column("messages", justify="right")

@@ -10,9 +10,9 @@ import trio
 import typer
 from rich.console import Console
 
+from flowguard.address import parse_address
 from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
-from flowguard.cli.settings import parse_address
 from flowguard.cli.signals import on_signals
 from flowguard.cli.storm_options import StormKind, Version
 from flowguard.cli.storm_view import show_result, watch

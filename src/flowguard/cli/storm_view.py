@@ -34,7 +34,6 @@ async def watch(running: Crowd | Traffic, title: str, console: Console) -> None:
 
 
 def show_result(finished: Crowd | Traffic, title: str, console: Console) -> None:
-    """The tables at the end."""
     console.print(Text(f"\n{title}", style="bold"))
     console.print(_connects(_connect_tally(finished)))
     if isinstance(finished, Traffic):
@@ -51,8 +50,6 @@ def _connect_tally(running: Crowd | Traffic) -> ConnectTally:
 
 
 class _Rates:
-    """Per-second rates between two samples."""
-
     def __init__(self) -> None:
         self._at_s = 0.0
         self._counts = (0, 0, 0)
@@ -85,7 +82,7 @@ def _screen(
 ) -> RenderableType:
     tally = _connect_tally(running)
     heading = Text.assemble((title, "bold"), f"  {elapsed_s:.0f} s   Ctrl-C: end and show result")
-    grid = _grid()
+    grid = _with_columns(Table.grid(padding=(0, 2)), 18, 16)
     width = 40
     filled = round(width * tally.connected / max(1, tally.clients))
     bar = Text.assemble(("━" * filled, "green"), ("━" * (width - filled), "bright_black"))
@@ -105,18 +102,14 @@ def _screen(
     return Group(heading, Text(), grid)
 
 
-def _grid() -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", min_width=18)
-    grid.add_column(justify="right", min_width=16)
-    grid.add_column(style="dim")
-    return grid
-
-
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE, show_header=False)
-    table.add_column(style="cyan", min_width=28)
-    table.add_column(justify="right")
+    return _with_columns(table, 28)
+
+
+def _with_columns(table: Table, label_width: int, value_width: int | None = None) -> Table:
+    table.add_column(style="cyan", min_width=label_width)
+    table.add_column(justify="right", min_width=value_width)
     table.add_column(style="dim")
     return table
 

@@ -235,9 +235,8 @@ def _traffic(history: StatusHistory, status: Status) -> list[Text]:
     now, before = status["traffic"], None if history.before is None else history.before["traffic"]
     rows = []
     for label, key in (("messages in", "publish_received"), ("messages out", "publish_sent")):
-        count = _count(now, key)
-        rate = history.rate(count, 0 if before is None else _count(before, key))
-        rows.append(_line(label, _counted(count, rate)))
+        rate = history.rate(now[key], 0 if before is None else before[key])
+        rows.append(_line(label, _counted(now[key], rate)))
     return rows
 
 
@@ -265,12 +264,6 @@ def _counts(
     if rest:
         rows.append(_line("", Text(f"{rest:>9,}  for other reasons", style="dim")))
     return rows or [_line(label, Text(f"{0:>9,}", style="dim"))]
-
-
-def _count(traffic: Mapping[str, object], key: str) -> int:
-    count = traffic[key]
-    assert isinstance(count, int)
-    return count
 
 
 def _counted(count: int, rate: float | None) -> Text:

@@ -30,11 +30,30 @@ FILTERS_MAX: Final = 20_000
 """Filters of one SUBSCRIBE or UNSUBSCRIBE, at most; our choice: each is four bytes on the wire, and
 all are decoded in one stretch, in some milliseconds. 0x97 is the answer to more."""
 
+PUBACK_BYTES: Final = 4
+"""A PUBACK with success, as most are: without reason code and properties [MQTT-3.4.2-1]."""
+
 
 def decode_puback(data: bytes, pos: int, end: int, flags: int, version: int) -> Puback:
     # [MQTT-3.4.2-1]
     packet_id, reason, properties = _decode_ack(data, pos, end, version, t.PUBACK, t.PUBACK_REASONS)
     return Puback(packet_id, reason, properties)
+
+
+def count_pubacks(data: bytes) -> int:
+    """How many packets `data` is, if all are PUBACK with success, PUBACK_BYTES each; else 0.
+
+    Subscribers that are sent many messages at once answer with such a chunk.
+    """
+    size = len(data)
+    if size % PUBACK_BYTES:
+        return 0
+    for start in range(0, size, PUBACK_BYTES):
+        if data[start] != 0x40 or data[start + 1] != 2:
+            return 0
+        if not (data[start + 2] or data[start + 3]):
+            return 0  # [MQTT-2.2.1-3]
+    return size // PUBACK_BYTES
 
 
 def decode_pubrec(data: bytes, pos: int, end: int, flags: int, version: int) -> Pubrec:

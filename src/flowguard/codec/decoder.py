@@ -145,8 +145,8 @@ class PacketDecoder:
         else:
             self._tail = bytearray(data)
 
-    def at_sight(self, data: bytes) -> Publish | int | None:
-        """A chunk that is one small plain PUBLISH, or PUBACK (its packet identifier), unbuffered.
+    def at_sight(self, data: bytes) -> Publish | None:
+        """A chunk that is one small plain PUBLISH, unbuffered.
 
         Clients that wait for each answer send such chunks. Plain: QoS 0 or 1, no flags, no
         properties, a topic known before. None: it is something else, or bytes wait before it;
@@ -159,8 +159,6 @@ class PacketDecoder:
             return None
         version = self.version
         first = data[0]
-        if first == 0x40:
-            return (data[2] << 8 | data[3] or None) if size == 4 and version else None
         if (first != 0x32 and first != 0x30) or size > self._max_packet_size or not version:
             return None
         after = 4 + (data[2] << 8 | data[3])
@@ -216,8 +214,6 @@ class PacketDecoder:
         version = self.version
         if version and 0x30 <= first < 0x40:
             packet = decode_publish(data, start, end, first & 15, version, self._from_client)
-        elif version and first == 0x40 and size == 2 and (data[start] or data[start + 1]):
-            packet = Puback(data[start] << 8 | data[start + 1], _SUCCESS, NO_PROPERTIES)
         else:
             packet = self._decode(data, pos, start, end)
         if self._strict:

@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar, final
 from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Gate, Grant
-from flowguard.flow.pressure import pressure_of
+from flowguard.flow.pressure import pressure_of, window_pressure_of
 from flowguard.flow.signals import Objectives, Sample, Signal
 
 K = TypeVar("K")
@@ -30,12 +30,7 @@ def tell_nobody(record: PressureRecord) -> None:
 
 
 class RestartableGate(Gate[K], Protocol[K]):
-    """A gate that can be told that a crowd is coming, and what presses."""
-
-    def tick(
-        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
-    ) -> None:
-        """As `Gate.tick`; `is_full`: it is memory that presses; `running_share`: see `Sample`."""
+    """A gate that can be told that a crowd is coming."""
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
@@ -87,10 +82,13 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        window, why = self._law.step(pressure, sample, self._in_force)
+        window, why = self._law.step(
+            window_pressure_of(sample, self._objectives), sample, self._in_force
+        )
         is_cut = window < before
-        is_full, running_share = pressure.cause is Signal.MEMORY, sample.running_share
-        self._gate.tick(now_s, pressure.value, is_full=is_full, running_share=running_share)
+        if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
+            why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
+        self._gate.tick(sample, pressure)
         if cluster is None:
             return Grant(window, pressure, why, is_cut=is_cut)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)

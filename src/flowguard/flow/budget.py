@@ -72,9 +72,9 @@ class FairBudget:
         self._spare_bytes = limit_bytes - limit_bytes // 8
 
     def share_bytes(self, held_bytes: int) -> int:
-        """What one who holds `held_bytes` may come to hold beyond `common_bytes`; 0 or less: none.
+        """Bytes that a holder of `held_bytes` may add, beyond `common_bytes`; 0 or less: none.
 
-        That is as much as it leaves to each holder, itself one of them.
+        It may have as much as it leaves to each holder, itself one of them.
         """
         holders_count = self.holders_count if held_bytes else self.holders_count + 1
         left_bytes = self._limit_bytes - self.used_bytes

@@ -2,17 +2,31 @@
 
 The limit C starts at 16, after the loss of a peer at 4, and doubles with every completed round, a
 round being C CONNECTs admitted and settled under C, as long as all C places were in use and the
-pressure P is at most 1. P is the worse of the node's pressure and of the 90th percentile of service
-time by its objective. From the first round above that, C is the value of a `controller`: a cut is
-awaited for about a service time, used is a C of which half was in use, and only CONNECTs admitted
-since the last cut say how long service takes now.
+pressure P is at most 1. P is the 90th percentile of service time by its objective, less what a
+packet of those who are connected would have waited as well. From the first round above that, C is
+the value of a `controller`: a cut is awaited for about a service time, used is a C of which half
+was in use, and only CONNECTs admitted since the last cut say how long service takes now.
+
+What nobody uses does not grow beyond `LIMIT_START`, and after `UNUSED_S` C begins anew there: a C
+that had grown to its maximum in calm would be no gate for the crowd that follows.
+
+The node's own pressure counts from `NODE_FROM` on only. The window law holds it between 0.8 and 1.2
+on purpose; a C that followed it there would grow never and be cut now and then, down to its minimum
+beside anybody who publishes without end. Nor is a CONNECT slow because of C where it waits for the
+same commits and turns as every packet (docs/overload.md, "CONNECT").
 """
 
 from collections import deque
 from math import ceil, inf
 from typing import Final, final
 
-from flowguard.flow.controller import CUT_GAIN, GROW_BELOW, LogController, Tuning
+from flowguard.flow.controller import (
+    CUT_GAIN,
+    GROW_BELOW,
+    HARD_CUT_ABOVE,
+    LogController,
+    Tuning,
+)
 from flowguard.flow.signals import TICK_S
 
 LIMIT_START: Final = 16
@@ -27,6 +41,13 @@ TUNING: Final = Tuning(
     growth_used=1.05,
     growth_unused=1.02,
 )
+UNUSED_S: Final = 5.0
+"""So long a limit stays as it is though fewer than half of its places are in use, seconds."""
+NODE_FROM: Final = HARD_CUT_ABOVE
+"""Pressure of the node above which windows alone have not helped, or not yet."""
+PACKETS: Final = 2.0
+"""A CONNECT waits as long as so many packets one after the other through no fault of its own: it is
+to be compared with nine of ten, what is known of packets is their mean."""
 PERCENTILE: Final = 0.9
 SAMPLES_MAX: Final = 512
 """The newest of them: enough for a percentile, and sorted in less than 0.1 ms per tick."""
@@ -40,12 +61,15 @@ class ConcurrencyLimit:
     __slots__ = (
         "_controller",
         "_doubling",
+        "_inside_max",
         "_objective_s",
+        "_packet_s",
         "_peak",
         "_pressure",
         "_round_settled",
         "_samples",
         "_since_s",
+        "_used_s",
     )
 
     def __init__(self, limit_max: int, objective_s: float) -> None:
@@ -54,10 +78,17 @@ class ConcurrencyLimit:
         self._objective_s = objective_s
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._pressure = 0.0
+        self._packet_s = 0.0
+        """What a packet takes from its admission until it is done."""
         self._peak = 0
+        """Most in process in this round, or since the last tick where none is counted."""
+        self._inside_max = 0
+        """Most since the last tick."""
         limit_min = min(LIMIT_MIN, limit_max)
         self._controller = LogController(LIMIT_START, limit_min, limit_max, TUNING)
         self._doubling = True
+        self._used_s = inf
+        """When half of the places were in use last; `inf`: before the first tick."""
         self._begin_round(LIMIT_START, -inf)
 
     @property
@@ -70,12 +101,15 @@ class ConcurrencyLimit:
         limit_min, limit_max = self._controller.value_min, self._controller.value_max
         self._controller = LogController(LIMIT_MIN, limit_min, limit_max, TUNING)
         self._doubling = True
+        self._used_s = now_s
         self._begin_round(LIMIT_MIN, now_s)
 
     def admitted(self, in_process: int) -> None:
         """One more is in process, `in_process` in all."""
         if in_process > self._peak:
             self._peak = in_process
+        if in_process > self._inside_max:
+            self._inside_max = in_process
 
     def settled(self, admitted_s: float, now_s: float) -> None:
         """A CONNECT admitted at `admitted_s` is answered, or its connection is gone."""
@@ -87,18 +121,24 @@ class ConcurrencyLimit:
             if self._round_settled >= self.limit:
                 self._end_round(now_s)
 
-    def tick(self, now_s: float, pressure: float, in_process: int) -> None:
-        """One step of the law under the node's `pressure`; call every `TICK_S`."""
-        self._pressure = pressure
+    def tick(self, now_s: float, pressure: float, in_process: int, packet_s: float = 0.0) -> None:
+        """One step of the law under the node's `pressure`; call every `TICK_S`.
+
+        `packet_s`: what a packet takes from its admission until it is done; 0: there are none.
+        """
+        self._pressure = pressure if pressure > NODE_FROM else 0.0
+        self._packet_s = packet_s
         self._forget(now_s)
+        used = 2 * self._peak >= self.limit
+        self._look_for_use(now_s, in_process)
         service_s = self._service_s()
         # While it doubles, whole rounds judge how long service takes.
-        late = 0.0 if self._doubling else service_s / self._objective_s
-        worst = max(pressure, late)
+        late = 0.0 if self._doubling else self._late(service_s)
+        worst = max(self._pressure, late)
         # Who is in process without anybody being done is no sign of calm.
         is_known = not self._doubling and (self._samples or not in_process)
-        if worst >= GROW_BELOW or is_known:
-            used = 2 * self._peak >= self.limit
+        may_grow = is_known and (used or self.limit < self._start)
+        if worst >= GROW_BELOW or may_grow:
             is_cut, _ = self._controller.step(worst, now_s, service_s, used=used)
             if is_cut:
                 self._doubling = False
@@ -115,11 +155,28 @@ class ConcurrencyLimit:
         self._since_s = now_s
 
     def _end_round(self, now_s: float) -> None:
-        pressure = max(self._pressure, self._service_s() / self._objective_s)
+        pressure = max(self._pressure, self._late(self._service_s()))
         if pressure > 1.0 or self.limit >= self._controller.value_max:
             self._doubling = False
         else:
             self._begin_round(2 * self.limit if self._peak >= self.limit else self.limit, now_s)
+
+    def _look_for_use(self, now_s: float, in_process: int) -> None:
+        """Begin anew where nobody needs so many places."""
+        inside, self._inside_max = self._inside_max, in_process
+        if 2 * inside >= self.limit or self._used_s > now_s:
+            self._used_s = now_s
+        if now_s - self._used_s >= UNUSED_S and self.limit != self._start:
+            self._doubling = True
+            self._begin_round(LIMIT_START, now_s)
+
+    @property
+    def _start(self) -> int:
+        return min(LIMIT_START, int(self._controller.value_max))
+
+    def _late(self, service_s: float) -> float:
+        """How slow service is because of what is in process, by its objective."""
+        return max(0.0, service_s - PACKETS * self._packet_s) / self._objective_s
 
     def _forget(self, now_s: float) -> None:
         samples = self._samples

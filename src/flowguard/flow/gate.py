@@ -12,19 +12,25 @@ nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must
 is memory that presses.
 """
 
+from math import inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
 from flowguard.flow.concurrency import ConcurrencyLimit
 from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.pressure import pressure_on
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
+from flowguard.flow.signals import Actuator, Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
+
+UNDER_WAY: Final = 128
+"""Sockets that are accepted at once, whose CONNECTs come to the gate one after the other."""
 
 
 @final
@@ -34,10 +40,12 @@ class ConnectGate(Generic[K]):
     __slots__ = (
         "_budget",
         "_concurrency",
-        "_entries_left",
+        "_held_bytes_max",
         "_in_process",
         "_is_full",
         "_ladder",
+        "_let_in_count",
+        "_newest_bytes",
         "_outlook",
         "_patience",
         "_waiting",
@@ -59,8 +67,12 @@ class ConnectGate(Generic[K]):
         self._budget = RefusalBudget(settings.refusal_share)
         self._ladder = Ladder()
         self._is_full = False
-        self._entries_left = 0
-        """Sockets that may come in on the top rung until the next tick."""
+        self._held_bytes_max = inf
+        """Memory that those who wait may hold until the next tick."""
+        self._newest_bytes = 0
+        """What the newest CONNECT holds."""
+        self._let_in_count = 0
+        """Sockets since the last tick that had not waited for long."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
@@ -86,6 +98,11 @@ class ConnectGate(Generic[K]):
     def buffered_bytes(self) -> int:
         """Their sizes."""
         return self._waiting.size_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of those who wait, their connections included."""
+        return self._waiting.held_bytes
 
     @property
     def rung(self) -> Rung:
@@ -124,6 +141,9 @@ class ConnectGate(Generic[K]):
         if stopped:
             return self._reject(Reason.GATE_PRESSURE)
         reason = waiting.why_not(arrival.size_bytes)
+        self._newest_bytes = arrival.size_bytes + arrival.held_bytes
+        if waiting.held_bytes + self._newest_bytes > self._held_bytes_max:
+            reason = Reason.GATE_MEMORY
         # Whoever is next is in time, however long the kernel kept it.
         since_s = now_s - arrival.waited_s if waiting.hopeful else now_s
         if reason is None and self._outlook.is_too_long(waiting.hopeful, now_s - since_s):
@@ -182,22 +202,19 @@ class ConnectGate(Generic[K]):
             self._count(Reason.DRAINING)
         return key
 
-    def tick(
-        self, now_s: float, pressure: float, *, is_full: bool = False, running_share: float = 1.0
-    ) -> None:
-        """Every `TICK_S`: adapt the limit and the rung to the node's pressure.
-
-        `is_full`: it is memory that presses, which only those give back who leave. `running_share`:
-        see `Sample`.
-        """
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
+        """Every `TICK_S`: adapt the limit and the rung to what the node has observed."""
+        now_s = sample.now_s
         self._advance(now_s)
-        self._is_full = is_full
-        self._budget.running_share = running_share
-        self._entries_left = self.limit
-        self._concurrency.tick(now_s, pressure, len(self._in_process))
+        self._is_full = pressure.cause is Signal.MEMORY
+        self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
+        self._budget.running_share = sample.running_share
+        self._let_in_count = 0
+        on_places = pressure_on(Actuator.PLACES, pressure).value
+        self._concurrency.tick(now_s, on_places, len(self._in_process), sample.response_s)
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
-        self._ladder.step(pressure)
+        self._ladder.step(pressure.value)
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone and its clients are coming: the limit starts anew, at 4."""
@@ -213,18 +230,22 @@ class ConnectGate(Generic[K]):
         Nobody stays outside for ever: as far as the budget goes, everybody is answered.
         """
         stopped = self._ladder.rung is Rung.STOP
-        if stopped and not self._entries_left:
-            return False
+        if stopped or self._is_crammed:
+            # Who comes in first tells how long those outside have waited.
+            places = 1 if self._waiting.hopeful else self.limit
+            if self._let_in_count >= places:
+                return False
         return not (stopped or len(self._waiting)) or self._budget.allows(now_s)
 
     def let_in(self, waited_s: float) -> None:
         """A socket was accepted that had waited so long; those behind it have waited less.
 
-        On the top rung a few per tick come in, and all for whom it is time: to take a place that is
-        free, or to hear that they are refused.
+        On the top rung, and where memory has no room for those who would wait, a few per tick come
+        in, and all for whom it is time: to take a place that is free, or to hear that they are
+        refused.
         """
-        if self._entries_left and waited_s < OVERDUE_SHARE * self._waiting.patience_s:
-            self._entries_left -= 1
+        if waited_s < OVERDUE_SHARE * self._waiting.patience_s:
+            self._let_in_count += 1
 
     def closes(self, now_s: float) -> bool:
         """Whether new sockets are closed at once: there are too many to answer them."""
@@ -238,6 +259,12 @@ class ConnectGate(Generic[K]):
         answers = self._ladder.rung is not Rung.BUFFER and self._budget.allows(now_s)
         if len(self._waiting) or answers:
             self._budget.spend(cost_s, now_s)
+
+    @property
+    def _is_crammed(self) -> bool:
+        """Whether there is no memory for as many more as may be under way from the door."""
+        held_bytes = self._waiting.held_bytes + UNDER_WAY * self._newest_bytes
+        return held_bytes >= self._held_bytes_max
 
     @property
     def _has_place(self) -> bool:

@@ -37,6 +37,7 @@ and `schedule` follow the credit outwards, from what was given back to whoever i
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.config import FlowSettings
@@ -63,11 +64,11 @@ REFUSAL_S: Final = 0.000_1
 
 
 class Guarded(Protocol):
-    """What the guard has to know of a client; hashable by identity."""
+    """A client, as far as the guard has to know it; hashable by identity."""
 
     @property
     def tenant(self) -> str:
-        """Whose share it takes while clients take turns; does not change once it is connected."""
+        """The one whose share it takes while clients take turns; fixed once it is connected."""
 
     @property
     def window(self) -> AdmissionWindow | None:
@@ -96,6 +97,7 @@ class Guard(Generic[C]):
     __slots__ = (
         "_bytes_max",
         "_carry",
+        "_connect_room_bytes",
         "_decided",
         "_draw",
         "_heard_s",
@@ -161,6 +163,7 @@ class Guard(Generic[C]):
         self.decisions: deque[tuple[float, Grant]] = deque(maxlen=DECISIONS_MAX)
         """When, and what: one entry per change of the window."""
         self._carry = 0.0
+        self._connect_room_bytes = inf
         self._starved: dict[C, None] = {}
         """Who waits because the host takes nothing at all."""
         self._rationed: dict[C, None] = {}
@@ -295,12 +298,15 @@ class Guard(Generic[C]):
     # --- the law -----------------------------------------------------------------------------
 
     def observe_memory(self, held_bytes: int, resident_bytes: int = 0) -> None:
-        """What the node holds by its own count, and what the process has of the system.
+        """Observe what the node holds by its own count, and what the process has of the system.
 
         The second is looked at only where it is above the limit for reasons that nobody counts:
         else what an allocator keeps for the next crowd would look like a crowd.
         """
         unknown_share = resident_bytes / self._memory_limit_bytes - RESIDENT_SHARE_MAX
+        self._connect_room_bytes = max(
+            0.0, self._memory_objective * self._memory_limit_bytes - held_bytes
+        )
         self.observer.memory(
             max(held_bytes / self._memory_limit_bytes, unknown_share + self._memory_objective),
             self.window.in_process_bytes / self._bytes_max,
@@ -317,7 +323,13 @@ class Guard(Generic[C]):
         self.observer.used(window.used_max / window.limit)
         window.used_max = 0
         before = self.grant
-        sample = self.observer.take(now_s, window.in_process, window.active)
+        sample = self.observer.take(
+            now_s,
+            window.in_process,
+            window.active,
+            self.gate.held_bytes / self._memory_limit_bytes,
+            self._connect_room_bytes,
+        )
         grant = self.grant = self.policy.tick(sample)
         if grant.is_cut:
             self.observer.restart(now_s)

@@ -8,6 +8,7 @@ with a count), read whenever somebody asks.
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Final, final
 
 DURATION_BOUNDS_S: Final[tuple[float, ...]] = (
@@ -27,12 +28,15 @@ DURATION_BOUNDS_S: Final[tuple[float, ...]] = (
 )
 """Upper bounds for waits and service times, seconds; the objectives are among them."""
 
+LATENCY_BOUNDS_S: Final[tuple[float, ...]] = tuple(0.000_1 * 1.1**n for n in range(171))
+"""Upper bounds of buckets that are 10 % wide, up to 1,000 seconds."""
+
 
 @final
 class Histogram:
     """Counts of values by upper bound, inclusive; values above the last one are counted, too."""
 
-    __slots__ = ("_counts", "bounds", "total")
+    __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_S) -> None:
         assert bounds
@@ -40,14 +44,41 @@ class Histogram:
         self.bounds: tuple[float, ...] = tuple(bounds)
         self.total = 0.0
         """Sum of all values, in their unit."""
-        self._counts = [0] * (len(self.bounds) + 1)
+        self.counts = [0] * (len(self.bounds) + 1)
+        """Values by bucket; those above the last bound come last."""
 
     def observe(self, value: float, count: int = 1) -> None:
         """Count `value`, which `count` members of a batch share."""
         assert count >= 0
-        self._counts[bisect_left(self.bounds, value)] += count
+        self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
     def cumulative(self) -> list[int]:
         """Values at or below each of `bounds`, then the number of all values."""
-        return list(accumulate(self._counts))
+        return list(accumulate(self.counts))
+
+    def percentile(self, share: float) -> float | None:
+        """Upper bound of the bucket in which that share (0 to 1) of all values is reached; infinite
+        above the last one, None without values."""
+        cumulative = self.cumulative()
+        if not cumulative[-1]:
+            return None
+        bucket = bisect_left(cumulative, max(1.0, share * cumulative[-1]))
+        return self.bounds[bucket] if bucket < len(self.bounds) else inf
+
+    def add(self, other: "Histogram") -> None:
+        """Count all values of another one with the same bounds, too."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+    def grown(self, told: list[int]) -> list[tuple[float, int]]:
+        """The buckets that have more values than `told`, which are `counts` from then on: their
+        upper bounds, and how many more."""
+        bounds = (*self.bounds, inf)
+        found = [
+            (bound, count - before)
+            for bound, count, before in zip(bounds, self.counts, told, strict=True)
+            if count != before
+        ]
+        told[:] = self.counts
+        return found

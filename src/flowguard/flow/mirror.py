@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.policy import Arrival, Gate, Rung
+from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Reason, Verdict
 
 K = TypeVar("K")
@@ -92,6 +93,11 @@ class MirrorGate(Generic[K]):
         return self._enforced.buffered_bytes
 
     @property
+    def held_bytes(self) -> int:
+        """The real gate's."""
+        return self._enforced.held_bytes
+
+    @property
     def rung(self) -> Rung:
         """The real gate's."""
         return self._enforced.rung
@@ -166,9 +172,9 @@ class MirrorGate(Generic[K]):
             self._leave(self._twins.pop(key), self._now_s)
         return key
 
-    def tick(self, now_s: float, pressure: float) -> None:
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
         """The real gate's; the shadow's is ticked by its own policy."""
-        self._enforced.tick(now_s, pressure)
+        self._enforced.tick(sample, pressure)
 
     def before_tick(self, now_s: float) -> None:
         """The shadow's policy is about to tick its gate: what ended until now must have ended."""
@@ -199,7 +205,7 @@ class MirrorGate(Generic[K]):
         return self._enforced.closes(now_s)
 
     def spent(self, cost_s: float, now_s: float) -> None:
-        """What reality spent is taken for the shadow's as well."""
+        """Book on the shadow's account what reality spent."""
         self._enforced.spent(cost_s, now_s)
         self._pass(now_s)
         self._shadow.spent(cost_s, now_s)
@@ -243,7 +249,7 @@ class MirrorGate(Generic[K]):
         self._shadow.settle(twin.serial, now_s)
 
     def _pass(self, now_s: float) -> None:
-        """Those whose time is over by now leave the shadow, in order and each at its time."""
+        """Let those whose time is over leave the shadow, in order and each at its time."""
         while self._due and self._due[0][0] <= now_s:
             until_s, serial = heappop(self._due)
             self._shadow.settle(serial, max(until_s, self._now_s))

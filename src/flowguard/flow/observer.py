@@ -229,8 +229,15 @@ class Observer:
         self._drifts.restart(now_s)
         self._commits.restart(now_s)
 
-    def take(self, now_s: float, in_process: int, clients_active: int) -> Sample:
-        """The sample of the tick that ends now, with two numbers that only the caller knows."""
+    def take(
+        self,
+        now_s: float,
+        in_process: int,
+        clients_active: int,
+        waiting_share: float = 0.0,
+        connect_room_bytes: float = inf,
+    ) -> Sample:
+        """The sample of the tick that ends now, with what only the caller knows."""
         sample = Sample(
             now_s=now_s,
             sojourn_s=self._waiting_s if self._sojourn_s == inf else self._sojourn_s,
@@ -239,6 +246,8 @@ class Observer:
             store_state=self._store_worst,
             replication_age_s=self._replication_age_s,
             memory_share=self._memory_share,
+            waiting_share=waiting_share,
+            connect_room_bytes=connect_room_bytes,
             unfinished_share=self._unfinished_share,
             response_s=self._response_sum_s / self._finished if self._finished else 0.0,
             completed=self._finished,

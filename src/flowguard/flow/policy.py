@@ -50,6 +50,9 @@ class Arrival:
     resumption: Resumption = Resumption.NEW
     waited_s: float = 0.0
     """In the kernel's listen backlog: its client's patience has begun there, seconds."""
+    held_bytes: int = 0
+    """Memory of its connection until it is answered: objects, buffers, TLS; the CONNECT itself is
+    `size_bytes`."""
 
 
 class Rung(IntEnum):
@@ -95,6 +98,10 @@ class Gate(Protocol, Generic[K]):
         """Their sizes."""
 
     @property
+    def held_bytes(self) -> int:
+        """Memory of those who wait, their connections included."""
+
+    @property
     def rung(self) -> Rung:
         """Where on the shedding ladder the node stands."""
 
@@ -120,8 +127,8 @@ class Gate(Protocol, Generic[K]):
     def abandon_next(self) -> K | None:
         """The oldest waiting CONNECT, taken out to be refused because the node drains."""
 
-    def tick(self, now_s: float, pressure: float) -> None:
-        """Every `TICK_S`: adapt the limit and the rung to the node's pressure."""
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
+        """Every `TICK_S`: adapt the limit and the rung to what the node has observed."""
 
     def retry_after_s(self, draw: float) -> float:
         """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""

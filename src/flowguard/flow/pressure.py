@@ -6,10 +6,19 @@ stopped presses at least 1.5 or 4, whatever its latency, and memory presses expo
 hard every ten points, because the last tenth of memory is worth more than the first.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from flowguard.config import FlowSettings
-from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
+from flowguard.flow.signals import (
+    MOVES,
+    PRESSURE_MAX,
+    Actuator,
+    Objectives,
+    Pressure,
+    Sample,
+    Signal,
+)
 
 MEMORY_FOURFOLD_SHARE: Final = 0.20
 """So far above its objective memory presses 4 instead of 1, share of the limit."""
@@ -30,15 +39,35 @@ def objectives_of(settings: FlowSettings) -> Objectives:
 
 def pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
     """The node's pressure: 0 to `PRESSURE_MAX`; its parts are not capped, so the worst is known."""
-    parts = {
+    return _worst_of(_parts_of(sample, objectives, sample.memory_share))
+
+
+def window_pressure_of(sample: Sample, objectives: Objectives) -> Pressure:
+    """The pressure of what windows can move: without the memory of CONNECTs that wait."""
+    memory_share = max(0.0, sample.memory_share - sample.waiting_share)
+    return pressure_on(Actuator.WINDOW, _worst_of(_parts_of(sample, objectives, memory_share)))
+
+
+def pressure_on(actuator: Actuator, pressure: Pressure) -> Pressure:
+    """The pressure of the signals that this actuator moves."""
+    return _worst_of(
+        {signal: part for signal, part in pressure.parts.items() if actuator in MOVES[signal]}
+    )
+
+
+def _parts_of(sample: Sample, objectives: Objectives, memory_share: float) -> dict[Signal, float]:
+    return {
         Signal.QUEUE: sample.sojourn_s / objectives.queue_s,
         Signal.LOOP: sample.drift_s / objectives.loop_s,
         Signal.STORE: max(sample.commit_s / objectives.store_s, sample.store_state.value),
         Signal.REPLICATION: sample.replication_age_s / objectives.replication_s,
         Signal.MEMORY: _memory_pressure(
-            max(sample.memory_share, sample.unfinished_share), objectives.memory_share
+            max(memory_share, sample.unfinished_share), objectives.memory_share
         ),
     }
+
+
+def _worst_of(parts: Mapping[Signal, float]) -> Pressure:
     worst, cause = 0.0, None
     for signal, part in parts.items():
         if part > worst:

@@ -15,8 +15,9 @@ from flowguard.flow.signals import TICK_S
 
 CLOSE_FROM: Final = 2.0
 STOP_ABOVE: Final = 4.0
-CLIMB_TICKS: Final = 15
-"""So long pressure stays above a rung before the node climbs to it, ticks."""
+CLIMB_TICKS: Final = 25
+"""So long pressure stays above a rung before the node climbs to it, ticks. To cut a window of
+100 to 4 takes the law 1.6 s, five cuts with their holds: until then it is about to be done."""
 RELIEF: Final = 0.8
 """A rung is left when the pressure is below this part of where it was entered."""
 

@@ -9,6 +9,7 @@ sustained overload, until they protect nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from math import inf
 from typing import Final
 
 TICK_S: Final = 0.1
@@ -35,6 +36,31 @@ class Signal(StrEnum):
     """Used share of the memory limit, or of the budget for unfinished bytes, 0 to 1."""
 
 
+class Actuator(Enum):
+    """A thing that the node can do about pressure."""
+
+    WINDOW = "window"
+    PLACES = "places"
+    """The limit of CONNECTs in process."""
+    BUFFER = "buffer"
+    """Taking CONNECTs in to wait."""
+    LADDER = "ladder"
+
+
+MOVES: Final[Mapping[Signal, frozenset[Actuator]]] = {
+    Signal.QUEUE: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
+    Signal.LOOP: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
+    Signal.STORE: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
+    Signal.REPLICATION: frozenset((Actuator.WINDOW, Actuator.PLACES, Actuator.LADDER)),
+    Signal.MEMORY: frozenset((Actuator.WINDOW, Actuator.BUFFER, Actuator.LADDER)),
+}
+"""Which of them a signal moves: those that can move it back.
+
+What waits for a place is memory that serving gives back: fewer places would only keep it longer,
+and a window moves all of memory but that.
+"""
+
+
 class StoreState(Enum):
     """The state of the store's engine; the value is the least pressure it stands for."""
 
@@ -56,6 +82,10 @@ class Sample:
     replication_age_s: float = 0.0
     memory_share: float = 0.0
     """What is held by the memory limit, 0 to 1 and above (`Guard.observe_memory`)."""
+    waiting_share: float = 0.0
+    """The part of it that CONNECTs hold which wait for a place: no window gives it back."""
+    connect_room_bytes: float = inf
+    """Memory that CONNECTs may come to hold by waiting until it is at its objective."""
     unfinished_share: float = 0.0
     """Bytes of packets in process by their budget, 0 to 1."""
     response_s: float = 0.0

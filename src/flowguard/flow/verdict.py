@@ -52,6 +52,8 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     """A message that its client may not publish."""
     MESSAGE_EXPIRED = "message_expired"
+    LOG_RETENTION = "log_retention"
+    """Messages, of whatever topics, that left the durable log before a session had read them."""
     DISK_FULL = "disk_full"
     """A retained message that could not be kept."""
     RETAINED_FULL = "retained_full"

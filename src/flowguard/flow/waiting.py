@@ -26,13 +26,14 @@ K = TypeVar("K")
 class _Entry(Generic[K]):
     """One CONNECT that waits, and the queue it stands in."""
 
-    __slots__ = ("client_id", "queue", "rank_s", "since_s", "size_bytes")
+    __slots__ = ("client_id", "held_bytes", "queue", "rank_s", "since_s", "size_bytes")
 
     def __init__(
         self, arrival: Arrival, since_s: float, queue: "OrderedDict[K, _Entry[K]]"
     ) -> None:
         self.client_id = arrival.client_id
         self.size_bytes = arrival.size_bytes
+        self.held_bytes = arrival.size_bytes + arrival.held_bytes
         self.since_s = since_s
         self.rank_s = since_s + AGEING_S * arrival.resumption
         """The smallest goes first; two entries keep their order, however long they wait."""
@@ -51,6 +52,7 @@ class WaitingRoom(Generic[K]):
         "_late",
         "_queues",
         "_superseded",
+        "held_bytes",
         "patience_s",
         "size_bytes",
     )
@@ -66,6 +68,8 @@ class WaitingRoom(Generic[K]):
         self._key_of_client: dict[str, K] = {}
         self._superseded: OrderedDict[K, None] = OrderedDict()
         self.size_bytes = 0
+        self.held_bytes = 0
+        """With the memory of their connections."""
 
     def __len__(self) -> int:
         """Entries taken, those of the late included."""
@@ -99,6 +103,7 @@ class WaitingRoom(Generic[K]):
         entry = _Entry(arrival, since_s, queue)
         queue[key] = self._entries[key] = entry
         self.size_bytes += entry.size_bytes
+        self.held_bytes += entry.held_bytes
         if entry.client_id:
             assert entry.client_id not in self._key_of_client
             self._key_of_client[entry.client_id] = key
@@ -120,7 +125,7 @@ class WaitingRoom(Generic[K]):
         return entry.since_s
 
     def expire(self, now_s: float) -> None:
-        """Whoever has waited out its patience is late from now on."""
+        """Mark as late whoever has waited out its patience."""
         for queue in self._queues:
             while queue:
                 key, entry = next(iter(queue.items()))
@@ -167,5 +172,6 @@ class WaitingRoom(Generic[K]):
         entry = self._entries.pop(key)
         del entry.queue[key]
         self.size_bytes -= entry.size_bytes
+        self.held_bytes -= entry.held_bytes
         if entry.client_id:
             del self._key_of_client[entry.client_id]

@@ -19,7 +19,7 @@ UNBOUNDED: Final = 1 << 62
 
 @final
 class NodeWindow:
-    """What every client of this node may have in process right now, and what all of them have."""
+    """The limit that every client of this node has right now, and what all have in process."""
 
     __slots__ = (
         "active",
@@ -90,6 +90,7 @@ class AdmissionWindow:
         "_waits",
         "in_process",
         "needs",
+        "weight",
     )
 
     def __init__(self, node: NodeWindow) -> None:
@@ -102,6 +103,8 @@ class AdmissionWindow:
         """Packets it may admit while clients take turns."""
         self.needs = 1
         """Cost of the next packet, as far as it is known."""
+        self.weight = 1
+        """Cost of the last one."""
         self._charge = 0
         """Cost of what it admitted by permits, not yet told to the pool."""
         self._credits_round = 0
@@ -156,6 +159,7 @@ class AdmissionWindow:
         node = self._node
         assert self.in_process + cost <= node.limit or not self.in_process
         self.needs = 1
+        self.weight = cost
         if not self.in_process:
             node.busy[self] = None
             if not self._waits:

@@ -38,6 +38,6 @@ class Acknowledgements:
         self.latency.observe(max(0.0, now_s - since_s))
 
     def leave(self, now_s: float) -> None:
-        """What was answered at once is about to leave."""
+        """Count what was answered at once and is about to leave."""
         self.latency.observe(max(0.0, now_s - self.since_s), self.at_once_count)
         self.at_once_count = 0

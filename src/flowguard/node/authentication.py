@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flowguard.codec.packets import Connect
+from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
+
+CheckAnswer = Callable[[ReasonCode, float], None]
 
 
 class Authenticator(Protocol):
@@ -19,6 +22,19 @@ class Authenticator(Protocol):
 
     def authenticate(self, connect: Connect) -> ReasonCode:
         """SUCCESS, or the reason code of the refusing CONNACK (0x86, 0x87, 0x8A ...)."""
+
+
+class Checker(Protocol):
+    """Judges user name and password of a CONNECT, and may take its time.
+
+    Meanwhile the CONNECT counts as in process for the gate.
+    """
+
+    def check(
+        self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
+    ) -> None:
+        """Call `answer` once, now or later: with SUCCESS, or the reason code of the CONNACK that
+        refuses, and the time."""
 
 
 class Authorizer(Protocol):
@@ -69,11 +85,12 @@ class Hooks:
     authenticator: Authenticator | None = None
     authorizer: Authorizer | None = None
     methods: dict[str, Callable[[Connect], Exchange]] | None = None
+    checker: Checker | None = None
 
     @property
     def asks(self) -> bool:
         """Whether anybody may be refused for who it is."""
-        return self.authenticator is not None
+        return self.authenticator is not None or self.checker is not None
 
     def exchange(self, method: str, connect: Connect) -> Exchange | None:
         """A new exchange of `method`; None: no such method here."""

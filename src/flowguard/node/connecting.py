@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, final
 
+from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Resumption, Verdict
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @final
 class _Claim:
-    """Who has taken a client id, and what it will be told."""
+    """A connection that has taken a client id, and what it will be told."""
 
     __slots__ = ("answer", "connection", "session", "since_s")
 
@@ -69,7 +70,9 @@ class Handshakes:
         resumes = session is not None and session.durable and not packet.clean_start
         resumption = Resumption.HERE if resumes else Resumption.NEW
         size_bytes = connect_bytes(packet)
-        return Arrival(packet.client_id, size_bytes, resumption, connection.waited_s)
+        return Arrival(
+            packet.client_id, size_bytes, resumption, connection.waited_s, CONNECTION_BYTES
+        )
 
     @property
     def _clients_count(self) -> int:
@@ -80,7 +83,7 @@ class Handshakes:
         return node.connected_count + on_their_way
 
     def decided(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
-        """What the guard says of a CONNECT that had to wait; what breaks is this one's alone."""
+        """Act on the guard's verdict about a CONNECT that waited; a failure concerns it alone."""
         try:
             self._follow(connection, admission, now_s)
         except Exception as error:
@@ -106,6 +109,28 @@ class Handshakes:
             if reason is not ReasonCode.SUCCESS:
                 connection.refuse(reason, now_s)
                 return
+        if node.hooks.checker is None:
+            self._prove(connection, now_s)
+        else:
+            node.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
+
+    def _checked(self, connection: ServerConnection, reason: ReasonCode, now_s: float) -> None:
+        """Name and password of a CONNECT were judged; its client may have left meanwhile."""
+        if connection.state is not State.CONNECTING:
+            return
+        try:
+            if reason is ReasonCode.SUCCESS:
+                self._prove(connection, now_s)
+            else:
+                connection.refuse(reason, now_s)
+        except Exception as error:
+            self._node.failed(connection, error, now_s)
+
+    def _prove(self, connection: ServerConnection, now_s: float) -> None:
+        """Begin an enhanced authentication where one is asked for, else claim the client id."""
+        node = self._node
+        packet = connection.connect_packet
+        assert packet is not None
         method = packet.properties.authentication_method
         if method is None:
             self._claim(connection, now_s)
@@ -183,9 +208,10 @@ class Handshakes:
                 connection.refuse(reason, now_s)
                 return
         self._take_over(client_id, now_s)
-        granted = grant(packet, node.settings.session, node.window.limit)
         found = node.registry.sessions.get(client_id)
         resumes = found is not None and found.durable and not packet.clean_start
+        weight = 1 if found is None else found.weight
+        granted = grant(packet, node.settings.session, node.window.limit, weight)
         if (granted.session_expiry_s or resumes) and not self._may_keep(client_id):
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
@@ -209,7 +235,7 @@ class Handshakes:
         answer = Answer(granted, properties, present=present)
         claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
         claimed_by = partial(self._claimed, claim)
-        if node.state.read_only and not ops:
+        if not ops and (node.state.read_only or node.state.is_store_away):
             claimed_by(now_s)
         else:
             node.journal.append(ops, claimed_by, now_s)
@@ -233,6 +259,23 @@ class Handshakes:
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             if not claim.answer.present and not claim.session.ended:
                 self._node.registry.end(claim.session, now_s)
+
+    def store_away(self, now_s: float) -> None:
+        """The store takes nothing now: who need not wait for it is let in, who has waited too long
+        is told to come back."""
+        for claim in list(self._claims.values()):
+            if not claim.session.durable:
+                self._claimed(claim, now_s)
+            elif now_s - claim.since_s > self._node.settings.flow.connect_patience_s:
+                claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+                if not claim.answer.present and not claim.session.ended:
+                    self._node.registry.end(claim.session, now_s)
+
+    def fenced(self, client_id: str, now_s: float) -> None:
+        """Another broker owns the session that somebody here wants: he had better ask there."""
+        claim = self._claims.get(client_id)
+        if claim is not None:
+            claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
 
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""

@@ -49,7 +49,7 @@ class Due(Chore):
         return self._is_waiting
 
     def _look(self, heard_s: float, now_s: float) -> bool:
-        """Who may be late; True: there are more."""
+        """Look at those that may be late; True: there are more."""
         node = self._node
         ends_count = 0
         for _ in range(LOOKS_PIECE):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.node.in_process import Admitted, InProcess, Target
 from flowguard.node.journal import OP_BYTES, Journal
 from flowguard.node.plans import Plan, cut
-from flowguard.records import Append, PutInbound, Settle, StoreOp
+from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
@@ -50,6 +50,7 @@ class FanOut(Chore):
         "_message",
         "_ops",
         "_ops_bytes",
+        "_passes_by",
         "_owners",
         "_pieces",
         "_plain",
@@ -95,6 +96,9 @@ class FanOut(Chore):
         """What becomes durable with it: it is published instead of this one."""
         self._promised_count = plan.ops if is_queued and inbound is not None else 0
         journal.promise(self._promised_count)
+        self._passes_by = True
+        """Whoever reads the log may have been passed by, and the message is not there yet."""
+        router.log.wide_count += 1
         self._owners: list[QueueOwner] = []
         """Who gets it, and has a place for it."""
         self._appends: list[Append] = []
@@ -153,10 +157,15 @@ class FanOut(Chore):
 
     def _queue(self, now_s: float) -> None:
         """All who get it are known; who has ended since gets nothing."""
-        message, inbound = self._message, self._inbound
+        message, inbound, log = self._message, self._inbound, self._router.log
         self._journal.promise(-self._promised_count)
         self._promised_count = 0
+        self._passed()
         self._place()
+        if self._plan.logs and message.qos:
+            publisher = "" if inbound is None else inbound.session.client_id
+            self._add(log.append(publisher, message, now_s))
+            self._ops_bytes += message_bytes(message)
         if self._settle is not None:
             self._add(self._settle)
         if inbound is not None:
@@ -169,15 +178,30 @@ class FanOut(Chore):
         self._journal.append_prepared(self._ops, self._ops_bytes, self._go_on, now_s)
         self._ops = []
 
+    def _passed(self) -> None:
+        """It is in the journal, or will not be."""
+        if self._passes_by:
+            self._passes_by = False
+            self._router.log.wide_count -= 1
+
     def _add(self, op: StoreOp) -> None:
         self._ops.append(op)
         self._ops_bytes += OP_BYTES
 
     def _place(self) -> None:
         """Positions: the one stretch that is as long as there are subscribers."""
-        if any([owner.ended for owner in self._owners]):
+        logs = self._plan.logs
+        if any([owner.ended or (logs and owner.reads_log) for owner in self._owners]):
             pairs = zip(self._owners, self._appends, strict=True)
-            left = [(owner, append.delivery) for owner, append in pairs if not owner.ended]
+            left: list[Admitted] = []
+            for owner, append in pairs:
+                if owner.ended:
+                    continue
+                if logs and owner.reads_log:  # It has left since, and will find it in the log.
+                    owner.behind = True
+                    owner.queue.forget(append.delivery.size_bytes)
+                else:
+                    left.append((owner, append.delivery))
             self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
             self._prepare(left)
         appends = self._appends
@@ -215,6 +239,7 @@ class FanOut(Chore):
     def _end(self, inbound: Inbound, now_s: float) -> None:
         """Everybody has it, and nothing of it is durable."""
         router, message = self._router, self._message
+        self._passed()
         if message.qos:
             if not self._complete:
                 self._reason_code = router.answer(inbound.session, message, SUCCESS)
@@ -225,6 +250,7 @@ class FanOut(Chore):
     def failed(self, error: Exception, now_s: float) -> bool:
         """We broke in the middle of it: nothing of it is durable, and nobody is answered."""
         self._journal.promise(-self._promised_count)
+        self._passed()
         for owner, append in zip(self._owners, self._appends, strict=True):
             if (owner.durable or self._node.blocks) and not owner.ended:
                 owner.queue.forget(append.delivery.size_bytes)

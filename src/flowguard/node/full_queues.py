@@ -169,7 +169,7 @@ def _call(wait: Wait) -> None:
 
 
 def _queues(plan: Plan, publisher: Session) -> Iterator[Queue]:
-    """Those that a message of `publisher` enters."""
+    """Queues that a message of `publisher` enters."""
     for group in plan.groups:
         if group.qos:
             for session in group.sessions:

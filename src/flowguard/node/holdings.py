@@ -45,7 +45,7 @@ def _long_bytes(node: "Node") -> int:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a store has brought back of one kind."""
+    """One kind of what a store has brought back."""
 
     name: str
     """With its number, for people."""
@@ -63,7 +63,7 @@ class Restored:
 
 
 def restored(node: "Node") -> list[Restored]:
-    """What is held after a start and before the first client, the largest first."""
+    """Everything held after a start and before the first client, the largest first."""
     bounds, registry, retained = node.bounds, node.registry, node.router.retained
     parts = [
         Restored(
@@ -95,7 +95,7 @@ def restored(node: "Node") -> list[Restored]:
 
 
 def check_restored(node: "Node") -> list[Restored]:
-    """What is kept though it is above its bound; none of it grows any more.
+    """Warn of what is kept above its bound; none of it grows any more.
 
     Raises ConfigError where nobody could get in beside it: it says what there is, and what to do.
     """

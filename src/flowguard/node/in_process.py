@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, final
 from flowguard.records import Append, Delivery, DropInbound, StoreOp
 from flowguard.session.inbound import Inbound
 from flowguard.session.owner import QueueOwner
-from flowguard.types import Publish
+from flowguard.types import Publish, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.node.publishing import Router
@@ -69,17 +69,23 @@ class InProcess:
         if inbound is None:
             return
         if not complete:
-            self._refuse(inbound)
+            self._refuse(inbound, now_s)
         inbound.published(message, self._reason_code)
         inbound.settle(self._cost, self._size_bytes)
         router.acknowledgements.came(self._since_s, now_s)
 
-    def _refuse(self, inbound: Inbound) -> None:
-        """Tell its publisher, if it can be told; then the store need not know the identifier."""
+    def _refuse(self, inbound: Inbound, now_s: float) -> None:
+        """Tell its publisher, if it can be told; then the store need not know the identifier.
+
+        One that cannot be told has no answer where a session was lost, and sends it again.
+        """
         session, message = inbound.session, self._message
         reason_code = self._router.answer(session, message, self._reason_code)
         if reason_code == self._reason_code:
-            return
+            if not self._router.is_fenced:
+                return
+            session.cut_off(now_s)
+            reason_code = ReasonCode.UNSPECIFIED_ERROR
         self._reason_code = reason_code
         if message.qos == 2 and session.durable and not session.ended:
             self._router.note(DropInbound(session.client_id, message.packet_id))

@@ -23,7 +23,7 @@ from typing import Final, final
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
-from flowguard.records import Append, PutRetained, Sent, StoreOp, message_bytes
+from flowguard.records import Append, AppendToLog, PutRetained, Sent, StoreOp, message_bytes
 from flowguard.session.host import GroupCommit
 
 Continuation = Callable[[float], None]
@@ -144,6 +144,10 @@ class Journal(GroupCommit):
         growing = self._growing
         return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
 
+    def is_due(self, *, ticked: bool) -> bool:
+        """A commit should begin; `ticked`: time has passed, also for what nobody waits for."""
+        return self.is_urgent or (ticked and not self.is_empty and not self.is_answering)
+
     @property
     def is_full(self) -> bool:
         return self.depth >= self._ops_max or self.size_bytes >= self._bytes_max
@@ -192,7 +196,7 @@ class Journal(GroupCommit):
             self._window.closed = True
 
     def append_wide(self, ops: list[StoreOp], go_on: WideContinuation, now_s: float) -> None:
-        """The same where the answer is as much as many, and comes piece by piece.
+        """Append work whose answer is as much as many are, and comes piece by piece.
 
         Nobody later is answered before it.
         """
@@ -203,7 +207,7 @@ class Journal(GroupCommit):
     def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
     ) -> None:
-        """The same; `size_bytes` is what `note` would count for `ops`, too many to look at here."""
+        """Append widely; `size_bytes` is what `note` would count for `ops`, which are too many."""
         self.append_wide([], go_on, now_s)
         batch = self._growing
         batch.ops += ops
@@ -214,7 +218,7 @@ class Journal(GroupCommit):
             self._window.closed = True
 
     def promise(self, count: int) -> None:
-        """So many operations will be appended; negative: now they are."""
+        """Expect `count` operations to be appended; negative: now they are."""
         self._promised_count += count
         if self.is_full:
             self._window.closed = True
@@ -224,7 +228,7 @@ class Journal(GroupCommit):
         size_bytes = OP_BYTES
         if isinstance(op, Append):
             size_bytes += op.delivery.size_bytes
-        elif isinstance(op, PutRetained):
+        elif isinstance(op, (PutRetained, AppendToLog)):
             size_bytes += message_bytes(op.message)
         batch = self._growing
         batch.ops.append(op)
@@ -254,14 +258,11 @@ class Journal(GroupCommit):
             self._observer.started(now_s - batch.until_s)
         return batch
 
-    def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
-        """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
-        self.durable(batch, now_s, latency_s)
-        while self.is_answering:
-            self.answer(len(batch.continuations), now_s)
-
     def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
-        """The same; the driver answers with `answer`, piece by piece, until `is_answering` ends."""
+        """The batch is stored, after a commit of `latency_s`: `answer` follows, piece by piece.
+
+        Until `is_answering` ends.
+        """
         assert batch is self._under_way
         assert not self.is_answering
         self._observer.committed(latency_s, now_s)

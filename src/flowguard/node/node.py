@@ -5,7 +5,7 @@ Whoever drives it (`flowguard.broker.reactor`, or a test's stage):
 1. makes a `ServerConnection` per socket (`opened`) and feeds it bytes;
 2. goes on with its turns (`flowguard.node.turns`, through `flowguard.node.ports`), in which what is
    `runnable` is run, what is `dirty` is sent, and backlogs are replayed;
-3. between them commits the journal (`next_batch`, the store, `durable`), and asks the store for the
+3. between them commits (`journal.take`, the store, `journal.durable`), and asks the store for the
    pages that sessions want (`pages`);
 4. calls `tick` every 100 ms.
 """
@@ -28,7 +28,8 @@ from flowguard.node.door import Door
 from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
-from flowguard.node.journal import Batch, Journal
+from flowguard.node.journal import Journal
+from flowguard.node.log_readers import LogFetch
 from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
@@ -44,7 +45,7 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import QueueOwner
 from flowguard.session.states import State
-from flowguard.stores import Store, StoreLoad
+from flowguard.stores import Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
@@ -119,9 +120,9 @@ class Node(Lifecycle[ServerConnection]):
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
-        self.subscriber = Subscriptions(state, self.router, self.hooks, self.full_queues)
+        self.subscriptions = Subscriptions(state, self.router, self.hooks, self.full_queues)
         self.packets = PacketRouting(
-            self.router, self.full_queues, self.subscriber, blocks=state.blocks
+            self.router, self.full_queues, self.subscriptions, blocks=state.blocks
         )
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
@@ -168,6 +169,7 @@ class Node(Lifecycle[ServerConnection]):
         All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
         """
         self.state.spills = store.on_disk
+        self.router.log.use(store, self.settings.session.log_threshold)
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max
@@ -252,6 +254,9 @@ class Node(Lifecycle[ServerConnection]):
             piece.take_turn(now_s)
             return
         fetch, entries = piece
+        if isinstance(fetch, LogFetch):
+            self.router.log.came(fetch, now_s)
+            return
         owner = fetch.owner
         assert isinstance(owner, QueueOwner)
         if not owner.ended:
@@ -272,6 +277,22 @@ class Node(Lifecycle[ServerConnection]):
         self.state.read_only = True
         self.handshakes.no_space(now_s)
 
+    def store_away(self, now_s: float) -> None:
+        """The store did not take the batch under way, which will be tried again."""
+        self.state.is_store_away = True
+        self.handshakes.store_away(now_s)
+
+    def fence(self, client_ids: Fenced, now_s: float) -> None:
+        """The batch that is durable now is so but for these sessions, which are another's.
+
+        A publisher whose message was for one of them is told that it went nowhere, or cut off.
+        """
+        self.state.is_store_away = False
+        self.state.fenced = bool(client_ids)
+        for client_id in client_ids:
+            self.handshakes.fenced(client_id, now_s)
+            self.registry.forget(client_id, now_s)
+
     def paused(self, connection: ServerConnection, now_s: float) -> None:
         self.guard.paused(connection, now_s)
 
@@ -281,18 +302,6 @@ class Node(Lifecycle[ServerConnection]):
         """Once per turn: whoever waited and may go on."""
         self.full_queues.turn(now_s)
         self.guard.turn(now_s)
-
-    def next_batch(self, now_s: float) -> Batch | None:
-        """What the journal wants committed now; `committed` follows. None: nothing, or not yet."""
-        return self.journal.take(now_s)
-
-    def committed(self, batch: Batch, now_s: float, latency_s: float) -> None:
-        """The batch is durable, after a commit of `latency_s`: answer whoever waited for it."""
-        self.journal.committed(batch, now_s, latency_s)
-
-    def durable(self, batch: Batch, now_s: float, latency_s: float) -> None:
-        """The same; `journal.answer` follows, piece by piece, until it `is_answering` no more."""
-        self.journal.durable(batch, now_s, latency_s)
 
     @property
     def has_work(self) -> bool:
@@ -316,6 +325,7 @@ class Node(Lifecycle[ServerConnection]):
         self.guard.tick(now_s, heard_s)
         self.full_queues.tick(heard_s)
         self.router.plans.tidy()
+        self.router.log.tick()
         self._end_half_packets(heard_s, now_s)
         self._due.tick(heard_s, now_s)
 

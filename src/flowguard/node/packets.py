@@ -14,15 +14,15 @@ from flowguard.types import Publish
 class PacketRouting(Routing):
     """One per node."""
 
-    __slots__ = ("_blocks", "_full_queues", "_router", "_subscriber")
+    __slots__ = ("_blocks", "_full_queues", "_router", "_subscriptions")
 
     def __init__(
-        self, router: Router, full_queues: FullQueues, subscriber: Subscriptions, *, blocks: bool
+        self, router: Router, full_queues: FullQueues, subscriptions: Subscriptions, *, blocks: bool
     ) -> None:
         """`blocks`: publishers wait for room in a full queue."""
         self._router = router
         self._full_queues = full_queues
-        self._subscriber = subscriber
+        self._subscriptions = subscriptions
         self._blocks = blocks
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
@@ -31,7 +31,7 @@ class PacketRouting(Routing):
         return self._router.publish(inbound, message, now_s)
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
-        return self._subscriber.subscribe(inbound, packet, now_s)
+        return self._subscriptions.subscribe(inbound, packet, now_s)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
-        return self._subscriber.unsubscribe(inbound, packet, now_s)
+        return self._subscriptions.unsubscribe(inbound, packet, now_s)

@@ -61,7 +61,7 @@ class Pages(Generic[Q, P]):
         return bool(self.wanted) and not self._is_reading and len(self.ready) < self._ready_max
 
     def to_read(self) -> list[Q]:
-        """What the store is to be asked for now; if there is something, `came` follows."""
+        """Return what the store is to be asked for now; if there is something, `came` follows."""
         if not self.is_hungry:
             return []
         self._is_reading = True

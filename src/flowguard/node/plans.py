@@ -83,6 +83,8 @@ class Plan:
     """More than one stretch takes: `cut`."""
     size_bytes: int = PLAN_BYTES
     """In memory, without its topic."""
+    logs: bool = False
+    """Its messages of QoS 1 and 2 enter the durable log; queues only of who does not read it."""
     version: int = 0
     """Of the subscriptions, when it was last found to be right."""
     making: "Making | None" = None
@@ -115,7 +117,7 @@ class Plan:
         self.__post_init__()
 
     def weigh(self, cost: Cost) -> None:
-        """What follows from its deliveries and operations."""
+        """Set what follows from its deliveries and operations."""
         self.extra = cost.of(self.deliveries, 0) - 1
         self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
         self.is_wide = self.deliveries > DELIVERIES_PIECE
@@ -157,6 +159,8 @@ class Plans:
         "_cost",
         "_ended_before_bytes",
         "_ended_bytes",
+        "log_threshold",
+        "uses_log",
         "_lap_left",
         "_levels_max",
         "_making",
@@ -174,6 +178,10 @@ class Plans:
         self.budget = Budget(bytes_max)
         self.by_topic: dict[str, Plan] = {}
         """Those whose `version` is behind may not be right any more: ask `find`."""
+        self.log_threshold = 0
+        """With so many durable subscribers the messages of a topic are logged; 0: never."""
+        self.uses_log = False
+        """Somebody may read the log."""
         self.version = 0
         """Of all filters with wildcards."""
         self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
@@ -345,6 +353,15 @@ class Plans:
                 yield True
             own = heard.groups()
         plan.made(grouping, own, self._cost)
+        if self.uses_log and grouping.ops:
+            plan.logs = self._logs(plan, grouping.ops)
+
+    def _logs(self, plan: Plan, durable_count: int) -> bool:
+        """Whether its messages are logged: also while somebody is behind, who may find older
+        messages of the topic there, and would get newer ones before them by the queue."""
+        if self.log_threshold and durable_count >= self.log_threshold:
+            return True
+        return any([owner.behind for group in plan.groups for owner in group.sessions])
 
 
 def _cut(matches: list[Match]) -> list[list[Match]]:
@@ -355,7 +372,7 @@ def _cut(matches: list[Match]) -> list[list[Match]]:
 
 
 def cut(plan: Plan) -> Iterator[Plan]:
-    """The same in pieces of `DELIVERIES_PIECE` sessions and shared groups at most."""
+    """Cut a plan into pieces of `DELIVERIES_PIECE` sessions and shared groups at most."""
     groups: list[Group] = []
     room = DELIVERIES_PIECE
     for group in plan.groups:
@@ -375,10 +392,10 @@ def cut(plan: Plan) -> Iterator[Plan]:
             room -= stop - start
             start = stop
             if not room:
-                yield Plan(groups, [])
+                yield Plan(groups, [], logs=plan.logs)
                 groups = []
                 room = DELIVERIES_PIECE
-    yield Plan(groups, [], own=plan.own)
+    yield Plan(groups, [], own=plan.own, logs=plan.logs)
     for start in range(0, len(plan.shared), DELIVERIES_PIECE):
         yield Plan([], plan.shared[start : start + DELIVERIES_PIECE])
 

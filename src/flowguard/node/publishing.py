@@ -17,6 +17,7 @@ from flowguard.node.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.grouping import Group
 from flowguard.node.in_process import Admitted, InProcess, Target, appends, placed
 from flowguard.node.journal import Journal
+from flowguard.node.log_readers import LogReaders, expiry_of
 from flowguard.node.plans import Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
@@ -53,6 +54,7 @@ class Router:
         "_journal",
         "acknowledgements",
         "cost",
+        "log",
         "payload_bytes_max",
         "plans",
         "queues",
@@ -78,6 +80,7 @@ class Router:
             levels_max=limits.session.topic_levels_max,
             bytes_max=node.bounds.plans_bytes,
         )
+        self.log = LogReaders(node, self.plans)
         self.queues = SharedQueues(node, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
@@ -141,6 +144,8 @@ class Router:
         complete = self.admit(admitted, plan, message, session, now_s)
         targets = placed(admitted)
         ops = appends(targets)
+        if plan.logs:
+            ops.append(self.log.append(session.client_id, message, now_s))
         code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
         if not complete:
             code = self.answer(session, message, code)
@@ -206,7 +211,7 @@ class Router:
     def _admit(
         self, session: Session, plan: Plan, message: Publish, now_s: float
     ) -> ReasonCode | None:
-        """What is asked of few messages: topic, size, permission, a place among the retained."""
+        """Check what few messages break: topic, size, permission, a place among the retained."""
         if plan.refused is not None:
             self._node.counters.drop(Reason.TOPIC_REFUSED)
             return plan.refused
@@ -236,6 +241,11 @@ class Router:
         """Instead of `code`, where somebody who keeps up goes without the message."""
         refused = self._refusal_to(session, message)
         return code if refused is None else refused
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether some of the batch being answered was for sessions that are another's."""
+        return self._node.fenced
 
     def note(self, op: StoreOp) -> None:
         """The store is to know it with one of the next commits."""
@@ -267,6 +277,8 @@ class Router:
         targets = placed(admitted)
         pending = InProcess(self, None, message, targets, SUCCESS, now_s)
         ops = appends(targets)
+        if plan.logs and message.qos:
+            ops.append(self.log.append("", message, now_s))
         if settle is not None:
             ops.append(settle)
         if plan.is_heavy:
@@ -280,7 +292,7 @@ class Router:
         False: there is no room for it. The one it was to replace is gone all the same: nobody
         should take it for the last one.
         """
-        expires_at_s = _expires_at_s(message, now_s)
+        expires_at_s = expiry_of(message, now_s)
         outcome = self.retained.put(message, expires_at_s)
         if outcome.is_refusal:
             self._node.counters.drop(Reason.RETAINED_FULL)
@@ -311,7 +323,7 @@ class Router:
                     continue
                 if delivery is None:
                     retain = message.retain and group.retain_as_published
-                    expires_at_s = _expires_at_s(message, now_s)
+                    expires_at_s = expiry_of(message, now_s)
                     delivery = Delivery(message, 0, retain, group.identifiers, expires_at_s)
                 outbound.send_qos_0(delivery, now_s)
         if plan.shared or plan.own:
@@ -330,7 +342,7 @@ class Router:
         """`deliver_now` at QoS 1 for a `Plan.solo`."""
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
-            expires_at_s = _expires_at_s(message, now_s)
+            expires_at_s = expiry_of(message, now_s)
         delivery = Delivery(message, 1, False, (), expires_at_s)
         pos = session.next_pos
         session.next_pos = pos + 1
@@ -347,7 +359,7 @@ class Router:
         complete = True
         expires_at_s = NEVER_S
         if message.properties is not NO_PROPERTIES:
-            expires_at_s = _expires_at_s(message, now_s)
+            expires_at_s = expiry_of(message, now_s)
         for group in plan.groups:
             qos = group.qos if group.qos < message.qos else message.qos
             retain = message.retain and group.retain_as_published
@@ -398,15 +410,19 @@ class Router:
     ) -> bool:
         """Add to `admitted` who gets it, and has a place for it now; see `deliver_to`."""
         complete = True
-        expires_at_s = _expires_at_s(message, now_s)
+        logs = plan.logs and message.qos > 0
+        expires_at_s = expiry_of(message, now_s)
         for group in plan.groups:
             qos = min(message.qos, group.qos)
             retain = message.retain and group.retain_as_published
             delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
             for session in group.sessions:
-                if session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
+                if logs and qos and session.reads_log:
+                    session.behind = True
+                elif session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
                     complete &= self._admit_to(admitted, session, delivery, now_s)
-        complete &= self._own(admitted, plan.own, message, origin, now_s)
+        if not logs or origin is None or not origin.reads_log:
+            complete &= self._own(admitted, plan.own, message, origin, now_s)
         return self._shared(admitted, plan.shared, message, now_s) and complete
 
     def _own(
@@ -423,7 +439,7 @@ class Router:
             if origin is not None and origin in group.sessions:
                 qos = min(message.qos, group.qos)
                 retain = message.retain and group.retain_as_published
-                expires_at_s = _expires_at_s(message, now_s)
+                expires_at_s = expiry_of(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
                 complete &= self._admit_to(admitted, origin, delivery, now_s)
         return complete
@@ -433,7 +449,7 @@ class Router:
     ) -> bool:
         """The queue of each shared group, or where there is none one of its members."""
         complete = True
-        expires_at_s = _expires_at_s(message, now_s)
+        expires_at_s = expiry_of(message, now_s)
         for group in groups:
             queue = self.queues.of(group)
             if queue is not None and message.qos:
@@ -467,10 +483,3 @@ def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s:
     """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
     identifiers = (identifier,) if identifier else ()
     return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)
-
-
-def _expires_at_s(message: Publish, now_s: float) -> float:
-    if message.properties is NO_PROPERTIES:
-        return NEVER_S
-    interval_s = message.properties.message_expiry_interval
-    return NEVER_S if interval_s is None else now_s + interval_s

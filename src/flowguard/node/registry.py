@@ -27,6 +27,7 @@ from flowguard.session.state_bytes import (
     will_bytes,
 )
 from flowguard.stores import Store
+from flowguard.types import ReasonCode
 
 FETCH_LIMIT = 1_000
 
@@ -121,6 +122,8 @@ class Registry:
         # [MQTT-3.1.3-9] a will that still waits is not sent: its client is back.
         session.will = will
         self._disarm(session)
+        if present:
+            self._router.log.resumed(session, now_s)
         session.ends_at_s = None
         session.expiry_interval_s = expiry_s
         self.sessions[client_id] = session
@@ -152,6 +155,7 @@ class Registry:
             self._arm(session, session.ends_at_s, self._expire)
         if session.will is not None:
             self._owe_will(session, session.will, now_s)
+        self._router.log.left(session)
         self._note_disconnected(session)
 
     def _note_disconnected(self, session: Session) -> None:
@@ -165,6 +169,7 @@ class Registry:
         assert not session.ended
         session.ended = True
         self._disarm(session)
+        self._router.log.ended(session)
         if len(session.subscriptions) > FILTERS_PIECE:
             self._node.chores.add(Leaving(session, self._queues, self._journal))
         else:
@@ -187,6 +192,25 @@ class Registry:
             self._journal.note(DropSession(session.client_id))
         if session.will is not None:
             self._publish_will(session, session.will, now_s)
+
+    def forget(self, client_id: str, now_s: float) -> None:
+        """Another broker owns the session: it ends here, and nothing of it is stored or published.
+
+        Its connection ends with 0x8E.
+        """
+        session = self.sessions.get(client_id)
+        if session is None or not session.durable:
+            return
+        session.is_lost = True
+        self._drop_will(session)
+        self._disarm(session)
+        session.durable = False
+        session.expiry_interval_s = 0
+        self.kept_count -= 1
+        if session.outbound is None:
+            self.end(session, now_s)
+        else:
+            session.outbound.connection.end(ReasonCode.SESSION_TAKEN_OVER, now_s)
 
     def _expire(self, session: Session, now_s: float) -> None:
         self._node.counters.clients_expired += 1
@@ -263,9 +287,10 @@ class Registry:
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._arm(session, ends_at_s, self._expire)
+        self._router.log.recovered(session, record.log_place)
 
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
-        """What may have been sent is in flight; the rest waits, where it is."""
+        """Put in flight what may have been sent; the rest waits, where it is."""
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
         after = 0
         while entries := store.fetch(

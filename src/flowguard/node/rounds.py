@@ -41,7 +41,7 @@ class Rounds(Generic[C]):
         return not (self._newcomers or self._waiting)
 
     def join(self, connections: Iterable[C], now_s: float) -> None:
-        """Those who have come to wait since the last turn; once per turn."""
+        """Take in those who have come to wait since the last turn; called once per turn."""
         if self.is_over:
             self._waiting.extend(self._later)
             self._members.update([connection for connection, _ in self._later])
@@ -58,16 +58,16 @@ class Rounds(Generic[C]):
                 self._newcomers.append((connection, now_s))
 
     def follow(self, connections: Iterable[C], now_s: float) -> None:
-        """Those who have come to wait, after all who do: their order is somebody else's.
+        """Take in newcomers after all who wait: their order is somebody else's.
 
-        Once per turn, instead of `join`; who waited for the next round goes before them.
+        Called once per turn, instead of `join`; who waited for the next round goes before them.
         """
         self._waiting.extend(self._later)
         self._later.clear()
         self._waiting.extend([(connection, now_s) for connection in connections])
 
     def next(self) -> C:
-        """Who is run now; the round is not over."""
+        """Return the one to run now; the round is not over."""
         connection, _ = (self._newcomers or self._waiting).popleft()
         if self.is_over:
             self._before, self._members = self._members, self._before

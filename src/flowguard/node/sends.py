@@ -34,8 +34,8 @@ class Sends(Generic[C]):
         return len(self._waiting) + len(self._due)
 
     def next(self, connections: list[C], now_s: float, *, more: bool) -> list[C]:
-        """Whose turn it is, when `connections` have come; `more`: there is work that may tell
-        those who wait something else."""
+        """Return those to send to now, when `connections` have come; `more`: there is work that may
+        tell those who wait something else."""
         if len(connections) > SENDS_MAX:
             if not self._waiting:
                 self._since_s = now_s

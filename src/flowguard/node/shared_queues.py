@@ -1,4 +1,4 @@
-"""Which shared subscriptions of a node have a queue; subscriptions come and go through here.
+"""Shared subscriptions of a node, and their queues; subscriptions come and go through here.
 
 A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
 clean sessions only has none: its messages go to members that are here, and wait in their queues;
@@ -177,5 +177,5 @@ def rank(session: Session) -> int:
 
 
 def rank_qos_0(session: Session) -> int:
-    """The same at QoS 0."""
+    """Rank a member for a message of QoS 0."""
     return -1 if session.outbound is None else 0

@@ -37,13 +37,13 @@ class TableChange(Chore):
         "inbound",
         "must_wait",
         "size_bytes",
-        "subscriber",
+        "subscriptions",
     )
 
     def __init__(
-        self, subscriber: "Subscriptions", inbound: Inbound, count: int, size_bytes: int
+        self, subscriptions: "Subscriptions", inbound: Inbound, count: int, size_bytes: int
     ) -> None:
-        self.subscriber = subscriber
+        self.subscriptions = subscriptions
         self.inbound = inbound
         self.count = count
         self.size_bytes = size_bytes
@@ -68,14 +68,14 @@ class TableChange(Chore):
         """To be durable before the answer."""
         for op in ops:
             self._is_noted = True
-            self.subscriber.node.journal.note(op)
+            self.subscriptions.node.journal.note(op)
 
     @property
     def is_to_wait(self) -> bool:
         """Whether the answer has to wait for a commit."""
         if self._is_noted or self.must_wait:
             return True
-        node = self.subscriber.node
+        node = self.subscriptions.node
         return self._admitted and not node.read_only and self.inbound.must_wait
 
     def step(self, now_s: float) -> bool:
@@ -85,10 +85,10 @@ class TableChange(Chore):
         until = min(self.count, self.at + FILTERS_PIECE)
         self.work(self.at, until)
         self.at = until
-        self.subscriber.full_queues.routes_changed(self.inbound.session)
+        self.subscriptions.full_queues.routes_changed(self.inbound.session)
         if until < self.count:
             return True
-        self.subscriber.changed(self, now_s)
+        self.subscriptions.changed(self, now_s)
         return False
 
     def work(self, start: int, stop: int) -> None:
@@ -96,7 +96,7 @@ class TableChange(Chore):
         raise NotImplementedError
 
     def committed(self, now_s: float) -> None:
-        """What was changed is durable: answer."""
+        """Answer: the change is durable."""
         self.answer(now_s)
         if self._admitted:
             self._settle()
@@ -124,14 +124,14 @@ class Subscribing(TableChange):
 
     __slots__ = ("packet", "replays")
 
-    def __init__(self, subscriber: "Subscriptions", inbound: Inbound, packet: Subscribe) -> None:
+    def __init__(self, subscriptions: "Subscriptions", inbound: Inbound, packet: Subscribe) -> None:
         size_bytes = sum([len(filter) for filter, _ in packet.filters])
-        super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
+        super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
         self.replays: list[tuple[str, SubscriptionOptions]] = []
 
     def work(self, start: int, stop: int) -> None:
-        put, codes = self.subscriber.put, self.codes
+        put, codes = self.subscriptions.put, self.codes
         filters = self.packet.filters[start:stop]
         check_filters([filter for filter, _ in filters], version_of(self.inbound.session))
         for filter, asked in filters:
@@ -141,9 +141,9 @@ class Subscribing(TableChange):
         self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes)))
         session = self.inbound.session
         if len(self.replays) > FILTERS_PIECE:
-            self.subscriber.node.chores.add(Replaying(self.subscriber, session, self.replays))
+            self.subscriptions.node.chores.add(Replaying(self.subscriptions, session, self.replays))
         else:
-            self.subscriber.send_retained(session, self.replays, now_s)
+            self.subscriptions.send_retained(session, self.replays, now_s)
         if session.outbound is not None:
             session.outbound.tell_groups(now_s)
 
@@ -154,13 +154,15 @@ class Unsubscribing(TableChange):
 
     __slots__ = ("packet",)
 
-    def __init__(self, subscriber: "Subscriptions", inbound: Inbound, packet: Unsubscribe) -> None:
+    def __init__(
+        self, subscriptions: "Subscriptions", inbound: Inbound, packet: Unsubscribe
+    ) -> None:
         size_bytes = sum([len(filter) for filter in packet.filters])
-        super().__init__(subscriber, inbound, len(packet.filters), size_bytes)
+        super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
 
     def work(self, start: int, stop: int) -> None:
-        drop, codes = self.subscriber.drop, self.codes
+        drop, codes = self.subscriptions.drop, self.codes
         filters = self.packet.filters[start:stop]
         check_filters(filters, version_of(self.inbound.session))
         for filter in filters:
@@ -174,15 +176,15 @@ class Unsubscribing(TableChange):
 class Replaying(Chore):
     """Retained messages are looked for, for more filters than one stretch takes."""
 
-    __slots__ = ("_at", "_session", "_subscriber", "_wanted")
+    __slots__ = ("_at", "_session", "_subscriptions", "_wanted")
 
     def __init__(
         self,
-        subscriber: "Subscriptions",
+        subscriptions: "Subscriptions",
         session: Session,
         wanted: list[tuple[str, SubscriptionOptions]],
     ) -> None:
-        self._subscriber = subscriber
+        self._subscriptions = subscriptions
         self._session = session
         self._wanted = wanted
         self._at = 0
@@ -190,7 +192,7 @@ class Replaying(Chore):
     def step(self, now_s: float) -> bool:
         wanted = self._wanted[self._at : self._at + FILTERS_PIECE]
         self._at += FILTERS_PIECE
-        self._subscriber.send_retained(self._session, wanted, now_s)
+        self._subscriptions.send_retained(self._session, wanted, now_s)
         return self._session.outbound is not None and self._at < len(self._wanted)
 
 
@@ -345,7 +347,7 @@ def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) 
 
 
 def version_of(session: Session) -> int:
-    """What the client of the session speaks, while it is connected."""
+    """Protocol version of the session's client, while it is connected."""
     assert session.outbound is not None
     return session.outbound.version
 

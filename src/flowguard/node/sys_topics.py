@@ -74,7 +74,7 @@ class SysTopics:
         return {name: str(value) for name, value in values.items()}
 
     def _protection(self) -> dict[str, str]:
-        """What overload protection sees and does: `$SYS/flowguard/...`."""
+        """Topics of overload protection, what it sees and does: `$SYS/flowguard/...`."""
         node = self._node
         window, gate, pressure = node.window, node.guard.gate, node.guard.grant.pressure
         values: dict[str, object] = {

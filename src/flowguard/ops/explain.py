@@ -47,8 +47,6 @@ class OnDisk(TypedDict):
 
 
 class Connected(TypedDict):
-    """The connection of a client."""
-
     protocol: str
     silent_s: float
     """Time since bytes came from it, or it was held back."""
@@ -66,8 +64,6 @@ class Connected(TypedDict):
 
 
 class Explanation(TypedDict):
-    """One client at one instant."""
-
     client_id: str
     now_s: float
     connected: Connected | None
@@ -176,7 +172,6 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
 
 
 def _closed(node: Node) -> Cause:
-    """The node admits nothing at all."""
     if node.draining:
         return Cause(reason="draining", text="the node drains: it admits nothing any more")
     operations, limit = node.journal.depth, node.settings.flow.journal_ops_max
@@ -233,7 +228,6 @@ def _before_full_queue(node: Node, connection: ServerConnection, now_s: float) -
 
 
 def _undelivered(node: Node, session: Session) -> Cause:
-    """Why it gets no message now."""
     cause, outbound = session.undelivered(), session.outbound
     text = WORDS.get(cause, "")
     count = len(session.inflight)

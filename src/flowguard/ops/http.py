@@ -75,9 +75,7 @@ async def serve_http(
             node,
             clock,
             lambda: MemoryStatus(
-                held_bytes=node.held_bytes,
-                resident_bytes=resident_bytes(),
-                limit_bytes=limit_bytes,
+                held_bytes=node.held_bytes, resident_bytes=resident_bytes(), limit_bytes=limit_bytes
             ),
             recording,
         )
@@ -95,7 +93,6 @@ async def serve_http(
 
 
 async def _accept(listener: socket) -> list[HttpConnection]:
-    """Accept the connections that wait at the listener."""
     connections: list[HttpConnection] = []
     while len(connections) < ACCEPTS_MAX:
         try:

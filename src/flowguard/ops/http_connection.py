@@ -55,8 +55,6 @@ class Request:
 @final
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete response."""
-
     code: int
     body: bytes
     content_type: str
@@ -70,7 +68,6 @@ def json_response(body: object, code: int = 200, **headers: str) -> Response:
 
 
 def text_response(text: str, code: int = 200) -> Response:
-    """A response of one line."""
     return Response(code, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 

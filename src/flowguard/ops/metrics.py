@@ -4,9 +4,8 @@ Names end in their unit (`_seconds`, `_bytes`) and, for counters, in `_total`; a
 known values and never a client's name. docs/operations.md lists them all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from typing import Final, final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -31,6 +30,136 @@ AT_THE_GATE: Final = tuple(
 FOR_MESSAGES: Final = tuple(str(reason) for reason in Reason if str(reason) not in AT_THE_GATE)
 
 
+GAUGES: Final = {
+    "start_time_seconds": ("started_s", "Unix time at which the node started."),
+    "draining": ("draining", "1 while the node drains, else 0."),
+    "pressure_ratio": (
+        "pressure.value",
+        "The worst signal by its objective, 0 to 16; 1 is just at the objective.",
+    ),
+    "window_packets": (
+        "window.granted",
+        "Cost units that the law grants each client in process; below 1 clients take turns.",
+    ),
+    "window_max_packets": ("window.limit_max", "The window of a calm node."),
+    "window_closed": (
+        "window.closed",
+        "1 while nothing is admitted (full journal, drain), else 0.",
+    ),
+    "clients_connected": ("clients.connected", "Clients connected."),
+    "clients_paused": ("clients.paused", "Clients of which packets wait for room in a window."),
+    "sessions": ("clients.sessions", "Sessions, connected or not."),
+    "subscriptions": ("clients.subscriptions", "Subscriptions."),
+    "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
+    "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),
+    "connections": (
+        "door.connections.used",
+        "Sockets of clients, also of those that have not said CONNECT yet.",
+    ),
+    "connections_limit": (
+        "door.connections.limit",
+        "Sockets that descriptors and memory suffice for; beyond it nobody is accepted.",
+    ),
+    "connects_limit": ("gate.limit", "CONNECTs that may be in process at once."),
+    "connects_in_process": ("gate.in_process", "CONNECTs in process."),
+    "connects_waiting": ("gate.buffered.used", "CONNECTs in the buffer."),
+    "shadow_window_packets": ("shadow.window", "Of a shadow: the window that it would grant."),
+    "shadow_clients_paused": (
+        "shadow.paused",
+        "Of a shadow: clients beyond its window and within the real one.",
+    ),
+    "journal_operations": (
+        "journal.operations.used",
+        "Store operations waiting for their commit, or in it.",
+    ),
+    "journal_waiting_seconds": (
+        "journal.waiting_s",
+        "How long the oldest work waits that is not in commit yet.",
+    ),
+    "journal_commit_seconds": (
+        "journal.committing_s",
+        "How long the commit under way has taken so far.",
+    ),
+    "store_read_only": (
+        "store.read_only",
+        "1 while the disk is full and durable work is refused, else 0.",
+    ),
+    "store_used_bytes": ("store.used_bytes", "Size of the store."),
+    "store_free_bytes": ("store.free_bytes", "Left on its disk."),
+    "memory_resident_bytes": (
+        "memory.resident_bytes",
+        "Resident memory of the process; the allocator may keep more than is held.",
+    ),
+    "memory_held_bytes": (
+        "memory.held_bytes",
+        "What the node holds, by its own count; by the limit, it is the memory signal.",
+    ),
+    "memory_limit_bytes": ("memory.limit_bytes", "All that the process may hold."),
+    "handshakes_limit": (
+        "door.handshakes.limit",
+        "Handshakes of TLS and WebSocket that may be in process at once.",
+    ),
+    "handshakes_in_process": (
+        "door.handshakes.in_process",
+        "Handshakes of TLS and WebSocket in process.",
+    ),
+    "handshakes_waiting": (
+        "door.handshakes.waiting",
+        "Connections of which the handshake waits unread.",
+    ),
+    "recording_used_bytes": ("recording.used_bytes", "Recorded runs on the disk."),
+    "recording_limit_bytes": (
+        "recording.limit_bytes",
+        "What flowguard_recording_used_bytes may be before the oldest run is deleted.",
+    ),
+}
+"""Names, without `flowguard_`; where in the status the value is, and help. What is absent there, or
+None, has no metric."""
+COUNTERS: Final = {
+    "connections_accepted": ("traffic.connections_accepted", "Sockets accepted."),
+    "connections_closed": (
+        "traffic.connections_closed",
+        "Sockets closed at once: the load was too high even to refuse them.",
+    ),
+    "connects_accepted": ("traffic.connects_accepted", "CONNECTs answered with success."),
+    "connects_failed": ("traffic.connects_refused", "CONNECTs answered with an error."),
+    "publish_received": ("traffic.publish_received", "PUBLISH received."),
+    "publish_sent": ("traffic.publish_sent", "PUBLISH sent."),
+    "publish_received_bytes": ("traffic.publish_received_bytes", "Payloads of PUBLISH received."),
+    "publish_sent_bytes": ("traffic.publish_sent_bytes", "Payloads of PUBLISH sent."),
+    "packets_received": ("traffic.packets_received", "Control packets received."),
+    "packets_sent": ("traffic.packets_sent", "Control packets sent."),
+    "received_bytes": ("traffic.received_bytes", "Bytes received from clients."),
+    "sent_bytes": ("traffic.sent_bytes", "Bytes sent to clients."),
+    "takeovers": ("traffic.takeovers", "Connections ended by a newer one of the same client."),
+    "sessions_expired": ("traffic.clients_expired", "Sessions that expired."),
+    "dead_letters": (
+        "traffic.dead_letters",
+        "Messages that expired in a session and were published again as dead letters.",
+    ),
+    "wills_published": ("traffic.wills_published", "Wills published."),
+    "protocol_errors": ("traffic.protocol_errors", "Connections ended for their bytes."),
+    "unknown_acknowledgements": (
+        "traffic.unknown_acknowledgements",
+        "Acknowledgements of packet identifiers that are not in use.",
+    ),
+    "shadow_connects_admitted": (
+        "shadow.admitted",
+        "Of a shadow: CONNECTs that it would have admitted.",
+    ),
+    "shadow_connections_closed": (
+        "shadow.closed",
+        "Of a shadow: sockets that it would have closed at once.",
+    ),
+    "store_pages_unreadable": (
+        "store.pages_unreadable",
+        "Pages of queues that the store could not read: what is in them is held back.",
+    ),
+    "recording_rows": ("recording.written_rows", "Rows handed to files."),
+}
+"""As `GAUGES`; what is exported ends in `_total`."""
+
+
 @final
 class NodeCollector(Collector):
     """Makes the metrics of one node, at every scrape anew."""
@@ -38,32 +167,27 @@ class NodeCollector(Collector):
     def __init__(self, view: View) -> None:
         self._view = view
 
-    def collect(self) -> Iterable[Metric]:
-        status = self._view.status()
-        node = self._view.node
-        return chain(
-            _node(status),
-            _pressure(status),
-            _clients(status),
-            _door(status),
-            _gate(status),
-            _shadow(status),
-            _traffic(status),
-            _bounds(status),
-            _recording(status),
-            [
-                _histogram(
-                    "flowguard_journal_wait_seconds",
-                    "Work for the store: from its arrival until it was durable; "
-                    "all of a batch as its oldest.",
-                    node.journal.sojourn,
-                ),
-                _histogram(
-                    "flowguard_connect_service_seconds",
-                    "CONNECTs: from taking their client id to CONNACK.",
-                    node.connect_service,
-                ),
-            ],
+    def collect(self) -> Iterator[Metric]:
+        status, node = self._view.status(), self._view.node
+        for family, table in ((GaugeMetricFamily, GAUGES), (CounterMetricFamily, COUNTERS)):
+            for name, (place, documentation) in table.items():
+                value = _at(status, place)
+                if value is not None:
+                    yield family(f"flowguard_{name}", documentation, float(value))
+        yield from _labelled(status)
+        yield from _budgets(status)
+        if status["recording"] is not None:
+            yield from _recording(status["recording"])
+        yield _histogram(
+            "flowguard_journal_wait_seconds",
+            "Work for the store: from its arrival until it was durable; "
+            "all of a batch as its oldest.",
+            node.journal.sojourn,
+        )
+        yield _histogram(
+            "flowguard_connect_service_seconds",
+            "CONNECTs: from taking their client id to CONNACK.",
+            node.connect_service,
         )
 
 
@@ -74,25 +198,22 @@ def registry_of(view: View) -> CollectorRegistry:
     return registry
 
 
-def _node(status: Status) -> Iterator[Metric]:
+def _at(status: Status, place: str) -> Any:
+    """The value at a place like `door.connections.used`; None: there is none."""
+    part: Any = status
+    for key in place.split("."):
+        part = None if part is None else part[key]
+    return part
+
+
+def _labelled(status: Status) -> Iterator[Metric]:
+    """Metrics with a value for each signal, rung or reason."""
+    pressure, gate, shadow = status["pressure"], status["gate"], status["shadow"]
     info = GaugeMetricFamily(
         "flowguard_info", "Always 1; version and policy as labels.", labels=("version", "policy")
     )
     info.add_metric((status["version"], status["policy"]), 1)
     yield info
-    yield _gauge(
-        "flowguard_start_time_seconds", "Unix time at which the node started.", status["started_s"]
-    )
-    yield _gauge("flowguard_draining", "1 while the node drains, else 0.", status["draining"])
-
-
-def _pressure(status: Status) -> Iterator[Metric]:
-    pressure, window = status["pressure"], status["window"]
-    yield _gauge(
-        "flowguard_pressure_ratio",
-        "The worst signal by its objective, 0 to 16; 1 is just at the objective.",
-        pressure["value"],
-    )
     yield _labelled_gauge(
         "flowguard_signal_pressure_ratio",
         "Each signal by its objective; 1 is just at the objective.",
@@ -105,170 +226,56 @@ def _pressure(status: Status) -> Iterator[Metric]:
         "signal",
         {str(signal): signal == pressure["cause"] for signal in Signal},
     )
-    yield _gauge(
-        "flowguard_window_packets",
-        "Cost units that the law grants each client in process; below 1 clients take turns.",
-        window["granted"],
-    )
-    yield _gauge("flowguard_window_max_packets", "The window of a calm node.", window["limit_max"])
-    yield _gauge(
-        "flowguard_window_closed",
-        "1 while nothing is admitted (full journal, drain), else 0.",
-        window["closed"],
-    )
-
-
-def _clients(status: Status) -> Iterator[Metric]:
-    clients, unfinished = status["clients"], status["unfinished"]
-    yield _gauge("flowguard_clients_connected", "Clients connected.", clients["connected"])
-    yield _gauge(
-        "flowguard_clients_paused",
-        "Clients of which packets wait for room in a window.",
-        clients["paused"],
-    )
-    yield _gauge("flowguard_sessions", "Sessions, connected or not.", clients["sessions"])
-    yield _gauge("flowguard_subscriptions", "Subscriptions.", clients["subscriptions"])
-    yield _gauge(
-        "flowguard_unfinished_packets",
-        "Cost units of all packets in process.",
-        unfinished["packets"]["used"],
-    )
-    yield _gauge(
-        "flowguard_unfinished_bytes",
-        "Bytes of all packets in process.",
-        unfinished["bytes"]["used"],
-    )
-
-
-def _door(status: Status) -> Iterator[Metric]:
-    door = status["door"]
-    yield _gauge(
-        "flowguard_connections",
-        "Sockets of clients, also of those that have not said CONNECT yet.",
-        door["connections"]["used"],
-    )
-    if door["connections"]["limit"] is not None:
-        yield _gauge(
-            "flowguard_connections_limit",
-            "Sockets that descriptors and memory suffice for; beyond it nobody is accepted.",
-            door["connections"]["limit"],
-        )
-    yield _labelled_counter(
-        "flowguard_accept_rests",
-        "Ticks for which a listener was left alone: who comes waits in the backlog.",
-        "reason",
-        door["rests"],
-    )
-
-
-def _gate(status: Status) -> Iterator[Metric]:
-    gate = status["gate"]
-    yield _gauge(
-        "flowguard_connects_limit", "CONNECTs that may be in process at once.", gate["limit"]
-    )
-    yield _gauge("flowguard_connects_in_process", "CONNECTs in process.", gate["in_process"])
-    yield _gauge("flowguard_connects_waiting", "CONNECTs in the buffer.", gate["buffered"]["used"])
     yield _labelled_gauge(
         "flowguard_gate_rung",
         "1 for the rung of the shedding ladder on which the node stands, 0 for the others.",
         "rung",
         {rung.name.lower(): rung.name.lower() == gate["rung"] for rung in Rung},
     )
-    yield _labelled_counter(
+    yield _reasons(
+        "flowguard_accept_rests",
+        "Ticks for which a listener was left alone: who comes waits in the backlog.",
+        status["door"]["rests"],
+    )
+    yield _reasons(
+        "flowguard_layer_faults",
+        "Connections that ended before MQTT, or below it: what TLS or WebSocket gave up on.",
+        status["door"]["faults"],
+    )
+    yield _reasons(
+        "flowguard_identity_checks",
+        "CONNECTs that were asked who they are from, by what came of it.",
+        status["door"]["checks"],
+    )
+    yield _reasons(
+        "flowguard_handshakes_refused",
+        "Connections closed before their handshake of TLS or WebSocket cost anything.",
+        dict.fromkeys(AT_THE_GATE, 0) | status["door"]["handshakes"]["refused"],
+    )
+    yield _reasons(
         "flowguard_connects_refused",
         "CONNECTs that overload protection refused or dropped.",
-        "reason",
         dict.fromkeys(AT_THE_GATE, 0) | gate["refused"],
     )
-    yield _labelled_counter(
+    yield _reasons(
         "flowguard_messages_dropped",
         "What was not delivered, kept or taken, by the bound that was reached.",
-        "reason",
         dict.fromkeys(FOR_MESSAGES, 0) | status["dropped"],
     )
+    if shadow is not None:
+        refused = {str(reason): count for reason, count in shadow["refused"].items()}
+        yield _reasons(
+            "flowguard_shadow_connects_refused",
+            "Of a shadow: CONNECTs that it would have refused or dropped.",
+            dict.fromkeys(AT_THE_GATE, 0) | refused,
+        )
 
 
-def _shadow(status: Status) -> Iterator[Metric]:
-    """The metrics of the shadow policy, only where there is one."""
-    shadow = status["shadow"]
-    if shadow is None:
-        return
-    yield _gauge(
-        "flowguard_shadow_window_packets",
-        "Of a shadow: the window that it would grant.",
-        shadow["window"],
-    )
-    yield _gauge(
-        "flowguard_shadow_clients_paused",
-        "Of a shadow: clients beyond its window and within the real one.",
-        shadow["paused"],
-    )
-    yield CounterMetricFamily(
-        "flowguard_shadow_connects_admitted",
-        "Of a shadow: CONNECTs that it would have admitted.",
-        shadow["admitted"],
-    )
-    yield _labelled_counter(
-        "flowguard_shadow_connects_refused",
-        "Of a shadow: CONNECTs that it would have refused or dropped.",
-        "reason",
-        dict.fromkeys(AT_THE_GATE, 0)
-        | {str(reason): count for reason, count in shadow["refused"].items()},
-    )
-    yield CounterMetricFamily(
-        "flowguard_shadow_connections_closed",
-        "Of a shadow: sockets that it would have closed at once.",
-        shadow["closed"],
-    )
-
-
-def _traffic(status: Status) -> Iterator[Metric]:
-    traffic = status["traffic"]
-    for name, documentation, value in (
-        ("connections_accepted", "Sockets accepted.", traffic["connections_accepted"]),
-        (
-            "connections_closed",
-            "Sockets closed at once: the load was too high even to refuse them.",
-            traffic["connections_closed"],
-        ),
-        ("connects_accepted", "CONNECTs answered with success.", traffic["connects_accepted"]),
-        ("connects_failed", "CONNECTs answered with an error.", traffic["connects_refused"]),
-        ("publish_received", "PUBLISH received.", traffic["publish_received"]),
-        ("publish_sent", "PUBLISH sent.", traffic["publish_sent"]),
-        (
-            "publish_received_bytes",
-            "Payloads of PUBLISH received.",
-            traffic["publish_received_bytes"],
-        ),
-        ("publish_sent_bytes", "Payloads of PUBLISH sent.", traffic["publish_sent_bytes"]),
-        ("packets_received", "Control packets received.", traffic["packets_received"]),
-        ("packets_sent", "Control packets sent.", traffic["packets_sent"]),
-        ("received_bytes", "Bytes received from clients.", traffic["received_bytes"]),
-        ("sent_bytes", "Bytes sent to clients.", traffic["sent_bytes"]),
-        ("takeovers", "Connections ended by a newer one of the same client.", traffic["takeovers"]),
-        ("sessions_expired", "Sessions that expired.", traffic["clients_expired"]),
-        (
-            "dead_letters",
-            "Messages that expired in a session and were published again as dead letters.",
-            traffic["dead_letters"],
-        ),
-        ("wills_published", "Wills published.", traffic["wills_published"]),
-        ("protocol_errors", "Connections ended for their bytes.", traffic["protocol_errors"]),
-        (
-            "unknown_acknowledgements",
-            "Acknowledgements of packet identifiers that are not in use.",
-            traffic["unknown_acknowledgements"],
-        ),
-    ):
-        yield CounterMetricFamily(f"flowguard_{name}", documentation, value)
-
-
-def _bounds(status: Status) -> Iterator[Metric]:
-    journal, memory = status["journal"], status["memory"]
+def _budgets(status: Status) -> Iterator[Metric]:
     uses = {
         "unfinished": status["unfinished"]["bytes"],
         "connects": status["gate"]["buffered_bytes"],
-        "journal": journal["bytes"],
+        "journal": status["journal"]["bytes"],
         **status["budgets"],
     }
     yield _labelled_gauge(
@@ -283,65 +290,13 @@ def _bounds(status: Status) -> Iterator[Metric]:
         "budget",
         {name: use["limit"] for name, use in uses.items() if use["limit"] is not None},
     )
-    yield _gauge(
-        "flowguard_journal_operations",
-        "Store operations waiting for their commit, or in it.",
-        journal["operations"]["used"],
-    )
-    yield _gauge(
-        "flowguard_journal_waiting_seconds",
-        "How long the oldest work waits that is not in commit yet.",
-        journal["waiting_s"],
-    )
-    yield _gauge(
-        "flowguard_journal_commit_seconds",
-        "How long the commit under way has taken so far.",
-        journal["committing_s"],
-    )
-    store = status["store"]
-    yield _gauge(
-        "flowguard_store_read_only",
-        "1 while the disk is full and durable work is refused, else 0.",
-        store["read_only"],
-    )
-    yield CounterMetricFamily(
-        "flowguard_store_pages_unreadable_total",
-        "Pages of queues that the store could not read: what is in them is held back.",
-        store["pages_unreadable"],
-    )
-    yield _gauge("flowguard_store_used_bytes", "Size of the store.", store["used_bytes"])
-    if store["free_bytes"] is not None:
-        yield _gauge("flowguard_store_free_bytes", "Left on its disk.", store["free_bytes"])
-    if memory is not None:
-        yield _gauge(
-            "flowguard_memory_resident_bytes",
-            "Resident memory of the process; the allocator may keep more than is held.",
-            memory["resident_bytes"],
-        )
-        yield _gauge(
-            "flowguard_memory_held_bytes",
-            "What the node holds, by its own count; by the limit, it is the memory signal.",
-            memory["held_bytes"],
-        )
-        yield _gauge(
-            "flowguard_memory_limit_bytes",
-            "All that the process may hold.",
-            memory["limit_bytes"],
-        )
 
 
-def _recording(status: Status) -> Iterator[Metric]:
-    """The metrics of a recording, only where a broker was told to record itself."""
-    recording = status["recording"]
-    if recording is None:
-        return
-    yield _gauge(
+def _recording(recording: Mapping[str, Any]) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
         "flowguard_recording",
         "1 while the broker records itself, 0 after an error has ended that.",
-        recording["error"] is None,
-    )
-    yield CounterMetricFamily(
-        "flowguard_recording_rows", "Rows handed to files.", recording["written_rows"]
+        float(recording["error"] is None),
     )
     dropped = CounterMetricFamily(
         "flowguard_recording_rows_dropped",
@@ -353,18 +308,6 @@ def _recording(status: Status) -> Iterator[Metric]:
         for bound in BOUNDS:
             dropped.add_metric((table, bound), counts.get(bound, 0))
     yield dropped
-    yield _gauge(
-        "flowguard_recording_used_bytes", "Recorded runs on the disk.", recording["used_bytes"]
-    )
-    yield _gauge(
-        "flowguard_recording_limit_bytes",
-        "What flowguard_recording_used_bytes may be before the oldest run is deleted.",
-        recording["limit_bytes"],
-    )
-
-
-def _gauge(name: str, documentation: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, documentation, float(value))
 
 
 def _labelled_gauge(
@@ -376,12 +319,10 @@ def _labelled_gauge(
     return family
 
 
-def _labelled_counter(
-    name: str, documentation: str, label: str, values: Mapping[str, int]
-) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=(label,))
-    for key, value in values.items():
-        family.add_metric((key,), value)
+def _reasons(name: str, documentation: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=("reason",))
+    for reason, count in counts.items():
+        family.add_metric((reason,), count)
     return family
 
 

@@ -23,6 +23,12 @@ from flowguard.telemetry.progress import RecordingProgress
 
 DECISIONS_SHOWN: Final = 16
 """The latest decisions; one that led to a pause is among them, or was more than a second ago."""
+COUNTED: Final = (
+    *("connections_accepted", "connections_closed", "connects_accepted", "connects_refused"),
+    *("publish_received", "publish_sent", "takeovers", "clients_expired", "dead_letters"),
+    *("wills_published", "unknown_acknowledgements"),
+)
+"""The node's `Counters` that are shown under their own names."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
 
 
@@ -85,14 +91,21 @@ class UnfinishedStatus(TypedDict):
 
 
 class GateStatus(TypedDict):
-    """The CONNECT gate."""
-
     limit: int
     in_process: int
     buffered: Use
     buffered_bytes: Use
     rung: str
     accepted: int
+    refused: dict[str, int]
+
+
+class LayersStatus(TypedDict):
+    """The gate for handshakes of TLS and WebSocket."""
+
+    limit: int
+    in_process: int
+    waiting: int
     refused: dict[str, int]
 
 
@@ -106,30 +119,11 @@ class DoorStatus(TypedDict):
     """Why no connection is accepted now: descriptors, pressure or refusals; None: they are."""
     rests: dict[str, int]
     """How often a listener paused for a tick, by the same reasons."""
-
-
-class TrafficStatus(TypedDict):
-    """Totals since the start."""
-
-    connections_accepted: int
-    connections_closed: int
-    """Connections closed at once, because the load was too high even to refuse them."""
-    connects_accepted: int
-    connects_refused: int
-    publish_received: int
-    publish_sent: int
-    publish_received_bytes: int
-    publish_sent_bytes: int
-    packets_received: int
-    packets_sent: int
-    received_bytes: int
-    sent_bytes: int
-    takeovers: int
-    clients_expired: int
-    dead_letters: int
-    wills_published: int
-    protocol_errors: int
-    unknown_acknowledgements: int
+    faults: dict[str, int]
+    """Connections that a layer between socket and MQTT gave up on, by reason."""
+    handshakes: LayersStatus
+    checks: dict[str, int]
+    """Answers to the question who a CONNECT is from, by outcome."""
 
 
 class JournalStatus(TypedDict):
@@ -163,8 +157,6 @@ class StoreStatus(TypedDict):
 
 
 class Status(TypedDict):
-    """The state of the node as a whole."""
-
     version: str
     pid: int
     policy: str
@@ -183,7 +175,8 @@ class Status(TypedDict):
     gate: GateStatus
     dropped: dict[str, int]
     """Messages not delivered to a subscriber, by reason."""
-    traffic: TrafficStatus
+    traffic: dict[str, int]
+    """Totals since the start, by the names of `COUNTED` and `_traffic`."""
     budgets: dict[str, Use]
     """Bytes that all clients share, by their purpose."""
     journal: JournalStatus
@@ -249,6 +242,9 @@ def status_of(
             connections=Use(used=node.connections_count, limit=node.door.places),
             resting=None if node.door.resting is None else str(node.door.resting),
             rests={str(reason): count for reason, count in node.door.rests.items()},
+            faults={str(reason): count for reason, count in node.door.faults.items()},
+            handshakes=_handshakes(node),
+            checks={str(outcome): count for outcome, count in node.door.checks.items()},
         ),
         gate=GateStatus(
             limit=gate.limit,
@@ -275,6 +271,18 @@ def status_of(
     )
 
 
+def _handshakes(node: Node) -> LayersStatus:
+    gate = node.door.handshakes
+    if gate is None:
+        return LayersStatus(limit=0, in_process=0, waiting=0, refused={})
+    return LayersStatus(
+        limit=gate.limit,
+        in_process=gate.in_process,
+        waiting=gate.buffered,
+        refused={str(reason): count for reason, count in gate.refused.items()},
+    )
+
+
 def _shadow(node: Node) -> dict[str, Any] | None:
     """A `ShadowReport`, and `limits`: its settings that differ from those in force."""
     guard = node.guard
@@ -297,27 +305,23 @@ def decisions_of(node: Node) -> list[Decision]:
 
 def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
     cause, pressure = grant.pressure.cause, grant.pressure.value
-    decision = Decision(
+    threshold = value = None
+    if cause is not None:
+        threshold = _threshold(cause, objectives_of(flow))
+        value = _observed(cause, grant.pressure.parts.get(cause, pressure), threshold)
+    return Decision(
         at_s=at_s,
         window=grant.window,
         pressure=pressure,
         why=grant.why,
-        signal=None,
-        value=None,
-        threshold=None,
-        unit=None,
+        signal=None if cause is None else str(cause),
+        value=value,
+        threshold=threshold,
+        unit=None if cause is None else UNITS[cause],
     )
-    if cause is not None:
-        threshold = _threshold(cause, objectives_of(flow))
-        decision["signal"] = str(cause)
-        decision["threshold"] = threshold
-        decision["unit"] = UNITS[cause]
-        decision["value"] = _observed(cause, grant.pressure.parts.get(cause, pressure), threshold)
-    return decision
 
 
 def _threshold(signal: Signal, objectives: Objectives) -> float:
-    """The signal's objective, in its own unit."""
     return {
         Signal.QUEUE: objectives.queue_s,
         Signal.LOOP: objectives.loop_s,
@@ -358,32 +362,20 @@ def _use(used: int, limit: int) -> Use:
     return Use(used=used, limit=limit if limit < UNBOUNDED else None)
 
 
-def _traffic(node: Node) -> TrafficStatus:
+def _traffic(node: Node) -> dict[str, int]:
     counters = node.counters
-    return TrafficStatus(
-        connections_accepted=counters.connections_accepted,
-        connections_closed=counters.connections_closed,
-        connects_accepted=counters.connects_accepted,
-        connects_refused=counters.connects_refused,
-        publish_received=counters.publish_received,
-        publish_sent=counters.publish_sent,
-        publish_received_bytes=counters.publish_bytes_received,
-        publish_sent_bytes=counters.publish_bytes_sent,
-        packets_received=counters.messages_received,
-        packets_sent=counters.messages_sent + counters.publish_sent,
-        received_bytes=counters.bytes_received,
-        sent_bytes=counters.bytes_sent,
-        takeovers=counters.takeovers,
-        clients_expired=counters.clients_expired,
-        dead_letters=counters.dead_letters,
-        wills_published=counters.wills_published,
-        protocol_errors=counters.malformed,
-        unknown_acknowledgements=counters.unknown_acknowledgements,
-    )
+    return {name: getattr(counters, name) for name in COUNTED} | {
+        "publish_received_bytes": counters.publish_bytes_received,
+        "publish_sent_bytes": counters.publish_bytes_sent,
+        "packets_received": counters.messages_received,
+        "packets_sent": counters.messages_sent + counters.publish_sent,
+        "received_bytes": counters.bytes_received,
+        "sent_bytes": counters.bytes_sent,
+        "protocol_errors": counters.malformed,
+    }
 
 
 def _budgets(node: Node) -> dict[str, Use]:
-    retained = node.router.retained
     budgets: dict[str, Budget | FairBudget] = {
         "queue": node.queue_budget,
         "inflight": node.inflight.budget,
@@ -394,18 +386,12 @@ def _budgets(node: Node) -> dict[str, Use]:
     }
     if node.state.spills:
         budgets["disk_queue"] = node.disk_queue_budget
-    uses = {name: _budget(budget) for name, budget in budgets.items()}
-    bounds, registry = node.bounds, node.registry
-    uses["clients"] = Use(
-        used=CONNECTION_BYTES * node.connections_count,
-        limit=CONNECTION_BYTES * bounds.sockets_max,
-    )
-    uses["sessions"] = Use(
-        used=SESSION_BYTES * registry.kept_count, limit=SESSION_BYTES * bounds.sessions_max
-    )
-    uses["retained"] = Use(used=retained.size_bytes, limit=node.bounds.retained_bytes)
-    return uses
-
-
-def _budget(budget: Budget | FairBudget) -> Use:
-    return Use(used=budget.used_bytes, limit=budget.limit_bytes)
+    clients, kept, bounds = node.connections_count, node.registry.kept_count, node.bounds
+    return {
+        **{name: Use(used=b.used_bytes, limit=b.limit_bytes) for name, b in budgets.items()},
+        "clients": Use(
+            used=CONNECTION_BYTES * clients, limit=CONNECTION_BYTES * bounds.sockets_max
+        ),
+        "sessions": Use(used=SESSION_BYTES * kept, limit=SESSION_BYTES * bounds.sessions_max),
+        "retained": Use(used=node.router.retained.size_bytes, limit=bounds.retained_bytes),
+    }

@@ -129,7 +129,7 @@ class Backlog:
 
     @property
     def held_bytes(self) -> int:
-        """What the budget holds that is to hold all of it: of the disk, where there is one."""
+        """Bytes that its own budget holds: the disk's, where there is one."""
         return self.size_bytes - self._over_bytes
 
     @property
@@ -183,7 +183,7 @@ class Backlog:
         return True
 
     def has_spare(self, size_bytes: int) -> bool:
-        """What `reserve_spare` would answer: one at a time."""
+        """Return what `reserve_spare` would answer: one at a time."""
         fits = size_bytes <= self.bytes_max and self.messages_max > 0
         return fits and not self.count and self._budget.has_spare(size_bytes)
 
@@ -221,7 +221,7 @@ class Backlog:
             budget.holders_count -= 1
 
     def _relieve(self, size_bytes: int) -> None:
-        """So many bytes are gone: first of those that the budget does not hold."""
+        """Give back `size_bytes`, first of those that the budget does not hold."""
         relief_bytes = min(size_bytes, self._over_bytes)
         self._over_bytes -= relief_bytes
         self.size_bytes -= size_bytes
@@ -299,7 +299,7 @@ class Backlog:
         return waiting
 
     def take_expired(self, now_s: float) -> list[Waiting]:
-        """Those here whose time has passed, a page at most; they wait no longer.
+        """Remove and return the messages in memory whose time has passed, a page at most.
 
         O(messages here), and only if one of them may have expired.
         """
@@ -408,7 +408,7 @@ class Backlog:
             self._lost(fetch)
 
     def looked(self, fetch: Fetch, entries: list[QueueEntry], now_s: float) -> list[Waiting]:
-        """Those of a page whose time has passed; they wait no longer. The others stay away."""
+        """Remove and return messages of a page whose time has passed; the others stay on disk."""
         expired: list[Waiting] = []
         if fetch is not self._fetching:
             return expired
@@ -445,7 +445,7 @@ class Backlog:
         self._look_pos = 0
 
     def _lost(self, fetch: Fetch) -> None:
-        """What was counted and is not there: the store lost it, and said so."""
+        """Uncount messages that are not there after all: the store lost them, and said so."""
         lost_bytes = self._away_bytes - self._late_bytes
         self.count -= self.away_count - self._late_count
         self._relieve(lost_bytes)

@@ -111,7 +111,7 @@ class ServerConnection(Conversation):
 
     @property
     def window(self) -> AdmissionWindow | None:
-        """What the node's guard counts its packets in; None: it is no client yet, or any more."""
+        """The window that its packets count in; None: it is no client yet, or any more."""
         return None if self.inbound is None else self.inbound.window
 
     @property
@@ -124,7 +124,7 @@ class ServerConnection(Conversation):
 
     @property
     def client_id(self) -> str | None:
-        """What its client calls itself, or is called; None: it has not said, or it is over."""
+        """The client's own name, or the one it was given; None: it has not said, or it is over."""
         if self.session is not None:
             return self.session.client_id
         return None if self.connect_packet is None else self.connect_packet.client_id
@@ -481,7 +481,7 @@ class ServerConnection(Conversation):
         node.dirty.append(self)
 
     def _forget_input(self, now_s: float) -> None:
-        """What was not decoded never will be; the peer may be slow to close."""
+        """Forget bytes that will never be decoded; the peer may be slow to close."""
         if self._input_bytes:
             self._node.input_holders.hold(self, 0, now_s, claim_bytes=None)
             self._input_bytes = 0

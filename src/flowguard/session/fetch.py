@@ -8,7 +8,7 @@ from flowguard.stores import Store
 
 
 class PageOwner:
-    """Whose messages a page brings: a `QueueOwner`, as far as the store is asked for it."""
+    """The owner of a page's messages: a `QueueOwner`, as far as the store is asked for it."""
 
     __slots__ = ("client_id", "positions", "ended")
 
@@ -45,7 +45,6 @@ class ReadProgress:
         return self.count / (now_s - self.since_s) if now_s > self.since_s else 0.0
 
 
-@final
 class Fetch:
     """A page of a backlog that the store is to be asked for."""
 
@@ -90,15 +89,19 @@ class Fetch:
         Raises `NotNowError`: ask again later.
         """
         try:
-            return store.fetch(
-                self.client_id,
-                self.after_pos,
-                self.count_max,
-                until_pos=self.until_pos,
-                bytes_max=self.bytes_max,
-            )
+            return self.ask(store)
         except NotNowError:
             raise
         except StoreError as error:
             self.damage = str(error)
         return []
+
+    def ask(self, store: Store) -> list[QueueEntry]:
+        """Ask, as `entries`; raises `StoreError` where it cannot be read."""
+        return store.fetch(
+            self.client_id,
+            self.after_pos,
+            self.count_max,
+            until_pos=self.until_pos,
+            bytes_max=self.bytes_max,
+        )

@@ -32,7 +32,7 @@ def frame_v5(delivery: Delivery, aliases: TopicAliases | None, now_s: float) -> 
 
 
 def forwarded(delivery: Delivery, now_s: float) -> Properties:
-    """What a server passes on: everything of the application's, nothing of the connection's."""
+    """Properties that a server passes on: all of the application's, none of the connection's."""
     received = delivery.message.properties
     if received is NO_PROPERTIES and not delivery.identifiers:
         return NO_PROPERTIES

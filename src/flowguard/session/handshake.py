@@ -1,4 +1,4 @@
-"""What a CONNECT may say and what its CONNACK answers; rules only, no state."""
+"""The rules of CONNECT and CONNACK: what one may say, what the other answers; no state."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,10 @@ CLIENT_ID_MAX_V31 = 23
 
 RECEIVE_MAXIMUM_FLOOR = 10
 """It stays as long as the connection does: a bad second must not throttle a client for weeks."""
+RECEIVE_MAXIMUM_MOST = 32
+"""What a client has outstanding beyond it waits in its socket, where no law reaches it."""
+RECEIVE_MAXIMUM_LEAST = 2
+"""For messages of any weight: one is on its way while one is worked on."""
 
 CONNECT_BYTES = 1_000
 """What a waiting CONNECT counts besides what the client put into it, bytes."""
@@ -69,8 +73,18 @@ def _refusal_v31(client_id: str, settings: SessionSettings) -> ReasonCode | None
     return ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if too_long or not client_id else None
 
 
-def grant(packet: Connect, settings: SessionSettings, window: int) -> ConnectTerms:
-    """The server's side of the negotiation; `window`: what the node allows a client just now."""
+def receive_maximum_of(window: int, weight: int) -> int:
+    """The PUBLISH of that weight that a client may have unacknowledged, by the node's window."""
+    units = max(RECEIVE_MAXIMUM_FLOOR, window)
+    return max(RECEIVE_MAXIMUM_LEAST, min(RECEIVE_MAXIMUM_MOST, units // weight))
+
+
+def grant(packet: Connect, settings: SessionSettings, window: int, weight: int = 1) -> ConnectTerms:
+    """The server's side of the negotiation.
+
+    `window`: what the node allows a client just now; `weight`: of what this one sent last. Both in
+    cost units.
+    """
     if packet.version == MQTT_5:
         asked_s = packet.properties.session_expiry_interval or 0
     else:
@@ -80,8 +94,8 @@ def grant(packet: Connect, settings: SessionSettings, window: int) -> ConnectTer
     if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
         keep_alive_s = limit_s
     expiry_s = min(asked_s, settings.session_expiry_max_s)
-    allowance = max(RECEIVE_MAXIMUM_FLOOR, window)
-    return ConnectTerms(expiry_s, keep_alive_s, min(settings.receive_maximum, allowance))
+    told = min(settings.receive_maximum, receive_maximum_of(window, weight))
+    return ConnectTerms(expiry_s, keep_alive_s, told)
 
 
 def connack_properties(

@@ -1,5 +1,5 @@
-"""What a conversation asks of the node it runs on: with `inbound.Routing` the session room's only
-doors upwards. What it reads and writes there is no question: that is `node_state`.
+"""Questions of a conversation to the node it runs on: with `inbound.Routing` the session room's
+only doors upwards. State that both read and write is in `node_state`.
 
 Tests implement them in plain Python, beside compiled rooms.
 """
@@ -20,7 +20,7 @@ C = TypeVar("C")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class GroupCommit(ABC):
-    """What is to be durable, and who is told when it is."""
+    """Takes what is to be durable, and tells who waits for it when it is."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class GroupCommit(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Lifecycle(ABC, Generic[C]):
-    """Who hears of the begin and end of conversations; `C` is `ServerConnection`."""
+    """Hears of the begin and the end of conversations; `C` is `ServerConnection`."""
 
     __slots__ = ()
 

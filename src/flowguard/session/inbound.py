@@ -16,6 +16,7 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from flowguard.codec.bodies import PUBACK_BYTES, count_pubacks
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
 from flowguard.codec.packets import (
@@ -81,7 +82,7 @@ class Routing(ABC):
 
     @abstractmethod
     def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> bool:
-        """The same with the UNSUBACK."""
+        """Unsubscribe and answer with the UNSUBACK; False: as for `subscribe`."""
 
 
 @final
@@ -126,20 +127,25 @@ class Inbound:
         self._aliases: ClientAliases | None = None
 
     def take(self, data: bytes, now_s: float) -> bool:
-        """Handle a chunk that is one PUBLISH or PUBACK; False: it is not, or it has to wait."""
+        """Handle a chunk that is one PUBLISH, or PUBACKs; False: it is not, or it has to wait."""
         packet = self._decoder.at_sight(data)
-        if packet is None or not (isinstance(packet, int) or self.window.room()):
+        if packet is None:
+            return self._take_pubacks(data, now_s)
+        if not (self.window.room() and self._publish(packet, now_s)):
             return False
-        if isinstance(packet, int):
-            on_puback(self._outbound, packet, now_s)
-        elif self._publish(packet, now_s):
-            self.extra = 0
-            if self._outbound.node.window.credits is not None:
-                self.window.spend(1)
-        else:
-            return False
+        self.extra = 0
+        if self._outbound.node.window.credits is not None:
+            self.window.spend(1)
         self._outbound.node.counters.messages_received += 1
         return True
+
+    def _take_pubacks(self, data: bytes, now_s: float) -> bool:
+        outbound = self._outbound
+        count = count_pubacks(data) if self._decoder.is_empty else 0
+        for end in range(PUBACK_BYTES, count * PUBACK_BYTES + 1, PUBACK_BYTES):
+            on_puback(outbound, data[end - 2] << 8 | data[end - 1], now_s)
+        outbound.node.counters.messages_received += count
+        return count > 0
 
     def room(self) -> int:
         """How many packets may be handled now."""
@@ -416,10 +422,9 @@ class Inbound:
         return None
 
     def detach(self) -> None:
-        """The connection is over, and with it its turn, its aliases and what was not handled.
-
-        Work in process keeps this half of it until its commit.
-        """
+        """The connection is over, its turn, its aliases and what was not handled; work in process
+        keeps this half of it until its commit."""
+        self.session.weight = self.window.weight
         self.window.rest(waits=False)
         self._held = None
         self._decoder.clear()

@@ -35,9 +35,11 @@ class NodeState:
         "disk_queue_budget",
         "drops_oldest",
         "expired",
+        "fenced",
         "fetches",
         "inflight",
         "input_holders",
+        "is_store_away",
         "journal",
         "maximum_qos",
         "outbox_budget",
@@ -81,6 +83,10 @@ class NodeState:
         """The store is on disk: what waits there need not be in memory."""
         self.read_only = False
         """The disk is full: new durable work is refused where its client can be told."""
+        self.is_store_away = False
+        """The store takes nothing now: who needs it waits, and nobody else does."""
+        self.fenced = False
+        """Sessions were another's already for which something of the batch being answered was."""
         self.counters = Counters()
         self.window = window
         self.journal = journal

@@ -277,7 +277,7 @@ class Outbound(Outbox):
                 return
 
     def _pump_resend(self, session: Receiver, resend: Resend, now_s: float) -> None:
-        """What was sent on a former connection: at most as much as may be in flight on this one."""
+        """Send again what a former connection sent, as much as may be in flight on this one."""
         while self.takes_more and len(session.inflight) - len(resend) < self.inflight_max:
             packet_id = resend.next()
             if packet_id is None:

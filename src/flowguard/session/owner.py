@@ -19,15 +19,19 @@ ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 
 
 class QueueOwner(PageOwner):
-    """Whose messages wait in `queue`; a `durable` one is told to the store as `client_id`."""
+    """A name under which messages wait in `queue`; if `durable`, the store has them, too."""
 
-    __slots__ = ("durable", "next_pos", "queue")
+    __slots__ = ("behind", "durable", "next_pos", "queue", "reads_log")
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id)
         self.durable = durable
         self.queue = queue
         self.next_pos = 1
+        self.reads_log = False
+        """Its client is away or catching up: what is logged is not put into its queue."""
+        self.behind = False
+        """Something was logged for it since."""
 
     # --- what each kind does its own way -----------------------------------------------------
 
@@ -52,7 +56,7 @@ class QueueOwner(PageOwner):
         return self.queue.damage
 
     def cut_off(self, now_s: float) -> None:
-        """What waits cannot be read: whoever is connected for it has to go."""
+        """Disconnect whoever is connected for it: what waits cannot be read."""
 
     # --- places ------------------------------------------------------------------------------
 
@@ -148,7 +152,7 @@ class QueueOwner(PageOwner):
         self._go_on(node, now_s)
 
     def _count_progress(self, count: int, node: NodeState, now_s: float) -> None:
-        """So many more have come from the disk."""
+        """Count messages that have come from the disk."""
         progress = node.progress.get(self)
         if progress is not None:
             progress.count += count
@@ -177,7 +181,7 @@ class QueueOwner(PageOwner):
             self._settle_empty(fetch, entries, node)
 
     def _settle_empty(self, fetch: Fetch, entries: list[QueueEntry], node: NodeState) -> None:
-        """What has no message and was not sent went to another owner.
+        """Settle positions without a message that were not sent: it went to another owner.
 
         Nobody could settle it before a crash.
         """
@@ -233,7 +237,7 @@ class QueueOwner(PageOwner):
             node.expired(Settle(self.client_id, pos, delivery), now_s)
 
     def _expire(self, expired: list[Waiting], node: NodeState, now_s: float) -> None:
-        """The same for messages that need not have been the first of the queue."""
+        """Expire messages, first of the queue or not."""
         for pos, delivery, _ in expired:
             self.expire(pos, delivery, node, now_s)
         if expired and self.queue.spills:

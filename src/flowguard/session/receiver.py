@@ -63,7 +63,7 @@ class Receiver(QueueOwner):
         return None
 
     def charge_state_restored(self, size_bytes: int, node: NodeState) -> None:
-        """What a store remembers was promised: it is kept even where limits are lower now."""
+        """Charge what a store remembers, which is kept even where limits are lower now."""
         node.state_budget.hold(size_bytes, self.state_bytes)
         self.state_bytes += size_bytes
 
@@ -107,9 +107,9 @@ class Receiver(QueueOwner):
         return size_bytes + self._inflight_bytes(limit_bytes) <= limit_bytes
 
     def _fits(self, size_bytes: int, node: NodeState) -> bool:
-        """What a client holds is added up only where the budget asks for it, as far as it matters.
+        """Whether the budget has room; what the client holds is added up only where it matters.
 
-        Who holds more than what is left by the number of holders may have nothing more.
+        A client that holds more than what is left by the number of holders may have no more.
         """
         budget = node.inflight.budget
         if budget.used_bytes + size_bytes <= budget.common_bytes:
@@ -195,7 +195,7 @@ class Receiver(QueueOwner):
         self.charges[packet_id] = charge
 
     def _inflight_bytes(self, enough_bytes: int) -> int:
-        """What it has in flight, all that it shares with others included; or more than enough."""
+        """Bytes in flight, those shared with others included; or more than `enough_bytes`."""
         charges = self.charges
         held_bytes = INFLIGHT_BYTES * len(self.inflight)
         for packet_id, delivery in self.inflight.items():

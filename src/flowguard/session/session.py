@@ -29,9 +29,11 @@ class Session(Receiver):
         "ends_at_s",
         "expiry_interval_s",
         "inbound_ids",
+        "is_lost",
         "is_matched_widely",
         "outbound",
         "subscriptions",
+        "weight",
         "will",
     )
 
@@ -40,10 +42,14 @@ class Session(Receiver):
         super().__init__(client_id, queue, durable=expiry_interval_s > 0)
         self.expiry_interval_s = expiry_interval_s
         self.subscriptions: dict[str, SubscriptionOptions] = {}
+        self.is_lost = False
+        """Another broker owns it by now."""
         self.is_matched_widely = False
         """It has had a filter with a wildcard."""
         self.inbound_ids: dict[int, bool] | None = None
         """QoS 2 identifiers of the client in use; True once their PUBLISH is durable."""
+        self.weight = 1
+        """Of the last PUBLISH of its connection before, cost units."""
         self.will: WillRecord | None = None
         self.ends_at_s: float | None = None
         self.outbound: Outbound | None = None
@@ -101,7 +107,7 @@ class Session(Receiver):
         when they are routed.
         """
         if self.ended:
-            return True
+            return not self.is_lost
         outbound = self.outbound
         admitted = self.durable or node.blocks
         charged = admitted and not self.queue.spills

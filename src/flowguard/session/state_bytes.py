@@ -1,4 +1,4 @@
-"""What is kept for one client besides messages, and what it counts, in bytes.
+"""State bytes: what is kept for one client besides messages, and how much it counts.
 
 Client id, subscriptions, topic aliases of both directions, the will, inbound QoS 2 identifiers: the
 client decides how many and how long they are, so their bytes are bounded per client

@@ -54,7 +54,7 @@ class Receiving(Enum):
 
 
 class Event(Enum):
-    """What a client sends, or a commit brings, about one identifier."""
+    """An event of one identifier: something that its client sends, or that a commit brings."""
 
     PUBLISH = "PUBLISH"
     PUBACK = "PUBACK"
@@ -79,7 +79,7 @@ class Reply(Enum):
 
 
 class Step(NamedTuple):
-    """What an event is answered with, and the state after it."""
+    """A step: the answer to an event, and the state after it."""
 
     answer: Reply
     state: Sending | Receiving

@@ -6,7 +6,7 @@ journal's business (`flowguard.node.journal`). Drivers are imported only by thei
 this room.
 """
 
-from flowguard.stores.base import Store, StoreLoad
+from flowguard.stores.base import NOT_FENCED, Fenced, LogStore, Store, StoreLoad
 from flowguard.stores.memory import MemoryStore
 
-__all__ = ["MemoryStore", "Store", "StoreLoad"]
+__all__ = ["Fenced", "LogStore", "MemoryStore", "NOT_FENCED", "Store", "StoreLoad"]

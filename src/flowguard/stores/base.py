@@ -3,14 +3,32 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
+from flowguard.stores.log.replays import LogBatch
 from flowguard.types import Publish
 
 POS_MAX: Final = 2**63
 FETCH_BYTES: Final = 1024 * 1024
+
+Fenced = frozenset[str]
+"""Client ids of sessions that somebody else owns by now: nothing was written for them."""
+NOT_FENCED: Final[Fenced] = frozenset()
+
+
+@runtime_checkable
+class LogStore(Protocol):
+    """A store that has a durable log as well; it takes `AppendToLog` and `PutLogPlace`."""
+
+    def read_log(
+        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+    ) -> LogBatch:
+        """Messages that a session has missed since its last `PutLogPlace`; none without one.
+
+        Blocks, and is called, as `Store.fetch`.
+        """
 
 
 @dataclass(slots=True)
@@ -28,9 +46,11 @@ class StoreLoad:
 class Store(Protocol):
     """One durable home of sessions, queues and retained messages.
 
-    `commit` is all or nothing: when it returns, every operation is as durable as `durability` says,
-    in order; when it raises `StoreError`, none may be acknowledged. `Sent` and `Settle` alone may
-    be lost in a crash: what they tell is then told again.
+    When `commit` returns, every operation is as durable as `durability` says, in order, but those
+    of the sessions it names; when it raises `StoreError`, none may be acknowledged. All or nothing
+    for each session; and for the batch where the store is local, or the same batch is tried until
+    it is taken. `Sent` and `Settle` alone may be lost in a crash: what they tell is then told
+    again.
 
     Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
     ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
@@ -41,11 +61,11 @@ class Store(Protocol):
     immediate: bool
     on_disk: bool
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
-        """Apply the batch in order.
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        """Apply the batch in order; the sessions it could not write for, as they are another's.
 
-        Raises `NoSpaceError` (nothing has changed, the same batch may be tried again), or another
-        `StoreError` (the store is done for).
+        A local store owns all of its sessions: NOT_FENCED. After a `NotNowError` the same batch may
+        be tried again, before any other; any other `StoreError`: the store is done for.
         """
 
     def sessions(self) -> Iterator[SessionRecord]:

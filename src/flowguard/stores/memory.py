@@ -4,19 +4,21 @@ It survives the broker object, not the process: a test that drops a broker and b
 over the same store sees what a restart would see.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import final
 
 from flowguard.errors import StoreError
 from flowguard.records import (
     Append,
+    AppendToLog,
     DropInbound,
     DropRetained,
     DropSession,
     DropSubscription,
     Durability,
     PutInbound,
+    PutLogPlace,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -29,7 +31,11 @@ from flowguard.records import (
     StoreOp,
     packet_id_of,
 )
-from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
+from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
+from flowguard.stores.log.homes import MemoryHome
+from flowguard.stores.log.layout import stamp_at
+from flowguard.stores.log.message_log import MessageLog
+from flowguard.stores.log.replays import LogPlace
 from flowguard.types import Publish
 
 
@@ -86,14 +92,20 @@ class MemoryStore:
     immediate: bool = True
     on_disk: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, wall_s: Callable[[], float] = lambda: 0.0) -> None:
+        """`wall_s` reads the wall clock, for the stamps of logged messages."""
+        self._wall_s = wall_s
+        self._home = MemoryHome()
+        self.log = MessageLog(self._home, high=0)
+        """Messages that are logged. A node does not ask for that here: nothing bounds it."""
         self._sessions: dict[str, SessionRecord] = {}
         self._queues: dict[str, _Queue] = {}
         self._retained: dict[str, tuple[Publish, float]] = {}
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         for op in ops:
             self._apply(op)
+        return NOT_FENCED
 
     def _apply(self, op: StoreOp) -> None:
         match op:
@@ -112,9 +124,26 @@ class MemoryStore:
                 self._retained[message.topic] = (message, expires_at_s)
             case DropRetained(topic):
                 self._retained.pop(topic, None)
+            case PutLogPlace(client_id, place):
+                if client_id in self._sessions:
+                    here = LogPlace(self.log.high).encode()
+                    self._sessions[client_id].log_place = here if place is None else place
+            case AppendToLog(publisher, message, expires_at_s):
+                self._append_to_log(publisher, message, expires_at_s)
             case _:
                 if op.client_id in self._sessions:
                     self._apply_to_session(op, self._sessions[op.client_id])
+
+    def _append_to_log(self, publisher: str, message: Publish, expires_at_s: float) -> None:
+        log = self.log
+        current = log.begin()
+        stamp = max(log.high + 1, stamp_at(self._wall_s()))
+        key, value = log.row(stamp, publisher, message, expires_at_s)
+        self._home.spaces[current.number].put(key, value)
+        current = current.with_more(stamp, stamp, 1, len(key) + len(value))
+        self._home.write({current.number: current.encode()})
+        log.appended(current)
+        log.high = stamp
 
     def _apply_to_session(self, op: StoreOp, record: SessionRecord) -> None:
         queue = self._queues[record.client_id]
@@ -170,7 +199,7 @@ class MemoryStore:
         return found
 
     def maintain(self) -> bool:
-        return False
+        return self.log.maintain(self._wall_s())
 
     def backup(self, folder: Path) -> None:
         raise StoreError("the memory store has nothing to back up: it ends with its process")

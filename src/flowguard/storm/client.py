@@ -9,14 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from flowguard.codec import (
-    PINGREQ_FRAME,
-    Connack,
-    Connect,
-    Disconnect,
-    Packet,
-    encode,
-)
+from flowguard.codec import PINGREQ_FRAME, Connack, Connect, Disconnect, Packet, encode
 from flowguard.storm.loop import Fate, Wire
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
@@ -31,8 +24,6 @@ minutes."""
 
 
 class Stage(Enum):
-    """Where a client stands."""
-
     WAITING = "waiting"
     TRYING = "trying"
     IN = "in"
@@ -88,7 +79,6 @@ class Client:
         self.wire = loop.dial(self, now_s)
 
     def opened(self, now_s: float) -> None:
-        """The TCP connection is there: send CONNECT."""
         assert self.wire is not None
         self.wire.write(encode(self._connect_packet(), self._crowd.loop.target.version))
 
@@ -127,7 +117,6 @@ class Client:
     # --- what the broker says ----------------------------------------------------------------
 
     def receive(self, packet: Packet, now_s: float) -> None:
-        """A packet from the broker."""
         if self.stage is Stage.IN:
             if packet.__class__ is Disconnect:
                 self._crowd.tally.ended[packet.reason_code] += 1  # its end of stream follows
@@ -176,7 +165,6 @@ class Client:
             self._crowd.loop.call_at(now_s + self.properties.server_keep_alive / 2, self._ping)
 
     def closed(self, fate: Fate, now_s: float) -> None:
-        """The connection is gone, and not by us."""
         tally = self._crowd.tally
         if self.stage is Stage.IN:
             self.stage = Stage.OVER

@@ -34,7 +34,6 @@ class Crowd:
         self._stopped = True
 
     async def run(self) -> None:
-        """Connect everybody, hold, leave."""
         try:
             if await self.connect():
                 until_s = self.loop.clock() + self.plan.hold_s
@@ -55,9 +54,7 @@ class Crowd:
         for client in self.clients:
             self.loop.call_at(started_s, client.attempt)
         until_s = started_s + self.plan.seconds
-        await self.loop.run(
-            lambda now_s: self._stopped or self.tally.settled or now_s >= until_s,
-        )
+        await self.loop.run(lambda now_s: self._stopped or self.tally.settled or now_s >= until_s)
         self.tally.seconds = self.loop.clock() - started_s
         return not self._stopped
 
@@ -75,5 +72,4 @@ class Crowd:
         await self.loop.run(lambda _: not waiting)
 
     def result(self) -> Result:
-        """The tally as plain values."""
         return self.tally.result()

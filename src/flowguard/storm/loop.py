@@ -59,9 +59,17 @@ class WireOwner(Protocol):
 
 @final
 class Wire:
-    """One TCP connection of a client."""
-
-    __slots__ = ("_loop", "decoder", "dialing", "interest", "out", "owner", "reads", "sock")
+    __slots__ = (
+        "_loop",
+        "decoder",
+        "dialing",
+        "interest",
+        "on_bytes",
+        "out",
+        "owner",
+        "reads",
+        "sock",
+    )
 
     def __init__(self, loop: "ClientLoop", owner: WireOwner, sock: socket, version: int) -> None:
         self._loop = loop
@@ -70,11 +78,13 @@ class Wire:
         self.owner = owner
         self.sock = sock
         self.decoder = PacketDecoder(PACKET_BYTES_MAX, version, "client")
+        self.on_bytes: Callable[[bytes, float], None] | None = None
+        """Takes what was read as it is, instead of the owner the packets in it."""
         self.dialing = True
         self.interest = WRITE
         self.out = bytearray()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Send at the end of the turn."""
         if not self.out:
             self._loop.dirty.append(self)
@@ -86,7 +96,6 @@ class Wire:
         self._loop.watch(self)
 
     def release(self) -> None:
-        """Read again whatever comes."""
         self.reads = True
         self._loop.watch(self)
 
@@ -102,8 +111,6 @@ class Wire:
 
 @final
 class ClientLoop:
-    """Sockets and timers of a storm."""
-
     def __init__(self, target: Target, clock: Callable[[], float]) -> None:
         self.target = target
         self.clock = clock
@@ -203,6 +210,9 @@ class ClientLoop:
             self._lost(wire, Fate.CLOSED)
             return
         now_s = self.clock()
+        if wire.on_bytes is not None:
+            wire.on_bytes(data, now_s)
+            return
         try:
             wire.decoder.feed(data)
             while (packet := wire.decoder.next()) is not None:
@@ -254,7 +264,6 @@ class ClientLoop:
         wire.sock.close()  # which also takes it out of the epoll set
 
     def close_all(self) -> None:
-        """Close every socket, and the epoll set itself."""
         for wire in list(self._wires.values()):
             self.close(wire)
         self._timers.clear()

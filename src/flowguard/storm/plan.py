@@ -63,8 +63,6 @@ class Target:
 @final
 @dataclass(frozen=True, slots=True)
 class CrowdPlan:
-    """How clients connect."""
-
     clients: int
     retry: RetryPolicy = RetryPolicy()
     timeout_s: float = 10.0

@@ -23,23 +23,6 @@ BURST_MAX: Final = 64
 class Publisher:
     """Publishes to its group's topic within its bounds."""
 
-    __slots__ = (
-        "_frame",
-        "_next_id",
-        "_scheduled",
-        "_stalled_at",
-        "_started_s",
-        "_traffic",
-        "client",
-        "number",
-        "refused",
-        "sent",
-        "subscribers",
-        "unacknowledged",
-        "undelivered",
-        "waiting",
-    )
-
     def __init__(self, traffic: "Traffic", client: Client, topic: str, number: int) -> None:
         plan = traffic.plan
         self._traffic = traffic
@@ -67,7 +50,6 @@ class Publisher:
         """Subscribed and ready: publishing starts when all clients are."""
 
     def start(self, now_s: float) -> None:
-        """Publish from now on."""
         self._started_s = now_s
         self.pump(now_s)
         if self._traffic.plan.qos == 0:

@@ -89,7 +89,6 @@ class Subscriber:
             self._traffic.crowd.loop.call_at(now_s + SIP_S, self._sip)
 
     def release(self) -> None:
-        """Read again as fast as messages come."""
         if self.client.wire is not None:
             self.client.wire.release()
 

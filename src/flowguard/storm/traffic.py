@@ -122,5 +122,4 @@ class Traffic:
                 tally.slow_lost += acknowledged if subscriber.slow else 0
 
     def result(self) -> Result:
-        """Both tallies as plain values."""
         return {**self.crowd.tally.result(), **self.tally.result()}

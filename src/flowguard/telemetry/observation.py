@@ -4,14 +4,13 @@ It reads what the node keeps anyway, and is told of attempts to connect; time an
 arguments. Counts of events are those since the rows before, across the end of a run.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from math import inf
 from typing import Final, final
 
 from flowguard import __version__
 from flowguard.config import Settings
 from flowguard.flow import Reason
+from flowguard.flow.histogram import Histogram
 from flowguard.flow.observer import BOUNDS_S
 from flowguard.flow.pressure import objectives_of
 from flowguard.node.attempts import CLOSED, CONNECTED
@@ -23,8 +22,6 @@ from flowguard.telemetry.schema import VERSION
 POPULATION: Final = "all"
 NODE: Final = 0
 LIVE: Final = "live"
-BUCKETS_S: Final = (*BOUNDS_S, inf)
-"""Upper bounds of the buckets."""
 QUEUES: Final = frozenset(
     (
         Reason.QUEUE_MESSAGES,
@@ -74,8 +71,13 @@ class Observation:
         self._declined_count = 0
         self._ended_s = 0.0
         self._client = 0
-        self._connects = [0] * len(BUCKETS_S)
-        self._acknowledged = node.router.acknowledgements.latency.cumulative()
+        self._connects = Histogram(BOUNDS_S)
+        latencies = {
+            "acknowledgement": node.router.acknowledgements.latency,
+            "connect": self._connects,
+        }
+        self._latencies = [(kind, each, each.counts.copy()) for kind, each in latencies.items()]
+        """Kind, all observations, and those already told."""
         self._decided_s = 0.0
         self._decisions = Decisions(NODE)
 
@@ -87,7 +89,6 @@ class Observation:
         self._decisions.begin(guard.grant.window, guard.gate)
 
     def t_s(self, now_s: float) -> float:
-        """Time since the start of the run."""
         return max(0.0, now_s - self._started_s)
 
     # --- samples -----------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class Observation:
     def attempt(self, since_s: float, until_s: float, outcome: str) -> Row:
         """A row of table `attempts`."""
         if outcome == CONNECTED:
-            self._connects[bisect_left(BUCKETS_S, until_s - since_s)] += 1
+            self._connects.observe(until_s - since_s)
         else:
             self._declined_count += 1
         # A turn's clock may be a little behind that of a commit; rows are in order.
@@ -174,18 +175,9 @@ class Observation:
     def latencies(self, now_s: float) -> Iterator[Row]:
         """Rows of table `latencies`: those observed since the last call."""
         t_s = self.t_s(now_s)
-        acknowledged = self._node.router.acknowledgements.latency.cumulative()
-        below = 0
-        for bucket, bound_s in enumerate(BUCKETS_S):
-            until = acknowledged[bucket] - self._acknowledged[bucket]
-            if until > below:
-                yield POPULATION, "acknowledgement", t_s, bound_s, until - below
-            below = until
-        self._acknowledged = acknowledged
-        for bucket, count in enumerate(self._connects):
-            if count:
-                yield POPULATION, "connect", t_s, BUCKETS_S[bucket], count
-                self._connects[bucket] = 0
+        for kind, latency, told in self._latencies:
+            for bound_s, count in latency.grown(told):
+                yield POPULATION, kind, t_s, bound_s, count
 
     # --- decisions ---------------------------------------------------------------------------
 

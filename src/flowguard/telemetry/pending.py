@@ -55,7 +55,6 @@ class PendingRows:
         self.size_bytes = 0
 
     def begin(self, run_id: str, run: Row) -> None:
-        """Begin a run: later rows belong to it."""
         self._append(Portion(run_id, run))
 
     def add(self, table: Table, row: Row, text_bytes: int = 0) -> bool:

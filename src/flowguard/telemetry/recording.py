@@ -27,8 +27,6 @@ Columns = Sequence[Sequence[Any]]
 
 @final
 class _Output:
-    """One table."""
-
     def __init__(self, directory: Path, run_id: str, table: Table, file_rows: int) -> None:
         self._directory = directory
         self._run_id = run_id
@@ -117,7 +115,6 @@ class Recording:
         self._outputs[table.name].add(row)
 
     def extend(self, table: Table, rows: Iterable[Row]) -> None:
-        """Add several rows."""
         output = self._outputs[table.name]
         for row in rows:
             output.add(row)

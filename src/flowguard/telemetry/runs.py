@@ -57,7 +57,6 @@ class Runs:
 
     @property
     def used_bytes(self) -> int:
-        """Size of all runs, bytes."""
         return self.run_bytes + sum(size_bytes for _, size_bytes in self._closed)
 
     def write(self, portions: Sequence[Portion], now_s: float) -> None:

@@ -259,17 +259,7 @@ END: Final = Table(
 
 TABLES: Final = {
     table.name: table
-    for table in (
-        RUN,
-        SAMPLES,
-        GOODPUT,
-        ATTEMPTS,
-        LATENCIES,
-        DECISIONS,
-        CLIENTS,
-        VIOLATIONS,
-        END,
-    )
+    for table in (RUN, SAMPLES, GOODPUT, ATTEMPTS, LATENCIES, DECISIONS, CLIENTS, VIOLATIONS, END)
 }
 
 _PREFACE: Final = f"""\

@@ -4,7 +4,9 @@ import pytest
 
 from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from flowguard.flow.policy import Arrival, Rung
+from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Reason, Verdict
+from tests.flowguard.flow.gates import tick
 
 CONNECT = Arrival("", 100)
 
@@ -25,8 +27,8 @@ class Lender:
     def settle(self, key: str, now_s: float) -> None:
         self.told.append(("settle", key, now_s))
 
-    def tick(self, now_s: float, pressure: float) -> None:
-        self.told.append(("tick", now_s, pressure))
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
+        self.told.append(("tick", sample.now_s, pressure.value))
 
 
 def test_an_open_gate_admits_a_hundred_thousand_connects_at_the_same_instant() -> None:
@@ -59,7 +61,7 @@ def test_the_lender_of_a_limit_sees_those_who_are_admitted_and_nobody_else() -> 
     for name in "abc":
         gate.offer(name, CONNECT, 1.0)
     gate.settle("a", 2.0)
-    gate.tick(3.0, 0.5)
+    tick(gate, 3.0, 0.5)
     offers = [("offer", "a", 1.0), ("offer", "b", 1.0)]
     assert lender.told == [*offers, ("settle", "a", 2.0), ("tick", 3.0, 0.5)]
 

@@ -17,8 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.baselines.gates import OpenGate
-from flowguard.baselines.level_map import LevelMap, Levels, allowance_of, level_of
-from flowguard.baselines.rate_limit import CREDITS_MAX, RateLimit
+from flowguard.baselines.level_map import (
+    CREDITS_MAX,
+    LevelMap,
+    Levels,
+    RateLimit,
+    allowance_of,
+    level_of,
+)
 from flowguard.baselines.static import WINDOW_UNLIMITED, Static
 from flowguard.config import FlowSettings
 from flowguard.flow.cluster import Cluster, PressureRecord

@@ -13,7 +13,9 @@ from flowguard.broker.server import Running
 from flowguard.codec.packets import Auth, Connack, Disconnect, Puback
 from flowguard.errors import StoreError
 from flowguard.node.authentication import Hooks
+from flowguard.stores import Fenced
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
+from tests.interop.broker import address_in
 from tests.support.authentication import TwoSteps
 from tests.support.real import (
     TEST_S,
@@ -154,10 +156,10 @@ async def test_a_store_that_fails_ends_the_broker_and_acknowledges_nothing() -> 
     class FailingStore(SlowStore):
         fails = False
 
-        def commit(self, ops: object) -> None:
+        def commit(self, ops: object) -> Fenced:
             if self.fails:
                 raise StoreError("no space left")
-            super().commit(ops)  # type: ignore[arg-type]
+            return super().commit(ops)  # type: ignore[arg-type]
 
     store = FailingStore()
     publisher = None
@@ -188,7 +190,7 @@ def test_the_program_drains_on_a_signal_and_exits_with_zero(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:")
-        with socket.create_connection(("127.0.0.1", int(line.rpartition(":")[2]))) as sock:
+        with socket.create_connection(("127.0.0.1", address_in(line)[1])) as sock:
             sock.sendall(b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c")
             received = sock.recv(1_024)
             assert received[:1] == b"\x20"

@@ -10,6 +10,7 @@ from flowguard.config import StoreSettings
 from flowguard.errors import NoSpaceError
 from flowguard.flow import Reason
 from flowguard.records import StoreOp
+from flowguard.stores import Fenced
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode, SubscriptionOptions
 from tests.support.real import (
@@ -32,10 +33,10 @@ class FullStore(SlowStore):
 
     full = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         if self.full:
             raise NoSpaceError("no space left on device")
-        super().commit(ops)
+        return super().commit(ops)
 
 
 def message(packet_id: int, qos: int = 1, *, retain: bool = False) -> Publish:

@@ -13,6 +13,7 @@ import trio
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Packet, Puback, Pubrec
 from flowguard.types import MQTT_311, Publish
+from tests.interop.broker import address_in
 from tests.support.real import TEST_S, Wire, connect_packet
 
 MIB = 1024 * 1024
@@ -114,7 +115,7 @@ async def test_memory_stays_below_the_configured_bound_whatever_is_thrown_at_the
 ) -> None:
     assert process.stdout is not None
     line = await trio.to_thread.run_sync(process.stdout.readline)
-    flood = Flood(process, ("127.0.0.1", int(line.rpartition(":")[2])))
+    flood = Flood(process, ("127.0.0.1", address_in(line)[1]))
     with trio.fail_after(2 * TEST_S):
         offline = await flood.client("offline", durable=True)
         await offline.subscribe("queued", 1)
@@ -139,7 +140,7 @@ async def test_memory_stays_below_the_bound_when_messages_are_all_overhead(
     """A queue full of one-byte payloads, retained topics without number: objects, not bytes."""
     assert process.stdout is not None
     line = await trio.to_thread.run_sync(process.stdout.readline)
-    flood = Flood(process, ("127.0.0.1", int(line.rpartition(":")[2])))
+    flood = Flood(process, ("127.0.0.1", address_in(line)[1]))
     with trio.fail_after(2 * TEST_S):
         offline = await flood.client("offline", durable=True)
         await offline.subscribe("tiny", 1)
@@ -165,7 +166,7 @@ async def test_memory_stays_below_the_bound_when_many_send_half_of_a_large_packe
     """200 times half a MiB; the budget, and 64 KiB that each may keep, are less than a third."""
     assert process.stdout is not None
     line = await trio.to_thread.run_sync(process.stdout.readline)
-    flood = Flood(process, ("127.0.0.1", int(line.rpartition(":")[2])))
+    flood = Flood(process, ("127.0.0.1", address_in(line)[1]))
     half = encode(Publish("t", bytes(1_000_000)), MQTT_311)[: MIB // 2]
     with trio.fail_after(2 * TEST_S):
         wires = [await flood.client(f"half-{number}") for number in range(200)]

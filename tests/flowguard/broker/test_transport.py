@@ -7,6 +7,7 @@ import trio.lowlevel
 from flowguard.codec.packets import Packet, Puback
 from flowguard.errors import StoreError
 from flowguard.records import StoreOp
+from flowguard.stores import Fenced
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.support.real import (
     SlowStore,
@@ -39,10 +40,10 @@ class FailingStore(SlowStore):
 
     fails = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         if self.fails:
             raise StoreError("the disk is gone")
-        super().commit(ops)
+        return super().commit(ops)
 
 
 async def publish_twice(store: FailingStore, version: int, answers: list[Packet | None]) -> None:

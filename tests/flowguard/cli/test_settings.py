@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.cli.settings import load_settings, parse_address
+from flowguard.address import parse_address
+from flowguard.cli.settings import load_settings
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 

@@ -23,7 +23,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         [*command, "--data", data], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
-        yield process.stdout.readline().removeprefix("listening on ").strip()
+        yield process.stdout.readline().removeprefix("listening on ").split()[0]
         process.terminate()
         assert process.wait(LIMIT_S) == 0
 

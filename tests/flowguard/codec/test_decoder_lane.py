@@ -4,6 +4,8 @@ import tracemalloc
 from time import perf_counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flowguard.codec import (
     Auth,
@@ -19,9 +21,18 @@ from flowguard.codec import (
     Subscribe,
     encode,
 )
+from flowguard.codec.bodies import count_pubacks
 from flowguard.errors import MalformedPacket, PeerError
 from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
-from tests.flowguard.codec.decoders import KIB, PUBLISH, QOS_0, all_of, decoder_of, lane_of
+from tests.flowguard.codec.decoders import (
+    KIB,
+    PUBLISH,
+    QOS_0,
+    all_of,
+    decoder_of,
+    lane_of,
+    one_by_one,
+)
 from tests.flowguard.codec.wire import MAX, connect, frame, props, text, u16
 
 # --- the control lane -----------------------------------------------------------------------------
@@ -179,7 +190,6 @@ def test_a_chunk_that_is_one_packet_is_taken_without_a_buffer(version: int) -> N
     lane_of([PUBLISH], version).next_batch(1)  # now the topic is known
     for message in (PUBLISH, QOS_0, Publish("a/b", b"x" * 110, 1, packet_id=7)):
         assert decoder.at_sight(encode(message, version)) == message
-        assert decoder.at_sight(encode(Puback(258), version)) == 258
     assert decoder.buffered_bytes == 0
 
 
@@ -194,7 +204,21 @@ def test_nothing_is_taken_at_sight_before_what_is_buffered() -> None:
     decoder.feed(encode(Subscribe(1, (("a", SubscriptionOptions()),)), 5))
     assert decoder.next_control() is None
     assert decoder.at_sight(data) is None
-    assert decoder.at_sight(encode(Puback(1), 5)) is None
+
+
+@given(
+    packets=st.lists(st.sampled_from([Puback(1), Puback(258), Puback(1, 0x10), QOS_0])),
+    damage=st.none() | st.tuples(st.integers(0, 12), st.integers(0, 255)),
+)
+def test_pubacks_are_counted_where_decoding_finds_nothing_else(
+    packets: list[Packet], damage: tuple[int, int] | None
+) -> None:
+    data = bytearray(b"".join(encode(packet, 5) for packet in packets))
+    if damage is not None and damage[0] < len(data):
+        data[damage[0]] = damage[1]
+    found, error = one_by_one(bytes(data), 5)
+    is_plain = all(isinstance(packet, Puback) for packet in found) and 4 * len(found) == len(data)
+    assert count_pubacks(bytes(data)) == (len(found) if is_plain and not error else 0)
 
 
 def test_at_sight_is_no_way_around_the_maximum_packet_size() -> None:
@@ -207,4 +231,3 @@ def test_at_sight_is_no_way_around_the_maximum_packet_size() -> None:
 def test_nothing_is_taken_at_sight_before_connect() -> None:
     decoder = PacketDecoder(MAX)
     assert decoder.at_sight(encode(PUBLISH, 4)) is None
-    assert decoder.at_sight(encode(Puback(1), 4)) is None

@@ -1,14 +1,17 @@
 """Gates of a few places, and a crowd at one, for the tests of the gate."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
-from flowguard.flow.policy import Arrival
+from flowguard.flow.policy import Arrival, Gate
+from flowguard.flow.signals import Pressure, Sample, Signal
 from flowguard.flow.waiting import AGEING_S
 
+K = TypeVar("K")
 PATIENCE_S = 8.0
 CLIENT_IDS = st.sampled_from(["", "", "a", "b", "c"])
 
@@ -46,6 +49,17 @@ def gate_of(
     limit: int = 1, buffer_max: int = 10, buffer_bytes_max: int = 10_000
 ) -> ConnectGate[str]:
     return ConnectGate(settings_of(limit, buffer_max, buffer_bytes_max))
+
+
+def tick(
+    gate: Gate[K],
+    now_s: float,
+    pressure: float,
+    cause: Signal = Signal.LOOP,
+    response_s: float = 0.0,
+) -> None:
+    """A tick of a node under that pressure, whose packets take `response_s`."""
+    gate.tick(Sample(now_s, response_s=response_s), Pressure(pressure, cause, {cause: pressure}))
 
 
 def arrival_of(client_id: str = "", size_bytes: int = 100) -> Arrival:

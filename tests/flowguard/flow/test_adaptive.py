@@ -20,10 +20,11 @@ from flowguard.flow.cluster import BRAKE_GAIN, BRAKE_MIN, Cluster, PressureRecor
 from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.law import WindowLaw
-from flowguard.flow.policy import Rung
+from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import pressure_of
 from flowguard.flow.refusals import CLIMB_TICKS
 from flowguard.flow.signals import TICK_S, Objectives, Sample, Signal
+from flowguard.flow.verdict import Reason, Verdict
 
 SETTINGS = FlowSettings(window_floor=0.5)
 SOJOURNS = st.lists(st.floats(0.0, 0.5), min_size=1, max_size=200)
@@ -60,6 +61,26 @@ def test_alone_it_grants_what_the_law_says_and_why(sojourns: list[float]) -> Non
         assert (grant.window, grant.why) == law.step(pressure, seen)
         assert grant.pressure == pressure
         assert policy.window_for(None, seen.now_s) == law.window
+
+
+def test_memory_of_those_who_wait_cuts_neither_windows_nor_places_but_takes_nobody_in() -> None:
+    policy, crowded = flowguard(), 0.75
+    for tick in range(20):
+        seen = Sample(
+            tick * TICK_S, memory_share=crowded, waiting_share=0.5, connect_room_bytes=0.0
+        )
+        grant = policy.tick(seen)
+    assert grant.pressure.cause is Signal.MEMORY
+    assert grant.pressure.value > 1.0
+    assert grant.window == flowguard().tick(Sample(0.0)).window
+    assert grant.why.endswith("CONNECTs that wait hold 50% of the memory")
+    assert policy.gate.limit == LIMIT_START
+    arrivals = [Arrival("", 100, held_bytes=1_000) for _ in range(LIMIT_START + 1)]
+    verdicts = [
+        policy.gate.offer(str(number), arrival, 2.0) for number, arrival in enumerate(arrivals)
+    ]
+    assert verdicts == [Verdict.ADMIT] * LIMIT_START + [Verdict.REJECT]
+    assert policy.gate.reason is Reason.GATE_MEMORY
 
 
 @given(SOJOURNS)

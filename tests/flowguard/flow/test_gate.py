@@ -9,7 +9,8 @@ from itertools import pairwise
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
 from flowguard.flow.policy import Arrival, Gate
-from tests.flowguard.flow.gates import PATIENCE_S, Busy, arrival_of, gate_of, settings_of
+from flowguard.flow.signals import CALM, TICK_S, Sample
+from tests.flowguard.flow.gates import PATIENCE_S, Busy, arrival_of, gate_of, settings_of, tick
 
 
 def test_it_is_a_gate() -> None:
@@ -113,7 +114,7 @@ def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> N
         gate.offer(key, arrival_of(), 0.0)
     for key in range(1, 21):
         gate.settle(key, 3.0)
-    gate.tick(3.0, 0.0)
+    tick(gate, 3.0, 0.0)
     assert gate.admit_next(3.0) == (21, Verdict.REJECT)
     assert gate.refused == {Reason.GATE_DEADLINE: 1}
 
@@ -199,5 +200,30 @@ def test_fast_service_opens_the_gate_and_a_tick_under_pressure_closes_it_a_littl
     for key in range(16):
         gate.settle(key, 0.01)
     assert gate.limit == 32
-    gate.tick(0.1, 16.0)
+    tick(gate, 0.1, 16.0)
     assert gate.limit == 16
+
+
+def test_who_waits_holds_no_more_than_memory_has_left_between_two_ticks() -> None:
+    gate = gate_of(limit=1)
+    gate.offer("in", arrival_of(), 0.0)
+    gate.tick(Sample(0.0, connect_room_bytes=2_500.0), CALM)
+    heavy = Arrival("", 100, held_bytes=900)
+    verdicts = [gate.offer(key, heavy, 0.0) for key in "abc"]
+    assert verdicts == [Verdict.DELAY, Verdict.DELAY, Verdict.REJECT]
+    assert gate.refused == {Reason.GATE_MEMORY: 1}
+    assert (gate.held_bytes, gate.buffered_bytes) == (2_000, 200)
+    gate.settle("a", 0.0)
+    assert gate.offer("d", heavy, 0.0) is Verdict.DELAY
+
+
+def test_where_memory_has_nothing_left_newcomers_wait_outside() -> None:
+    gate = gate_of(limit=4)
+    gate.tick(Sample(0.0, connect_room_bytes=0.0), CALM)
+    for _ in range(4):
+        assert gate.may_accept(0.0)
+        gate.let_in(0.0)
+    assert not gate.may_accept(0.0)
+    gate.tick(Sample(TICK_S, connect_room_bytes=0.0), CALM)
+    gate.let_in(PATIENCE_S)
+    assert gate.may_accept(TICK_S), "whoever has waited for long is let in, to be told"

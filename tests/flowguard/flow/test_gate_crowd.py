@@ -17,6 +17,7 @@ import pytest
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Verdict
 from flowguard.flow.policy import Arrival
+from flowguard.flow.signals import CALM, Pressure, Sample
 
 CLIENTS = 6_667
 CONNECT_S = 0.015
@@ -54,7 +55,7 @@ class Door(Protocol):
     def offer(self, key: Attempt, arrival: Arrival, now_s: float) -> Verdict: ...
     def settle(self, key: Attempt, now_s: float) -> None: ...
     def admit_next(self, now_s: float) -> tuple[Attempt, Verdict] | None: ...
-    def tick(self, now_s: float, pressure: float) -> None: ...
+    def tick(self, sample: Sample, pressure: Pressure) -> None: ...
     def may_accept(self, now_s: float) -> bool: ...
     def spent(self, cost_s: float, now_s: float) -> None: ...
     def retry_after_s(self, draw: float) -> float: ...
@@ -82,7 +83,7 @@ class CappedBuffer:
         self.in_process.add(self.buffer[0])
         return self.buffer.popleft(), Verdict.ADMIT
 
-    def tick(self, now_s: float, pressure: float) -> None:
+    def tick(self, sample: Sample, pressure: Pressure) -> None:
         pass
 
     def may_accept(self, now_s: float) -> bool:
@@ -174,7 +175,7 @@ class Crowd:
             what(whom, when_s)
         if self.now_s - self.ticked_s >= TICK_S:
             self.ticked_s = self.now_s
-            self.door.tick(self.now_s, 0.0)
+            self.door.tick(Sample(self.now_s), CALM)
         while self.backlog and self.now_s < end_s and self.door.may_accept(self.now_s):
             self.accept(self.backlog.popleft())
         while (waiting := self.door.admit_next(self.now_s)) is not None:

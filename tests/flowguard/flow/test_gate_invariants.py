@@ -14,7 +14,7 @@ from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
 from flowguard.flow.policy import Arrival, Resumption, Rung
 from flowguard.flow.signals import TICK_S
-from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of
+from tests.flowguard.flow.gates import CLIENT_IDS, PATIENCE_S, Guest, arrival_of, settings_of, tick
 
 SHORT_PATIENCE_S = 2.0
 """The state machine's: there a handful waits too long."""
@@ -128,7 +128,7 @@ class GateMachine(RuleBasedStateMachine):
     @rule(pressure=st.sampled_from([0.0, 1.0, 1.5, 3.0, 8.0]))
     def tick(self, pressure: float) -> None:
         self.now_s += TICK_S
-        self.gate.tick(self.now_s, pressure)
+        tick(self.gate, self.now_s, pressure)
         self.turn()
 
     @rule(each_s=st.sampled_from([0.1, 0.4, 1.0]), count=st.integers(1, 4))
@@ -239,7 +239,7 @@ def test_invariant_02_every_place_entry_and_byte_is_given_back(
         elif event == "turn":
             gate.admit_next(now_s)
         else:
-            gate.tick(now_s, number / 10.0)
+            tick(gate, now_s, number / 10.0)
     for key in range(keys):
         gate.settle(key, now_s)
     assert (gate.in_process, gate.buffered, gate.buffered_bytes) == (0, 0, 0)
@@ -259,7 +259,7 @@ def test_invariant_10_nobody_is_refused_or_paused_while_the_node_is_idle(
     gate: ConnectGate[int] = ConnectGate(settings_of(limit=40, buffer_max=20))
     now_s, key = 0.0, 0
     for size, service_s, before in crowds:
-        gate.tick(now_s, before)
+        tick(gate, now_s, before)
         for _ in range(size):
             gate.offer(key, arrival_of(f"{key % 7}"), now_s)
             key += 1
@@ -267,7 +267,7 @@ def test_invariant_10_nobody_is_refused_or_paused_while_the_node_is_idle(
         now_s += service_s
         for done in range(key):
             gate.settle(done, now_s)
-    gate.tick(now_s, pressure)
+    tick(gate, now_s, pressure)
     assert gate.buffered == 0
     for _ in range(gate.limit):
         assert gate.may_accept(now_s)

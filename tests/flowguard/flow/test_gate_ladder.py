@@ -11,8 +11,8 @@ from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.refusals import CLIMB_TICKS
-from flowguard.flow.signals import TICK_S
-from tests.flowguard.flow.gates import PATIENCE_S, arrival_of, gate_of
+from flowguard.flow.signals import TICK_S, Signal
+from tests.flowguard.flow.gates import PATIENCE_S, arrival_of, gate_of, tick
 
 CALM = 0.5
 
@@ -30,7 +30,7 @@ def test_the_ladder_decides_what_happens_beyond_the_budget(
 ) -> None:
     gate = gate_of()
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, pressure)
+        tick(gate, 0.0, pressure)
     assert gate.rung is rung
     assert gate.may_accept(0.0)
     assert not gate.closes(0.0)
@@ -38,7 +38,7 @@ def test_the_ladder_decides_what_happens_beyond_the_budget(
     assert gate.may_accept(0.0) is accepts_when_spent
     assert gate.closes(0.0) is closes_when_spent
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, CALM)
+        tick(gate, 0.0, CALM)
     assert gate.rung is Rung.BUFFER
     assert gate.may_accept(0.0)
     assert not gate.closes(0.0)
@@ -48,7 +48,7 @@ def test_closing_costs_nothing_while_nobody_waits() -> None:
     """Else a crowd that is closed would spend what the next one could be answered with."""
     gate = gate_of()
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, 3.0)
+        tick(gate, 0.0, 3.0)
     gate.spent(0.05, 0.0)
     assert gate.closes(0.0)
     gate.spent(10.0, 0.0)
@@ -63,10 +63,10 @@ ANSWER_S = 0.000_2
     pressures=st.lists(st.floats(0.0, 16.0), min_size=1, max_size=40),
     crowd=st.integers(1, 4_000),
     service_s=st.floats(0.001, 10.0),
-    is_full=st.booleans(),
+    cause=st.sampled_from(Signal),
 )
 def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
-    pressures: list[float], crowd: int, service_s: float, is_full: bool
+    pressures: list[float], crowd: int, service_s: float, cause: Signal
 ) -> None:
     """Admitted, refused or closed: nobody stays outside as long as clients wait, nor inside longer.
 
@@ -81,7 +81,7 @@ def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
     now_s = 0.0
     for number in range(ceil((PATIENCE_S + to_refuse_s) / TICK_S)):
         now_s = number * TICK_S
-        gate.tick(now_s, pressures[min(number, len(pressures) - 1)], is_full=is_full)
+        tick(gate, now_s, pressures[min(number, len(pressures) - 1)], cause)
         while inside and inside[0][0] <= now_s:
             gate.settle(inside.popleft()[1], now_s)
         while outside and gate.may_accept(now_s):
@@ -110,7 +110,7 @@ def test_at_any_pressure_whoever_is_at_the_door_has_an_answer_in_time(
 def test_under_the_worst_pressure_a_free_place_is_given_and_nobody_waits_for_one() -> None:
     gate = gate_of(limit=1)
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, 16.0)
+        tick(gate, 0.0, 16.0)
     places = gate.limit
     verdicts = [gate.offer(number, arrival_of(), 0.0) for number in range(places + 3)]
     assert verdicts == [Verdict.ADMIT] * places + [Verdict.REJECT] * 3
@@ -121,7 +121,7 @@ def test_under_the_worst_pressure_a_free_place_is_given_and_nobody_waits_for_one
 def test_where_memory_presses_newcomers_are_answered_and_none_is_taken_in() -> None:
     gate = gate_of()
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, 16.0, is_full=True)
+        tick(gate, 0.0, 16.0, Signal.MEMORY)
     assert gate.may_accept(0.0)
     assert gate.offer("a", arrival_of(), 0.0) is Verdict.REJECT
     assert gate.refused == {Reason.GATE_MEMORY: 1}
@@ -130,12 +130,12 @@ def test_where_memory_presses_newcomers_are_answered_and_none_is_taken_in() -> N
 def test_on_the_top_rung_a_few_come_in_per_tick_and_whoever_has_waited_long() -> None:
     gate = gate_of(limit=6)
     for _ in range(CLIMB_TICKS):
-        gate.tick(0.0, 16.0)
+        tick(gate, 0.0, 16.0)
     for waited_s in (3.0, 2.0, 1.0, 0.0):
         assert gate.may_accept(0.0)
         gate.let_in(waited_s)
     assert not gate.may_accept(0.0), "the limit is at its minimum of 4"
-    gate.tick(TICK_S, 16.0)
+    tick(gate, TICK_S, 16.0)
     for _ in range(100):
         assert gate.may_accept(0.0)
         gate.let_in(PATIENCE_S / 2)

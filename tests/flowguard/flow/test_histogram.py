@@ -53,3 +53,30 @@ def test_a_value_at_a_bound_belongs_to_its_bucket() -> None:
 def test_bounds_that_do_not_rise_are_a_bug(bounds: tuple[float, ...]) -> None:
     with pytest.raises(AssertionError):
         Histogram(bounds)
+
+
+@given(batches.filter(lambda batch: any(count for _, count in batch)), st.floats(0, 1))
+def test_a_percentile_is_the_bound_of_the_bucket_that_holds_it(
+    observed: list[tuple[float, int]], share: float
+) -> None:
+    values = sorted(value for value, count in observed for _ in range(count))
+    value = values[max(1, math.ceil(share * len(values))) - 1]
+    bounds = (*DURATION_BOUNDS_S, math.inf)
+    assert filled(observed).percentile(share) == next(b for b in bounds if value <= b)
+
+
+def test_there_is_no_percentile_of_nothing() -> None:
+    assert Histogram().percentile(0.5) is None
+
+
+@given(batches, batches)
+def test_what_has_grown_is_told_once_and_a_sum_has_the_values_of_both(
+    before: list[tuple[float, int]], between: list[tuple[float, int]]
+) -> None:
+    histogram = filled(before)
+    told = histogram.counts.copy()
+    histogram.add(filled(between))
+    assert histogram.counts == filled(before + between).counts
+    expected = zip((*DURATION_BOUNDS_S, math.inf), filled(between).counts, strict=True)
+    assert histogram.grown(told) == [(bound, count) for bound, count in expected if count]
+    assert histogram.grown(told) == []

@@ -3,7 +3,7 @@
 1. The window stays within [floor, maximum], whatever happens.
 2. One-step monotone: from an equal state a higher pressure never gives a larger next window.
 3. Below 0.8 it never shrinks, inside the dead band it never grows, above 1.2 neither.
-4. One tick never does more than halve it, or let it grow by more than 1.10.
+4. One tick never does more than halve it, or let it grow by more than 1.15.
 5. A cut is followed by its hold, which ends when its time has run out or the pressure has doubled.
 """
 
@@ -175,7 +175,7 @@ class Laws(RuleBasedStateMachine):
     ) -> None:
         after = self.law.window
         if tick.pressure < 0.8:
-            assert before <= after <= before * 1.1 * (1 + 1e-9)
+            assert before <= after <= before * 1.15 * (1 + 1e-9)
         else:
             assert after <= before
         if 0.8 <= tick.pressure <= 1.2 and before <= 2 * tick.in_force:
@@ -214,8 +214,8 @@ def test_a_calm_node_starts_at_its_maximum_and_stays_there() -> None:
         (0.05, 100.0, 0.0, 235),
         (1.0, 65_535.0, 0.0, 235),
         (50.0, 100.0, 0.0, 38),
-        (1.0, 100.0, 1.0, 51),
-        (0.05, 100.0, 1.0, 82),
+        (1.0, 100.0, 1.0, 35),
+        (0.05, 100.0, 1.0, 57),
     ],
 )
 def test_at_rest_the_window_returns_to_its_maximum_within_25_seconds(
@@ -231,9 +231,9 @@ def test_at_rest_the_window_returns_to_its_maximum_within_25_seconds(
     [
         (0.49, 0.0, 1.02),
         (0.49, 0.79, 1.02),
-        (0.5, 0.0, 1.10),
-        (0.5, 0.39, 0.39**-0.1),
-        (0.5, 0.79, 0.79**-0.1),
+        (0.5, 0.0, 1.15),
+        (0.5, 0.34, 0.34**-0.125),
+        (0.5, 0.79, 0.79**-0.125),
     ],
 )
 def test_it_grows_after_three_calm_ticks_and_faster_when_used_and_calmer(
@@ -349,7 +349,7 @@ def test_a_wait_for_the_next_cut_does_not_stop_growth() -> None:
     step(law, 16.0, sojourn_s=60.0)
     for _ in range(3):
         step(law, 0.0)
-    assert law.window == pytest.approx(55.0)
+    assert law.window == pytest.approx(57.5)
 
 
 def test_at_the_floor_it_says_so() -> None:

@@ -3,6 +3,7 @@
 1. At its objective each signal is 1, and alone it is the pressure and the cause.
 2. The pressure is the worst part, capped at 16; the cause is that part's signal.
 3. More of any signal never means less pressure.
+4. Windows answer no memory that CONNECTs hold while they wait; each signal is answered by somebody.
 """
 
 from dataclasses import replace
@@ -12,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowguard.config import FlowSettings
-from flowguard.flow.pressure import objectives_of, pressure_of
-from flowguard.flow.signals import PRESSURE_MAX, Objectives, Sample, Signal, StoreState
+from flowguard.flow.pressure import objectives_of, pressure_of, window_pressure_of
+from flowguard.flow.signals import MOVES, PRESSURE_MAX, Objectives, Sample, Signal, StoreState
 
 OBJECTIVES = Objectives()
 CALM = Sample(0.0)
@@ -146,3 +147,20 @@ def test_pressure_follows_the_objectives() -> None:
     parts = pressure_of(sample, objectives).parts
     assert parts[Signal.QUEUE] == pytest.approx(0.5)
     assert parts[Signal.MEMORY] == pytest.approx(1.0)
+
+
+@given(SAMPLES, SHARES)
+def test_what_waiting_connects_hold_is_no_pressure_on_windows(
+    sample: Sample, waiting_share: float
+) -> None:
+    crowded = replace(
+        sample, memory_share=sample.memory_share + waiting_share, waiting_share=waiting_share
+    )
+    with_it, without = window_pressure_of(crowded, OBJECTIVES), pressure_of(sample, OBJECTIVES)
+    assert with_it.value == pytest.approx(without.value)
+    assert pressure_of(crowded, OBJECTIVES).value >= with_it.value * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("signal", Signal)
+def test_every_signal_is_answered_by_somebody(signal: Signal) -> None:
+    assert MOVES[signal]

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Rung
 from flowguard.flow.refusals import CLIMB_TICKS, Ladder, Outlook, RefusalBudget
-from flowguard.flow.signals import TICK_S
+from flowguard.flow.signals import TICK_S, Pressure, Sample, Signal
 
 PATIENCE_S = 8.0
 PRESSURES = st.floats(0.0, 16.0, allow_nan=False)
@@ -103,6 +104,15 @@ def test_the_rung_follows_the_pressure_and_is_left_only_with_relief(
         for _ in range(CLIMB_TICKS):
             ladder.step(pressure)
     assert ladder.rung is rung
+
+
+def test_no_socket_is_closed_before_the_law_has_cut_a_calm_window_to_what_a_crowd_leaves() -> None:
+    law, ticks = WindowLaw(100.0, start=100.0), 0
+    pressure = Pressure(16.0, Signal.QUEUE, {Signal.QUEUE: 16.0})
+    while law.window > 4.0:
+        law.step(pressure, Sample(ticks * TICK_S, response_s=0.4))
+        ticks += 1
+    assert ticks < CLIMB_TICKS
 
 
 def test_a_hiccup_closes_nobody_out() -> None:

@@ -252,7 +252,7 @@ def mean_legs(law: Callable[[], Law]) -> float:
 
 @pytest.mark.slow
 def test_it_swings_less_with_noise_than_the_law_plainest() -> None:
-    assert mean_legs(lambda: law_of(100.0)) <= 0.1
+    assert mean_legs(lambda: law_of(100.0)) <= 0.15
     assert mean_legs(lambda: plainest(100.0)) >= 0.5
 
 

@@ -136,8 +136,8 @@ class Bank:
         stage = self.stage
         batch, stage.held = stage.held, None
         if batch is not None:
-            stage.store.commit(batch.ops)
-            stage.node.committed(batch, stage.now_s, 0.0)
+            stage.make_durable(batch)
+            stage.answer()
         for account in self._with_windows():
             assert account.window is not None
             account.finish_to(account.window.in_process)

@@ -185,12 +185,10 @@ def test_what_is_durable_goes_to_the_store_in_one_batch(qos: int) -> None:
 
 def durable_and_unanswered(stage: Stage) -> Journal:
     """The store has finished the batch that was held, and nobody has heard of it."""
-    node, batch = stage.node, stage.held
+    batch, stage.held = stage.held, None
     assert batch is not None
-    stage.held = None
-    stage.store.commit(batch.ops)
-    node.durable(batch, stage.now_s, 0.0)
-    return node.journal
+    stage.make_durable(batch)
+    return stage.node.journal
 
 
 def test_nobody_later_is_answered_before_it() -> None:

@@ -40,16 +40,6 @@ KEEP_ALIVE_S = 2
 ROUNDS_MAX = 500
 
 
-def commit(stage: Stage) -> bool:
-    """The store finishes one batch, and hangs again; False: it had none."""
-    batch, stage.held = stage.held, None
-    if batch is not None:
-        stage.store.commit(batch.ops)
-        stage.node.committed(batch, stage.now_s, 0.0)
-        stage.settle()
-    return batch is not None
-
-
 # --- 05: control packets -------------------------------------------------------------------------
 
 
@@ -143,7 +133,7 @@ class ControlPackets(RuleBasedStateMachine):
 
     @rule()
     def store_finishes_a_batch(self) -> None:
-        commit(self.stage)
+        self.stage.finish_commit()
         self.bank_reads()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 7.0]))
@@ -248,7 +238,7 @@ class OwnSubscription(RuleBasedStateMachine):
 
     @rule()
     def store_finishes_a_batch(self) -> None:
-        commit(self.stage)
+        self.stage.finish_commit()
 
     @rule()
     def time_passes(self) -> None:
@@ -269,7 +259,7 @@ class OwnSubscription(RuleBasedStateMachine):
             return
         for _ in range(ROUNDS_MAX):
             moved = [bool(p.receive()) | p.acknowledge() for p in self.peers]
-            if not any(moved) and not commit(self.stage):
+            if not any(moved) and not self.stage.finish_commit():
                 break
         assert self.delivered == self.owed
         for peer in self.peers:
@@ -338,11 +328,11 @@ def play(script: list[Step], windows: list[tuple[int, bool]], unfinished: int) -
     for (which, packets), (limit, commits) in zip(script, windows, strict=False):
         stage.node.window.resize(limit)
         if commits:
-            commit(stage)
+            stage.finish_commit()
         publishers[which].send(*chunk_of(publishers[which], which, number, packets))
         number += len(packets)
         look(publishers, seen)
-    while commit(stage) or any(publisher.inbox for publisher in publishers):
+    while stage.finish_commit() or any(publisher.inbox for publisher in publishers):
         look(publishers, seen)
     for name, subscriber in zip("dp", subscribers, strict=True):
         for packet in subscriber.publishes(acknowledge=False):

@@ -116,12 +116,9 @@ class Run:
 
     def _commit_until(self, end_s: float) -> None:
         stage = self.stage
-        while (batch := stage.held) is not None and self._done_s <= end_s:
+        while stage.held is not None and self._done_s <= end_s:
             stage.now_s = self._done_s
-            stage.held = None
-            stage.store.commit(batch.ops)
-            stage.node.committed(batch, stage.now_s, stage.now_s - self._started_s)
-            stage.settle()
+            stage.finish_commit(stage.now_s - self._started_s)
             for publisher in self.publishers:
                 self._listen(publisher)
             self._settle()

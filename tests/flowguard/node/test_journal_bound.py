@@ -96,11 +96,7 @@ def test_who_asks_for_little_goes_before_those_who_wait_with_much() -> None:
     assert all(client.connection.waits for client in clients)
     polite.send(Publish("else", b"little", 1, True, packet_id=1))
     while not polite.inbox:
-        batch, stage.held = stage.held, None
-        assert batch is not None
-        stage.store.commit(batch.ops)
-        stage.node.committed(batch, stage.now_s, 0.0)
-        stage.settle()
+        assert stage.finish_commit()
     # One before there were turns, and one turn; none had a second one before.
     assert max(len(client.inbox) for client in clients) <= 2
     stage.release_commits()

@@ -42,9 +42,10 @@ def test_a_client_that_has_room_again_does_not_count_while_it_waits_for_its_turn
     durable = [Publish("t", b"x", qos=1, packet_id=number) for number in (1, 2)]
     publisher.send(*durable, *(Publish("u", b"x") for _ in range(9)))
     assert node.state.paused_count == 1
-    assert stage.held is not None
-    node.committed(stage.held, stage.now_s, 0.0)
-    stage.held = None
+    batch, stage.held = stage.held, None
+    assert batch is not None
+    stage.make_durable(batch)
+    stage.answer()
     (connection,), node.runnable = node.runnable, []
     connection.queued = False
     connection.run(stage.now_s)

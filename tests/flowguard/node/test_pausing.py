@@ -33,11 +33,7 @@ def test_each_finished_packet_lets_the_next_one_in() -> None:
     client = flooded({"window_max": 3}, 10)
     stage = client.stage
     for admitted in (6, 9, 10):
-        batch, stage.held = stage.held, None
-        assert batch is not None
-        stage.store.commit(batch.ops)
-        stage.node.committed(batch, stage.now_s, 0.0)
-        stage.settle()
+        assert stage.finish_commit()
         assert stage.node.counters.publish_received == admitted
 
 

@@ -10,7 +10,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
 from flowguard.config import FlowSettings, SessionSettings
 from flowguard.records import PutInbound
-from flowguard.session.handshake import grant
+from flowguard.session.handshake import grant, receive_maximum_of
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 
@@ -39,11 +39,7 @@ def acknowledged(client: Client) -> list[int]:
 
 def commit(stage: Stage) -> None:
     """The store finishes one batch, and hangs again."""
-    batch, stage.held = stage.held, None
-    assert batch is not None
-    stage.store.commit(batch.ops)
-    stage.node.committed(batch, stage.now_s, 0.0)
-    stage.settle()
+    assert stage.finish_commit()
 
 
 # --- load ----------------------------------------------------------------------------------------
@@ -247,9 +243,9 @@ def test_a_backlog_is_replayed_no_faster_than_the_window_and_live_messages_follo
 
 def test_receive_maximum_is_what_the_node_allows_just_now_but_not_less_than_ten() -> None:
     stage = Stage({"session": {"receive_maximum": 1_000}})
-    assert stage.connect("calm").connack.properties.receive_maximum == 100
-    stage.node.window.resize(40)
-    assert stage.connect("busy").connack.properties.receive_maximum == 40
+    assert stage.connect("calm").connack.properties.receive_maximum == 32
+    stage.node.window.resize(20)
+    assert stage.connect("busy").connack.properties.receive_maximum == 20
     stage.node.window.resize(1)
     assert stage.connect("crowd").connack.properties.receive_maximum == 10
 
@@ -259,7 +255,29 @@ def test_what_is_told_never_exceeds_what_holds(receive_maximum: int, window: int
     settings = SessionSettings(receive_maximum=receive_maximum)
     told = grant(Connect("c"), settings, window).receive_maximum
     assert 1 <= told <= receive_maximum
-    assert told == receive_maximum or told == max(10, window)
+    assert told == receive_maximum or told == min(32, max(10, window))
+
+
+@given(st.integers(1, 65_535), st.integers(1, 1_000))
+def test_messages_that_are_heavy_are_told_fewer_but_never_one_alone(
+    window: int, weight: int
+) -> None:
+    told = receive_maximum_of(window, weight)
+    assert told == 2 or 2 <= told <= min(32, max(10, window) // weight)
+
+
+def test_who_sent_heavy_messages_is_told_fewer_when_it_comes_back() -> None:
+    stage = Stage({"flow": {"cost_bytes": 100}})
+    stage.connect_durable("s").subscribe("t", qos=1)
+    heavy = stage.connect_durable("p")
+    assert heavy.connack.properties.receive_maximum == 32
+    heavy.publish("t", bytes(950), qos=1)
+    heavy.close()
+    again = stage.connect_durable("p")
+    assert again.connack.properties.receive_maximum == 10
+    again.publish("t", b"light", qos=1)
+    again.close()
+    assert stage.connect_durable("p").connack.properties.receive_maximum == 32
 
 
 def test_who_comes_back_may_repeat_what_it_was_allowed_before_though_it_is_told_less() -> None:

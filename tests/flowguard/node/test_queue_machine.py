@@ -140,12 +140,7 @@ class Queues(RuleBasedStateMachine):
 
     @rule()
     def store_finishes_one_batch(self) -> None:
-        stage = self.stage
-        if stage.held is not None:
-            batch, stage.held = stage.held, None
-            stage.store.commit(batch.ops)
-            stage.node.committed(batch, stage.now_s, 0.0)
-            stage.settle()
+        self.stage.finish_commit()
 
     @rule(seconds=st.sampled_from([0.2, 3.0]))
     def time_passes(self, seconds: float) -> None:

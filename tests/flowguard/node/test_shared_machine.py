@@ -47,7 +47,7 @@ from flowguard.records import (
     is_group,
 )
 from flowguard.session import backlog
-from flowguard.stores import MemoryStore, Store
+from flowguard.stores import Fenced, MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import Ledger
@@ -104,10 +104,10 @@ class ForgetfulStore(MemoryStore):
         self.log: list[StoreOp] = []
         """What a crash does not undo."""
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self.witness.see(ops, self)
         self.log += [op for op in ops if not isinstance(op, Settle | Sent)]
-        super().commit(ops)
+        return super().commit(ops)
 
     def crash(self) -> None:
         self._sessions.clear()
@@ -144,9 +144,9 @@ class CrashingRocks:
         self.load = self._store.load
         self.close = self._store.close
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self.witness.see(ops, self)
-        self._store.commit(ops)
+        return self._store.commit(ops)
 
     def crash(self) -> None:
         self._store._engine.close()

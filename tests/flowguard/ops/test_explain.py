@@ -52,13 +52,13 @@ def test_the_protocol_is_named() -> None:
 
 
 def test_receive_maximum_is_shown_as_it_was_told_and_as_it_holds() -> None:
-    stage, publisher = slow_store({"flow": {"window_max": 40}, "session": {"receive_maximum": 50}})
+    stage, publisher = slow_store({"flow": {"window_max": 20}, "session": {"receive_maximum": 50}})
     for qos in (1, 2, 0):
         publisher.publish("t", b"x", qos=qos)
     connected = explained(stage, "p")["connected"]
     assert connected is not None
     assert connected["unacknowledged"] == {"used": 2, "limit": 50}
-    assert connected["receive_maximum"] == publisher.connack.properties.receive_maximum == 40
+    assert connected["receive_maximum"] == publisher.connack.properties.receive_maximum == 20
 
 
 def test_before_5_0_receive_maximum_is_not_told_and_does_not_hold() -> None:

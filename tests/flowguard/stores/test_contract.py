@@ -48,6 +48,7 @@ from flowguard.records import (
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
+from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
 
 SESSION_FIELDS = [
     "client_id",
@@ -95,10 +96,16 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
     return make
 
 
+def redis(folder: Path) -> Bench:
+    prefix = new_prefix()
+    return Bench(lambda: open_store(shared_server(), prefix))
+
+
 STORES: dict[str, Callable[[Path], Bench]] = {
     "memory": memory,
     "window": rocks("window"),
     "status": rocks("status"),
+    "redis-stream": redis,
 }
 
 

@@ -19,7 +19,7 @@ import trio
 from flowguard.broker.server import unix_clock
 from flowguard.flow.observer import BUCKET_RATIO
 from flowguard.records import StoreOp
-from flowguard.stores import MemoryStore
+from flowguard.stores import Fenced, MemoryStore
 from flowguard.telemetry.recorder import Recorder
 from flowguard.telemetry.runs import Runs
 from tests.support.real import broker
@@ -36,9 +36,9 @@ class SlowDisk(MemoryStore):
         super().__init__()
         self.immediate = False
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         time.sleep(COMMIT_S)
-        super().commit(ops)
+        return super().commit(ops)
 
 
 async def stormed(folder: Path, store: MemoryStore, *words: str) -> dict[str, Any]:

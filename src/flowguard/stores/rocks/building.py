@@ -8,11 +8,13 @@ from typing import Any, Final, final
 
 from flowguard.records import (
     Append,
+    AppendToLog,
     DropInbound,
     DropRetained,
     DropSession,
     DropSubscription,
     PutInbound,
+    PutLogPlace,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -22,10 +24,13 @@ from flowguard.records import (
     Settle,
     StoreOp,
 )
+from flowguard.stores.log.generations import Generation
+from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import INLINE, UID_BYTES, encode_entry
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import HLC_KEY
+from flowguard.stores.rocks.log_home import generation_key
 from flowguard.stores.rocks.payloads import Payloads
 from flowguard.stores.rocks.pending import PendingRecords
 from flowguard.stores.rocks.queue import Draft, Queue
@@ -40,7 +45,7 @@ OPS_PIECE: Final = 1_000
 class Builder:
     """The state that batches are built from: `build`, then write and `apply`, or take back."""
 
-    __slots__ = ("_clock", "_engine", "_others", "_payloads", "_pending", "_sessions")
+    __slots__ = ("_clock", "_engine", "_log", "_others", "_payloads", "_pending", "_sessions")
 
     def __init__(
         self,
@@ -49,12 +54,14 @@ class Builder:
         payloads: Payloads,
         pending: PendingRecords,
         clock: UidClock,
+        log: MessageLog,
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._payloads = payloads
         self._pending = pending
         self._clock = clock
+        self._log = log
         self._others: dict[type, Callable[[Draft, Any], None]] = {
             Release: self._release,
             PutSession: sessions.put,
@@ -66,10 +73,11 @@ class Builder:
             PutWill: sessions.put_will,
             PutRetained: self._put_retained,
             DropRetained: self._drop_retained,
+            AppendToLog: self._append_to_log,
+            PutLogPlace: self._put_log_place,
         }
 
     def work(self) -> Draft:
-        """A new batch."""
         return Draft(self._engine, self._clock)
 
     def build(self, work: Draft, ops: Sequence[StoreOp]) -> Iterator[None]:
@@ -123,12 +131,14 @@ class Builder:
         if work.forgotten:
             self._payloads.delete_forgotten(work)
         clock = self._clock
+        if work.logged_to is not None:
+            record = self._grown(work.logged_to, work).encode()
+            work.batch.put(generation_key(work.logged_to.number), record, self._engine.meta.handle)
         if clock.is_due:
             work.batch.put(HLC_KEY, clock.hlc.to_bytes(8, "big"), self._engine.meta.handle)
             work.hlc = clock.hlc
 
     def take_back(self, work: Draft) -> None:
-        """Undo the batch, which was not written."""
         self._payloads.take_back(work)
         work.take_back()
 
@@ -142,7 +152,9 @@ class Builder:
         if work.forgotten:
             self._payloads.forget(work)
         if work.hlc:
-            self._clock.written = work.hlc
+            self._clock.written = self._log.high = work.hlc
+        if work.logged_to is not None:
+            self._log.appended(self._grown(work.logged_to, work))
         self._sessions.counter_written()
         pending.advance()
         for queue, pos in work.sent:
@@ -176,3 +188,26 @@ class Builder:
 
     def _drop_retained(self, work: Draft, op: DropRetained) -> None:
         work.batch.delete(op.topic.encode(), self._engine.retained.handle)
+
+    def _append_to_log(self, work: Draft, op: AppendToLog) -> None:
+        generation = work.logged_to
+        if generation is None:
+            generation = work.logged_to = self._log.begin()
+        clock = self._clock
+        clock.hlc += 1
+        if not work.logged_count:
+            work.logged_first = clock.hlc
+        key, value = self._log.row(clock.hlc, op.publisher, op.message, op.expires_at_s)
+        work.batch.put(key, value, self._engine.slices[generation.number].handle)
+        work.logged_last = clock.hlc
+        work.logged_count += 1
+        work.logged_bytes += len(key) + len(value)
+
+    def _put_log_place(self, work: Draft, op: PutLogPlace) -> None:
+        # The clock itself may be ahead of what is recorded of it.
+        self._sessions.put_log_place(work, op, work.logged_last or self._log.high)
+
+    def _grown(self, generation: Generation, work: Draft) -> Generation:
+        return generation.with_more(
+            work.logged_first, work.logged_last, work.logged_count, work.logged_bytes
+        )

@@ -2,8 +2,7 @@
 
 Writers trust us. Readers find what a writer wrote, or raise `CorruptionError`.
 
-    message   u8 version, u8 flags (0-1 QoS, 2 retain, 3 properties), u16 topic length, topic,
-              properties as on the wire, payload
+    message   as `flowguard.stores.messages` has it
     entry     u8 version and kind, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
               u32 size, uid: u64 clock, u32 node; the uid of the message, if it is in family p;
               f64 expiry; count and identifiers, varints; the message, if it is inline
@@ -12,14 +11,12 @@ The uid of an entry is its own: no other entry of any queue has it, in no copy o
 """
 
 from struct import Struct
-from struct import error as StructError
 from typing import Final
 
-from flowguard.codec.properties import decode_properties, encode_properties
-from flowguard.codec.tables import PUBLISH
-from flowguard.errors import CorruptionError, MalformedPacket
+from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery
-from flowguard.types import NO_PROPERTIES, Publish
+from flowguard.stores.messages import MESSAGE, RETAIN, decode_message, encode_message
+from flowguard.types import NO_PROPERTIES
 
 UID_BYTES: Final = 12
 INLINE: Final = b"\0"
@@ -28,20 +25,16 @@ unknown."""
 
 _ENTRY_INLINE: Final = 0x10
 _ENTRY_SHARED: Final = 0x11
-_MESSAGE: Final = 1
 
 _F64: Final = Struct(">d")
 _HEAD: Final = Struct(">BBIQI")
-_MESSAGE_HEAD: Final = Struct(">BBH")
 _BOTH_HEADS: Final = Struct(">BBIQIBBH")
 _UID_AT: Final = 6
 _HEAD_BYTES: Final = 18
 _SHARED_HEAD_BYTES: Final = 30
 
-_RETAIN: Final = 4
 _EXPIRES: Final = 8
 _IDENTIFIED: Final = 16
-_PROPERTIES: Final = 8
 
 
 def encode_varint(value: int) -> bytes:
@@ -74,46 +67,14 @@ def uid(hlc: int, node: int) -> bytes:
     return hlc.to_bytes(8, "big") + node.to_bytes(4, "big")
 
 
-# --- messages -------------------------------------------------------------------------------------
-
-
-def encode_message(message: Publish) -> bytes:
-    topic = message.topic.encode()
-    flags = message.qos | (_RETAIN if message.retain else 0)
-    if message.properties is NO_PROPERTIES:
-        return _MESSAGE_HEAD.pack(_MESSAGE, flags, len(topic)) + topic + message.payload
-    head = _MESSAGE_HEAD.pack(_MESSAGE, flags | _PROPERTIES, len(topic))
-    return b"".join((head, topic, encode_properties(message.properties), message.payload))
-
-
-def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
-    """The message from `pos` to the end."""
-    try:
-        version, flags, topic_bytes = _MESSAGE_HEAD.unpack_from(data, pos)
-        if version != _MESSAGE:
-            raise CorruptionError(f"there is no message record of version {version}")
-        pos += _MESSAGE_HEAD.size
-        if pos + topic_bytes > len(data):
-            raise CorruptionError("a message record is cut short")
-        topic = data[pos : pos + topic_bytes].decode()
-        pos += topic_bytes
-        properties = NO_PROPERTIES
-        if flags & _PROPERTIES:
-            properties, pos = decode_properties(data, pos, len(data), PUBLISH, in_will)
-    except (MalformedPacket, UnicodeDecodeError, StructError) as error:
-        raise CorruptionError(f"a message record is damaged: {error}") from error
-    return Publish(topic, data[pos:], flags & 3, bool(flags & _RETAIN), properties=properties)
-
-
 # --- entries --------------------------------------------------------------------------------------
 
 
 def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> bytes:
-    """An entry with its message."""
     message = delivery.message
     flags = delivery.qos
     if delivery.retain:
-        flags |= _RETAIN
+        flags |= RETAIN
     if (
         message.properties is NO_PROPERTIES
         and not delivery.identifiers
@@ -123,9 +84,9 @@ def encode_entry(delivery: Delivery, size_bytes: int, hlc: int, node: int) -> by
         topic = message.topic.encode()
         of_message = message.qos
         if message.retain:
-            of_message |= _RETAIN
+            of_message |= RETAIN
         head = _BOTH_HEADS.pack(
-            _ENTRY_INLINE, flags, size_bytes, hlc, node, _MESSAGE, of_message, len(topic)
+            _ENTRY_INLINE, flags, size_bytes, hlc, node, MESSAGE, of_message, len(topic)
         )
         return head + topic + message.payload
     flags, options = _options(delivery, flags)
@@ -139,7 +100,7 @@ def encode_shared_entry(
     """An entry whose message is in family p, under the uid `place`."""
     flags = delivery.qos
     if delivery.retain:
-        flags |= _RETAIN
+        flags |= RETAIN
     flags, options = _options(delivery, flags)
     return _HEAD.pack(_ENTRY_SHARED, flags, size_bytes, hlc, node) + place + options
 
@@ -204,5 +165,5 @@ def decode_entry(value: bytes, shared: bytes | None) -> Delivery:
         raise CorruptionError("an entry's message is not there")
     else:
         message = decode_message(shared, 0)
-    retain = bool(flags & _RETAIN)
+    retain = bool(flags & RETAIN)
     return Delivery(message, flags & 3, retain, identifiers, expires_at_s, place=place)

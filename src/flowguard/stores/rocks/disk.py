@@ -33,7 +33,6 @@ def free_bytes_of(folder: Path) -> int:
 
 
 def used_bytes_of(folder: Path) -> int:
-    """Bytes that the files of `folder` take."""
     used_bytes = 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -62,7 +61,6 @@ class DiskSpace:
         return self.free_bytes < self._reserve_bytes
 
     def look(self) -> None:
-        """Read the free space now."""
         self.free_bytes = self._look(self._folder)
         self._commits_left = CHECK_COMMITS
         self._bytes_left = CHECK_BYTES

@@ -15,7 +15,6 @@ The only file that imports rocksdict. Rules that its users can rely on:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -37,29 +36,15 @@ from rocksdict import (
 )
 
 from flowguard.config import MIB, StoreSettings
-from flowguard.errors import (
-    CorruptionError,
-    DescriptorsError,
-    LockedError,
-    NoSpaceError,
-    RemovedError,
-    StallError,
-    StoreError,
-    SyncError,
-)
+from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncError
 from flowguard.flow.signals import StoreState
+from flowguard.stores.rocks.driver_errors import CONTENT, translated
 from flowguard.stores.rocks.log_files import check_logs
 from flowguard.stores.rocks.synced import Synced, read_synced
 
-CONTENT: Final = {
-    "default": "format and counters",
-    "q": "queued messages",
-    "p": "shared messages",
-    "s": "sessions",
-    "r": "retained messages",
-}
-"""Contents of the database's families, for people."""
 FAMILIES: Final = tuple(CONTENT)
+KEYS_END: Final = b"\xff" * 16
+"""A key beyond all that a family has."""
 SCAN_ROWS: Final = 256
 SCAN_BYTES: Final = MIB
 BLOCK_BYTES: Final = 16 * 1024
@@ -71,16 +56,13 @@ TABLES_DELAY: Final = 40
 TABLES_STOP: Final = 64
 """Young tables that slow writes down, and stop them."""
 LOG_BYTES: Final = MIB
-
-_SIGNS: Final[tuple[tuple[str, type[StoreError]], ...]] = (
-    ("Write stall", StallError),
-    ("No space left", NoSpaceError),
-    ("Disk quota exceeded", NoSpaceError),
-    ("File too large", NoSpaceError),
-    ("/LOCK: ", LockedError),
-    ("Too many open files", DescriptorsError),
+SLICE: Final = "log."
+"""Beginning of the names of the durable log's families; the number follows, eight hex digits."""
+SIZES: Final = (
+    "rocksdb.live-sst-files-size",
+    "rocksdb.live-blob-file-size",
+    "rocksdb.cur-size-all-mem-tables",
 )
-"""Parts of RocksDB's messages, and the errors they mean; rocksdict has one exception for all."""
 
 
 class EngineBatch(Protocol):
@@ -169,9 +151,69 @@ class Family:
                 del rows, valid, key_of, value_of, step
         return found
 
+    def leap(
+        self,
+        start: bytes,
+        end: bytes,
+        jump: Callable[[bytes], bytes],
+        limit: int,
+        bytes_max: int,
+        visits_max: int,
+    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Rows that `jump` takes, as `flowguard.stores.log.rows.LogRows`."""
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        found: list[tuple[bytes, bytes]] = []
+        size_bytes = 0
+        place = b""
+        with translated(self.name):
+            rows = self._open_rows().iter(options)
+            try:
+                rows.seek(start)
+                valid, key_of, value_of = rows.valid, rows.key, rows.value
+                step, seek = rows.next, rows.seek
+                while valid():
+                    key = key_of()
+                    if visits_max <= 0:
+                        place = key
+                        break
+                    visits_max -= 1
+                    goal = jump(key)
+                    if goal == key:
+                        value = value_of()
+                        found.append((key, value))
+                        size_bytes += len(value)
+                        if len(found) == limit or size_bytes >= bytes_max:
+                            place = key + b"\0"
+                            break
+                        step()
+                    elif goal:
+                        seek(goal)
+                    else:
+                        break
+                rows.status()
+            finally:
+                # An error that somebody keeps would keep it alive.
+                del rows, valid, key_of, value_of, step, seek
+        return found, place
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of its tables, blob files and rows in memory, bytes."""
+        with translated():
+            sizes = [self._open_rows().property_int_value(name) or 0 for name in SIZES]
+        return sum(sizes)
+
+    def rows(
+        self, start: bytes = b"", end: bytes = KEYS_END, limit: int = SCAN_ROWS
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """All rows with `start` <= key < `end`, ascending, read in portions of `limit`."""
+        while rows := self.scan(start, end, limit):
+            yield from rows
+            start = rows[-1][0] + b"\0"
+
     @property
     def rows_estimate(self) -> int:
-        """An estimate of the number of rows."""
         with translated():
             return self._open_rows().property_int_value("rocksdb.estimate-num-keys") or 0
 
@@ -193,8 +235,6 @@ _open_here: Final[set[Path]] = set()
 
 @final
 class RocksEngine:
-    """One open database directory."""
-
     def __init__(
         self,
         folder: Path,
@@ -223,7 +263,10 @@ class RocksEngine:
             self._impatient = self._patient
         self._db: Rdict | None = None
         self._synced: Synced | None = None
+        self._family = family
         self.meta, self.queues, self.payloads, self.own, self.retained = map(family, FAMILIES)
+        self.slices: dict[int, Family] = {}
+        """Families of the durable log, by number."""
         if not read_only:
             self._check_log()
         self._open()
@@ -259,7 +302,29 @@ class RocksEngine:
 
     @property
     def _families(self) -> tuple[Family, ...]:
-        return self.meta, self.queues, self.payloads, self.own, self.retained
+        known = self.meta, self.queues, self.payloads, self.own, self.retained
+        return (*known, *self.slices.values())
+
+    def add_slice(self, number: int) -> Family:
+        """Make a family of the durable log, unless it is there. Raises `StoreError`."""
+        family = self.slices.get(number)
+        if family is None:
+            family = self._family(f"{SLICE}{number:08x}")
+            with translated():
+                family.attach(
+                    self._open_db().create_column_family(family.name, self._options(family.name)),
+                    self._open_db().get_column_family_handle(family.name),
+                )
+            self.slices[number] = family
+        return family
+
+    def drop_slice(self, number: int) -> None:
+        """Drop a family of the durable log with all its rows; nothing where there is none."""
+        family = self.slices.pop(number, None)
+        if family is not None:
+            family.detach()
+            with translated():
+                self._open_db().drop_column_family(family.name)
 
     def _open(self) -> None:
         options = self._options()
@@ -268,6 +333,12 @@ class RocksEngine:
         options.create_missing_column_families(not self._read_only)
         families = {name: self._options(name) for name in FAMILIES[1:]}
         with translated():
+            if (self._folder / "CURRENT").exists():
+                for name in Rdict.list_cf(str(self._folder), Options(raw_mode=True)):
+                    if is_slice(name):
+                        families[name] = self._options(name)
+                        number = int(name.removeprefix(SLICE), 16)
+                        self.slices[number] = self.slices.get(number) or self._family(name)
             db = Rdict(str(self._folder), options, column_families=families, access_type=access)
             for family in self._families:
                 rows = db if family is self.meta else db.get_column_family(family.name)
@@ -293,7 +364,7 @@ class RocksEngine:
         options.set_block_based_table_factory(table)
         none, lz4 = DBCompressionType.none(), DBCompressionType.lz4()
         options.set_compression_per_level([none, none, lz4, lz4, lz4, lz4, lz4])
-        if family in ("q", "p", "r"):
+        if family in ("q", "p", "r") or is_slice(family):
             options.set_enable_blob_files(True)
             options.set_min_blob_size(settings.blob_bytes_min)
             options.set_enable_blob_gc(True)
@@ -325,10 +396,9 @@ class RocksEngine:
     @property
     def is_empty(self) -> bool:
         """Whether no family holds anything."""
-        return not any(family.scan(b"", b"\xff" * 16, 1) for family in self._families)
+        return not any(family.scan(b"", KEYS_END, 1) for family in self._families)
 
     def batch(self) -> EngineBatch:
-        """A new, empty batch."""
         return WriteBatch(raw_mode=True)
 
     def write(self, batch: EngineBatch, *, sync: bool = True, wait: bool = False) -> None:
@@ -412,6 +482,11 @@ class RocksEngine:
             _open_here.discard(self._folder.resolve())
 
 
+def is_slice(name: str) -> bool:
+    """Whether a family of that name is one of the durable log."""
+    return name.startswith(SLICE)
+
+
 def is_open_here(folder: Path) -> bool:
     """Whether this process writes to it: the lock of a file tells its owner nothing."""
     return folder.resolve() in _open_here
@@ -422,24 +497,3 @@ def families_in(folder: Path) -> list[str]:
     check_logs(folder)
     with translated():
         return Rdict.list_cf(str(folder), Options(raw_mode=True))
-
-
-@contextmanager
-def translated(family: str = "") -> Iterator[None]:
-    """Translate rocksdict's errors into ours, by their text.
-
-    `family`: its rows are read; if they cannot be read they are damaged, whatever the reason.
-    """
-    try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        text = str(error)
-        for sign, kind in _SIGNS:
-            if sign in text:
-                raise kind(text) from error
-        if family:
-            raise CorruptionError(f"{CONTENT[family]} cannot be read: {text}") from error
-        kind = CorruptionError if "Corruption" in text else StoreError
-        raise kind(text) from error

@@ -17,13 +17,15 @@ from typing import Final
 
 from flowguard import __version__
 from flowguard.errors import FormatError, LockedError, StoreError
-from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
+from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in, is_slice
 from flowguard.stores.rocks.keys import FORMAT_KEY
 
 NAME: Final = "flowguard-rocks"
 MAJOR: Final = 1
 MINOR: Final = 0
-FEATURES: Final[frozenset[str]] = frozenset()
+LOG: Final = "log"
+"""The feature of a directory that has generations of the durable log."""
+FEATURES: Final = frozenset({LOG})
 """Features that this version knows; a record with others must not be opened."""
 HOLDER: Final = "holder"
 UNBORN: Final = re.compile(
@@ -50,7 +52,9 @@ def check_folder(folder: Path) -> None:
                 "or use another folder"
             )
     if "CURRENT" in names:
-        strangers = sorted(set(families_in(folder)) - set(FAMILIES))
+        strangers = sorted(
+            name for name in families_in(folder) if name not in FAMILIES and not is_slice(name)
+        )
         if strangers:
             raise FormatError(
                 f"{folder} is a RocksDB database of some other program (it has {strangers[0]!r}); "
@@ -67,8 +71,6 @@ def check_folder(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The fields of the record."""
-
     version: str
     layout: str
     creator: str
@@ -89,9 +91,7 @@ def check_record(engine: RocksEngine, folder: Path, layout: str) -> bytes | None
     if record is None:
         if not engine.is_empty:
             raise FormatError(f"{folder} holds data without a format record; restore a backup")
-        return (
-            f"{NAME} {MAJOR}.{MINOR} {layout} {__version__} {','.join(sorted(FEATURES))}".encode()
-        )
+        return f"{NAME} {MAJOR}.{MINOR} {layout} {__version__} ".encode()
     found = _parsed(record, folder)
     if found.layout != layout:
         raise FormatError(
@@ -99,6 +99,12 @@ def check_record(engine: RocksEngine, folder: Path, layout: str) -> bytes | None
             f"set it to {found.layout!r}, or start in a new folder"
         )
     return None
+
+
+def with_feature(record: bytes, feature: str) -> bytes:
+    """The record of a directory that uses `feature` as well, so that older versions refuse it."""
+    head, _, features = record.decode().rpartition(" ")
+    return f"{head} {','.join(sorted({*filter(None, features.split(',')), feature}))}".encode()
 
 
 def _parsed(record: bytes, folder: Path) -> Format:

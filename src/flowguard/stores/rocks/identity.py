@@ -87,7 +87,6 @@ def new_identity(
 
 
 def put_identity(engine: RocksEngine, batch: EngineBatch, identity: Identity, folder: Path) -> None:
-    """Record the identity, for this folder."""
     meta = engine.meta.handle
     inode = folder.stat().st_ino.to_bytes(8, "big")
     pairs = b"".join(node + hlc for node, hlc in sorted(identity.former.items()))

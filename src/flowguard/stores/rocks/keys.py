@@ -21,6 +21,9 @@ SCRATCH_BY_UID: Final = b"\x30"
 SCRATCH_BY_POS: Final = b"\x31"
 SCRATCH_END: Final = b"\x32"
 """End of the scratch rows of a merge under way; none of them stays."""
+GENERATION: Final = b"\x40"
+"""Beginning of the keys of the durable log's generations; the number follows, 4 bytes."""
+GENERATION_END: Final = b"\x41"
 
 # family s
 SESSION: Final = b"\x01"
@@ -29,6 +32,7 @@ OWN: Final = b"\x02"
 SUBSCRIPTION: Final = 1
 INBOUND: Final = 2
 WILL: Final = 3
+LOG_PLACE: Final = 4
 OWN_KIND_AT: Final = 9
 
 # family q
@@ -50,7 +54,6 @@ def session_key(client_id: str) -> bytes:
 
 
 def client_id_of(key: bytes) -> str:
-    """The client id in a `session_key`."""
     return key[1:].decode()
 
 
@@ -69,6 +72,10 @@ def inbound_key(qno: int, packet_id: int) -> bytes:
 
 def will_key(qno: int) -> bytes:
     return b"\x02%b\x03" % qno.to_bytes(8, "big")
+
+
+def log_place_key(qno: int) -> bytes:
+    return b"\x02%b\x04" % qno.to_bytes(8, "big")
 
 
 def queue_prefix(qno: int) -> bytes:

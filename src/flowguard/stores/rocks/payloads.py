@@ -10,14 +10,8 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from flowguard.records import Append, Delivery, StoreOp
-from flowguard.stores.rocks.codec import (
-    INLINE,
-    UID_BYTES,
-    encode_entry,
-    encode_message,
-    encode_shared_entry,
-    uid,
-)
+from flowguard.stores.messages import encode_message
+from flowguard.stores.rocks.codec import INLINE, UID_BYTES, encode_entry, encode_shared_entry, uid
 from flowguard.stores.rocks.queue import Draft, Queue
 
 SHARED_BYTES_MIN: Final = 513

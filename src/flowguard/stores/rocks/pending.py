@@ -27,7 +27,6 @@ class PendingRecords:
         self._step = 0
 
     def add(self, queue: Queue) -> None:
-        """Add a queue, whose turn will come."""
         if not queue.waiting:
             queue.waiting = True
             self._turns[queue.qno & (TURNS - 1)].append(queue)

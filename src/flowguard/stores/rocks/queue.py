@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from flowguard.records import Delivery, QueueEntry
+from flowguard.stores.log.generations import Generation
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.codec import entry_place, entry_size_bytes
 from flowguard.stores.rocks.engine import EngineBatch, RocksEngine
@@ -136,27 +137,6 @@ class Queue(ABC):
 
 @final
 class Draft:
-    """One batch under construction."""
-
-    __slots__ = (
-        "appended",
-        "batch",
-        "clock",
-        "engine",
-        "forgotten",
-        "handle",
-        "hlc",
-        "is_promised",
-        "placed",
-        "recorded",
-        "records",
-        "referred",
-        "sent",
-        "settled",
-        "undo",
-        "values",
-    )
-
     def __init__(self, engine: RocksEngine, clock: UidClock) -> None:
         self.engine = engine
         self.clock = clock
@@ -182,6 +162,12 @@ class Draft:
         """Shared payloads, and by how many entries fewer refer to them."""
         self.hlc = 0
         """The clock's value, where the batch records it."""
+        self.logged_to: Generation | None = None
+        """The generation of the durable log that has messages of this batch."""
+        self.logged_first = 0
+        self.logged_last = 0
+        self.logged_count = 0
+        self.logged_bytes = 0
         self.is_promised = False
         """Whether it holds more than Append and Settle, and Sent below the mark."""
 

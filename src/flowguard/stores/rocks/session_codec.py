@@ -16,12 +16,8 @@ from typing import Final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import WillRecord
-from flowguard.stores.rocks.codec import (
-    decode_message,
-    decode_varint,
-    encode_message,
-    encode_varint,
-)
+from flowguard.stores.messages import decode_message, encode_message
+from flowguard.stores.rocks.codec import decode_varint, encode_varint
 from flowguard.types import Publish, SubscriptionOptions
 
 _VERSION: Final = 1
@@ -57,7 +53,6 @@ def decode_session(value: bytes) -> tuple[int, int, float | None]:
 
 
 def with_qno(row: bytes, qno: int) -> bytes:
-    """The row of a session with another number."""
     return row[:_QNO_AT] + qno.to_bytes(8, "big") + row[_QNO_AT + 8 :]
 
 

@@ -1,6 +1,7 @@
 """Sessions and their data besides their queue: family s."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
@@ -9,30 +10,16 @@ from flowguard.records import (
     DropSession,
     DropSubscription,
     PutInbound,
+    PutLogPlace,
     PutSession,
     PutSubscription,
     PutWill,
     SessionRecord,
     owner_name,
 )
+from flowguard.stores.log.replays import LogPlace
+from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.keys import (
-    INBOUND,
-    OWN_KIND_AT,
-    QNO_KEY,
-    SESSION,
-    SESSION_END,
-    SUBSCRIPTION,
-    WILL,
-    client_id_of,
-    inbound_key,
-    own_prefix,
-    record_key,
-    session_key,
-    subscription_key,
-    sweep_key,
-    will_key,
-)
 from flowguard.stores.rocks.queue import Draft, Queue
 from flowguard.stores.rocks.session_codec import (
     check_inbound,
@@ -63,38 +50,34 @@ class Sessions:
         self.queues: dict[str, Queue] = {}
         self.dropped: dict[int, Queue | None] = {}
         """Numbers with rows that are still to be deleted; None: dropped before the last start."""
-        counter = engine.meta.get(QNO_KEY)
+        counter = engine.meta.get(keys.QNO_KEY)
         self.next_qno = 1 if counter is None else int.from_bytes(counter, "big")
         self._qno_written = self.next_qno
 
     def restore(self, *, clean: bool) -> None:
         """Restore all queues; not `clean`: the store was not closed in good order."""
         engine = self._engine
-        for rows in self.rows():
-            found = [(client_id_of(key), decode_session(value)) for key, value in rows]
-            keys = [record_key(qno) for _, (qno, _, _) in found]
-            records = engine.queues.get_many(keys)
+        sessions = self.rows()
+        while rows := list(islice(sessions, SCAN_ROWS)):
+            found = [(client_id, decode_session(value)) for client_id, value in rows]
+            places = [keys.record_key(qno) for _, (qno, _, _) in found]
+            records = engine.queues.get_many(places)
             for (client_id, (qno, _, ends_at_s)), record in zip(found, records, strict=True):
                 queue = self._new_queue(qno)
                 queue.connected = ends_at_s is None
                 queue.restore(engine, record, clean=clean)
                 self.queues[client_id] = queue
 
-    def rows(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The sessions' own rows, some at a time; order by client id."""
-        start: bytes = SESSION
-        while rows := self._engine.own.scan(start, SESSION_END):
-            yield rows
-            start = rows[-1][0] + b"\0"
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Client ids and the sessions' own rows; order by client id."""
+        for key, value in self._engine.own.rows(keys.SESSION, keys.SESSION_END):
+            yield keys.client_id_of(key), value
 
     def records(self) -> Iterator[SessionRecord]:
-        """The sessions, as by `Store.sessions`."""
-        for rows in self.rows():
-            for key, value in rows:
-                client_id = client_id_of(key)
-                queue = self.queues.get(client_id)
-                if queue is not None:
-                    yield self.record(client_id, queue, value)
+        for client_id, value in self.rows():
+            queue = self.queues.get(client_id)
+            if queue is not None:
+                yield self.record(client_id, queue, value)
 
     def record(self, client_id: str, queue: Queue, value: bytes) -> SessionRecord:
         """The record of a session and its queue; `value` is its row."""
@@ -104,30 +87,32 @@ class Sessions:
         record.sent_pos = queue.sent_pos
         record.unsettled_count = queue.count
         record.unsettled_bytes = queue.size_bytes
-        start, end = own_prefix(qno), own_prefix(qno + 1)
+        start, end = keys.own_prefix(qno), keys.own_prefix(qno + 1)
         while rows := self._engine.own.scan(start, end, SCAN_ROWS, OWN_BYTES):
             for key, own in rows:
-                self._add_own(record, key[OWN_KIND_AT], key[OWN_KIND_AT + 1 :], own)
+                self._add_own(record, key[keys.OWN_KIND_AT], key[keys.OWN_KIND_AT + 1 :], own)
             if len(rows) < SCAN_ROWS:
                 break
             start = rows[-1][0] + b"\0"
         return record
 
     def _add_own(self, record: SessionRecord, kind: int, rest: bytes, value: bytes) -> None:
-        if kind == SUBSCRIPTION:
+        if kind == keys.SUBSCRIPTION:
             record.subscriptions[rest.decode()] = decode_subscription(value)
-        elif kind == INBOUND:
+        elif kind == keys.INBOUND:
             check_inbound(value)
             record.inbound_ids.add(int.from_bytes(rest, "big"))
-        elif kind == WILL:
+        elif kind == keys.WILL:
             record.will = decode_will(value)
+        elif kind == keys.LOG_PLACE:
+            record.log_place = value
         else:
             raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
     def write_counter(self, work: Draft) -> None:
         """Write the counter with the batch that used numbers; one too many does no harm."""
         if self.next_qno != self._qno_written:
-            work.batch.put(QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
+            work.batch.put(keys.QNO_KEY, self.next_qno.to_bytes(8, "big"), self._engine.meta.handle)
 
     def counter_written(self) -> None:
         self._qno_written = self.next_qno
@@ -153,7 +138,7 @@ class Sessions:
         clock = work.clock
         clock.hlc += 1
         value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s, clock.hlc, clock.node)
-        work.batch.put(session_key(client_id), value, self._engine.own.handle)
+        work.batch.put(keys.session_key(client_id), value, self._engine.own.handle)
 
     def drop(self, work: Draft, op: DropSession) -> None:
         client_id = op.client_id
@@ -163,8 +148,8 @@ class Sessions:
         queue.dropped = True
         self.dropped[queue.qno] = queue
         work.undo.append(lambda: self._undrop(client_id, queue))
-        work.batch.delete(session_key(client_id), self._engine.own.handle)
-        work.batch.put(sweep_key(queue.qno), b"", self._engine.meta.handle)
+        work.batch.delete(keys.session_key(client_id), self._engine.own.handle)
+        work.batch.put(keys.sweep_key(queue.qno), b"", self._engine.meta.handle)
 
     def _undrop(self, client_id: str, queue: Queue) -> None:
         queue.dropped = False
@@ -177,13 +162,13 @@ class Sessions:
             clock = work.clock
             clock.hlc += 1
             value = encode_subscription(op.options, clock.hlc, clock.node)
-            key = subscription_key(queue.qno, op.filter)
+            key = keys.subscription_key(queue.qno, op.filter)
             work.batch.put(key, value, self._engine.own.handle)
 
     def drop_subscription(self, work: Draft, op: DropSubscription) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
-            key = subscription_key(queue.qno, op.filter)
+            key = keys.subscription_key(queue.qno, op.filter)
             work.batch.delete(key, self._engine.own.handle)
 
     def put_inbound(self, work: Draft, op: PutInbound) -> None:
@@ -191,21 +176,39 @@ class Sessions:
         if queue is not None:
             clock = work.clock
             clock.hlc += 1
-            key = inbound_key(queue.qno, op.packet_id)
+            key = keys.inbound_key(queue.qno, op.packet_id)
             value = encode_inbound(clock.hlc, clock.node)
             work.batch.put(key, value, self._engine.own.handle)
 
     def drop_inbound(self, work: Draft, op: DropInbound) -> None:
         queue = self.queues.get(op.client_id)
         if queue is not None:
-            work.batch.delete(inbound_key(queue.qno, op.packet_id), self._engine.own.handle)
+            work.batch.delete(keys.inbound_key(queue.qno, op.packet_id), self._engine.own.handle)
 
     def put_will(self, work: Draft, op: PutWill) -> None:
         queue = self.queues.get(op.client_id)
         if queue is None:
             return
-        key = will_key(queue.qno)
+        key = keys.will_key(queue.qno)
         if op.will is None:
             work.batch.delete(key, self._engine.own.handle)
         else:
             work.batch.put(key, encode_will(op.will), self._engine.own.handle)
+
+    def put_log_place(self, work: Draft, op: PutLogPlace, last: int) -> None:
+        """`last`: the stamp of the last message that is logged before the operation, or a later
+        one that no message has."""
+        queue = self.queues.get(op.client_id)
+        if queue is None:
+            return
+        key = keys.log_place_key(queue.qno)
+        place = LogPlace(last).encode() if op.place is None else op.place
+        if place:
+            work.batch.put(key, place, self._engine.own.handle)
+        else:
+            work.batch.delete(key, self._engine.own.handle)
+
+    def log_place(self, client_id: str) -> bytes:
+        """The session's place in the durable log; empty: it has none."""
+        queue = self.queues.get(client_id)
+        return b"" if queue is None else self._engine.own.get(keys.log_place_key(queue.qno)) or b""

@@ -174,16 +174,14 @@ class StatusQueue(Queue):
             _, self.next_pos, self.sent_pos = _RECORD.unpack(record)
         start, end = self._prefix + INFLIGHT, queue_prefix(self.qno + 1)
         found: list[tuple[int, Row]] = []
-        while rows := engine.queues.scan(start, end):
-            for key, value in rows:
-                pos, packet_id = _HEAD.unpack_from(value)
-                row = Row(key[_STATUS_AT:_UID_AT], key[_UID_AT:], packet_id)
-                if row.status != RELEASED:
-                    row.size_bytes = entry_size_bytes(value[_HEAD.size :])
-                    row.place = entry_place(value[_HEAD.size :])
-                found.append((pos, row))
-                self.size_bytes += row.size_bytes
-            start = rows[-1][0] + b"\0"
+        for key, value in engine.queues.rows(start, end):
+            pos, packet_id = _HEAD.unpack_from(value)
+            row = Row(key[_STATUS_AT:_UID_AT], key[_UID_AT:], packet_id)
+            if row.status != RELEASED:
+                row.size_bytes = entry_size_bytes(value[_HEAD.size :])
+                row.place = entry_place(value[_HEAD.size :])
+            found.append((pos, row))
+            self.size_bytes += row.size_bytes
         found.sort(key=lambda pair: pair[0])
         self._rows = dict(found)
         self._idle.extend(pos for pos, row in found if row.status == IDLE)

@@ -17,21 +17,18 @@ from flowguard.errors import (
 )
 from flowguard.flow.signals import StoreState
 from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
-from flowguard.stores.base import FETCH_BYTES, POS_MAX, StoreLoad
-from flowguard.stores.rocks import format
+from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
+from flowguard.stores.log.generations import Retention
+from flowguard.stores.log.message_log import MessageLog
+from flowguard.stores.log.replays import LogBatch, LogPlace, read_on
+from flowguard.stores.rocks import format, keys
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.disk import DiskSpace, free_bytes_of, used_bytes_of
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.engine import KEYS_END, RocksEngine
 from flowguard.stores.rocks.identity import mark_as_copy, open_identity
-from flowguard.stores.rocks.keys import (
-    CLEAN_KEY,
-    FORMAT_KEY,
-    SWEEP,
-    SWEEP_END,
-    qno_of_sweep,
-)
+from flowguard.stores.rocks.log_home import RocksLogHome
 from flowguard.stores.rocks.payloads import Payloads
 from flowguard.stores.rocks.pending import TURNS, PendingRecords
 from flowguard.stores.rocks.queue import Draft, Queue
@@ -42,11 +39,6 @@ from flowguard.stores.rocks.window import WindowQueue
 from flowguard.types import Publish
 
 LAYOUTS: Final = ("window", "status")
-DURABILITIES: Final = {
-    "memory": Durability.MEMORY,
-    "os": Durability.OS,
-    "fsync": Durability.FSYNC,
-}
 LOOK_SLICES: Final = 64
 """Slices of maintenance between two looks at the files: there may be hundreds."""
 CLOSE_QUEUES: Final = 1_024
@@ -84,7 +76,7 @@ class RocksStore:
         `wall_s` reads the wall clock; `random_node` draws 32 bits, once per directory. Raises
         `FormatError`, `LockedError`, `CorruptionError` and other `StoreError`.
         """
-        self.durability = DURABILITIES[settings.durability]
+        self.durability = Durability[settings.durability.upper()]
         self._folder = folder
         format.check_folder(folder)
         try:
@@ -108,26 +100,37 @@ class RocksStore:
         self._disk = DiskSpace(folder, settings.disk_reserve_bytes, free_bytes)
         record = format.check_record(engine, folder, settings.layout)
         format.hold(folder, wall_s())
-        clean = engine.meta.get(CLEAN_KEY) is not None
+        clean = engine.meta.get(keys.CLEAN_KEY) is not None
         batch = engine.batch()
         if record is not None:
-            batch.put(FORMAT_KEY, record, engine.meta.handle)
-        batch.delete(CLEAN_KEY, engine.meta.handle)
+            batch.put(keys.FORMAT_KEY, record, engine.meta.handle)
+        batch.delete(keys.CLEAN_KEY, engine.meta.handle)
         engine.write(batch, wait=True)
         identity = open_identity(engine, folder, random_node)
         node, last = int.from_bytes(identity.node, "big"), int.from_bytes(identity.hlc, "big")
         clock = UidClock(node, last, wall_s)
         self._sessions = Sessions(engine, queues_of(settings.layout))
         self._sessions.restore(clean=clean)
-        for key, _ in engine.meta.scan(SWEEP, SWEEP_END, 2**40):
-            self._sessions.dropped[qno_of_sweep(key)] = None
-        shares = bool(engine.payloads.scan(b"", b"\xff" * 16, 1))
+        for key, _ in engine.meta.scan(keys.SWEEP, keys.SWEEP_END, 2**40):
+            self._sessions.dropped[keys.qno_of_sweep(key)] = None
+        shares = bool(engine.payloads.scan(b"", KEYS_END, 1))
         self._payloads = Payloads(is_complete=not shares)
         self._sweep = Sweep(engine, self._sessions, self._payloads)
+        self._wall_s = wall_s
+        self.log = MessageLog(
+            RocksLogHome(engine),
+            high=clock.written,
+            layout=settings.log_layout,
+            shards=settings.log_shards,
+            retention=Retention(settings.log_retention_s, settings.log_bytes_max),
+        )
+        """The durable log; `read_log` reads it."""
         self._pending = PendingRecords()
         for queue in self._sessions.queues.values():
             self._pending.recorded(queue)
-        self._builder = Builder(engine, self._sessions, self._payloads, self._pending, clock)
+        self._builder = Builder(
+            engine, self._sessions, self._payloads, self._pending, clock, self.log
+        )
         self._state = StoreState.FLOWING
         self._open_bytes = settings.write_buffer_bytes
         """Bytes that opening may write before it is done."""
@@ -138,7 +141,7 @@ class RocksStore:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def commit(self, ops: Sequence[StoreOp]) -> None:
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         """Commit, as `Store.commit`; `StallError`, too, has changed nothing."""
         if self._failed:
             raise StoreError(
@@ -153,6 +156,7 @@ class RocksStore:
                 time.sleep(0)  # noqa: TID251
             self._write(work, sync=work.must_sync)
         self._state = self._engine.state()
+        return NOT_FENCED
 
     @contextmanager
     def _batch(self) -> Iterator[Draft]:
@@ -207,6 +211,8 @@ class RocksStore:
         try:
             if self._must_reopen:
                 self._reopen()
+            if self.log.maintain(self._wall_s()):
+                return True
             if self._sweep.is_done and self._pending.is_empty:
                 return False
             self._step(sweep=True)
@@ -239,11 +245,8 @@ class RocksStore:
         return self._sessions.records()
 
     def retained(self) -> Iterator[tuple[Publish, float]]:
-        start = b""
-        while rows := self._engine.retained.scan(start, b"\xff"):
-            for _, value in rows:
-                yield decode_retained(value)
-            start = rows[-1][0] + b"\0"
+        for _, value in self._engine.retained.rows():
+            yield decode_retained(value)
 
     def fetch(
         self,
@@ -260,6 +263,15 @@ class RocksStore:
         if not self._engine.is_open:
             self._reopen()
         return queue.fetch(self._engine, after_pos, limit, until_pos, bytes_max)
+
+    def read_log(
+        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+    ) -> LogBatch:
+        if not self._engine.is_open:
+            self._reopen()
+        token = self._sessions.log_place(client_id)
+        place = LogPlace.decode(token) if token else LogPlace(self.log.high)
+        return read_on(self.log, place, filters, count_max, bytes_max)
 
     def load(self) -> StoreLoad:
         disk = self._disk
@@ -324,6 +336,6 @@ class RocksStore:
             engine.write(work.batch, sync=False, wait=True)
             self._payloads.forget(work)
         batch = engine.batch()
-        batch.put(CLEAN_KEY, b"", engine.meta.handle)
+        batch.put(keys.CLEAN_KEY, b"", engine.meta.handle)
         engine.write(batch, sync=False, wait=True)
         engine.sync()

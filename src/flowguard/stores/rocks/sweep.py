@@ -8,13 +8,12 @@ from itertools import islice
 from typing import Final, final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.rocks.engine import SCAN_BYTES, SCAN_ROWS, Family, RocksEngine
+from flowguard.stores.rocks.engine import KEYS_END, SCAN_BYTES, SCAN_ROWS, Family, RocksEngine
 from flowguard.stores.rocks.keys import own_prefix, queue_prefix, sweep_key
 from flowguard.stores.rocks.payloads import Payloads
 from flowguard.stores.rocks.queue import POS_ALL, Draft, Queue
 from flowguard.stores.rocks.sessions import Sessions
 
-PLACES_END: Final = b"\xff" * 16
 SINGLY_MAX: Final = 64
 """Rows that are deleted one by one; more, as a range."""
 QUEUES_MAX: Final = 32
@@ -24,16 +23,6 @@ QUEUES_MAX: Final = 32
 @final
 class Sweep:
     """Progress of the background work of one store."""
-
-    __slots__ = (
-        "_engine",
-        "_is_blind",
-        "_payloads",
-        "_place",
-        "_row",
-        "_sessions",
-        "_unmarked",
-    )
 
     def __init__(self, engine: RocksEngine, sessions: Sessions, payloads: Payloads) -> None:
         self._engine = engine
@@ -138,7 +127,7 @@ class Sweep:
 
     def _sweep_payloads(self, work: Draft, start: bytes) -> None:
         try:
-            rows = self._engine.payloads.scan(start, PLACES_END)
+            rows = self._engine.payloads.scan(start, KEYS_END)
         except CorruptionError:
             self._place = None
             return

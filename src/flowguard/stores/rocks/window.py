@@ -329,18 +329,14 @@ class WindowQueue(Queue):
 
     def _count_entries(self, engine: RocksEngine) -> None:
         """Count entries that were appended after the record was written."""
-        end = self.entry_key(POS_ALL)
-        while True:
-            rows = engine.queues.scan(self.entry_key(self.next_pos), end)
-            for key, value in rows:
-                pos = pos_of(key)
-                if pos != self.next_pos:
-                    self._skip(pos)
-                self.next_pos = pos + 1
-                self.count += 1
-                self.size_bytes += entry_size_bytes(value)
-            if not rows:
-                return
+        start, end = self.entry_key(self.next_pos), self.entry_key(POS_ALL)
+        for key, value in engine.queues.rows(start, end):
+            pos = pos_of(key)
+            if pos != self.next_pos:
+                self._skip(pos)
+            self.next_pos = pos + 1
+            self.count += 1
+            self.size_bytes += entry_size_bytes(value)
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ length; varint count of released positions, each varint gap and u16 packet id
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 from typing import Final, final
@@ -24,20 +23,8 @@ _HEAD: Final = Struct(">BBQQQQIQ")
 
 
 @final
-@dataclass(init=False, slots=True)
 class WindowRecord:
     """The state of a queue as of one batch; the fields mean what they mean in `WindowQueue`."""
-
-    next_pos: int
-    mark: int
-    is_exact: bool
-    lo: int
-    trimmed: int
-    count: int
-    size_bytes: int
-    runs: Runs
-    released: dict[int, int] | None
-    unordered: bool
 
     def __init__(
         self,

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from flowguard.errors import CorruptionError
 from flowguard.records import NEVER_S, Delivery, QueueEntry, WillRecord
+from flowguard.stores.messages import decode_message, encode_message
 from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.codec import (
     INLINE,
     decode_entry,
-    decode_message,
     decode_varint,
     encode_entry,
-    encode_message,
     encode_shared_entry,
     encode_varint,
     entry_place,

@@ -25,20 +25,11 @@ from typing import Any, TypeVar, final
 
 from flowguard.errors import FormatError, StoreError
 from flowguard.records import is_group
+from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.codec import UID_BYTES
 from flowguard.stores.rocks.copying import copy_files, published
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.identity import ReceivedUids, new_identity, put_identity
-from flowguard.stores.rocks.keys import (
-    OWN_KIND_AT,
-    QNO_KEY,
-    SCRATCH_BY_UID,
-    SCRATCH_END,
-    WILL,
-    own_prefix,
-    session_key,
-    sweep_key,
-)
 from flowguard.stores.rocks.offline.merge_queue import (
     MergeTally,
     Output,
@@ -46,7 +37,7 @@ from flowguard.stores.rocks.offline.merge_queue import (
     Replica,
     copier,
 )
-from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader
 from flowguard.stores.rocks.session_codec import decode_session, row_uid, with_qno
 from flowguard.stores.rocks.window import WindowQueue
 
@@ -105,6 +96,11 @@ def _check(a: StoreReader, b: StoreReader) -> None:
             raise FormatError(
                 f"{reader.folder} has layout {reader.format.layout!r}: only 'window' can be merged"
             )
+        if reader.engine.slices:
+            raise StoreError(
+                f"{reader.folder} has a durable log, which cannot be merged yet: drop its "
+                "generations first, once nobody needs them"
+            )
     same = a.identity.node == b.identity.node
     if same and not a.identity.is_copy and not b.identity.is_copy:
         raise StoreError(
@@ -126,7 +122,7 @@ def _finish(
         seen[node] = max(hlc, seen.get(node, b""))
     batch = engine.batch()
     put_identity(engine, batch, new_identity(seen, max(seen.values()), random_node), folder)
-    batch.delete_range(SCRATCH_BY_UID, SCRATCH_END, engine.meta.handle)
+    batch.delete_range(keys.SCRATCH_BY_UID, keys.SCRATCH_END, engine.meta.handle)
     engine.write(batch)
     engine.flush()
 
@@ -156,7 +152,7 @@ class _Merge:
         for a, b in joined(self._a.sessions(), self._b.sessions(), lambda each: each.client_id):
             self._merge_session(a, b)
         meta = self._output.engine.meta
-        self._output.put(meta.handle, QNO_KEY, self._next_qno.to_bytes(8, "big"))
+        self._output.put(meta.handle, keys.QNO_KEY, self._next_qno.to_bytes(8, "big"))
         self._output.flush()
         return self.report
 
@@ -168,13 +164,13 @@ class _Merge:
         """Copy messages that only `b` has; `a` has all that it received, or nothing refers to them
         there (exception: `copier`)."""
         payloads = self._output.engine.payloads
-        for place, message in rows_of(self._b.engine.payloads):
+        for place, message in self._b.engine.payloads.rows():
             if len(place) == UID_BYTES and place not in self._received_a:
                 self._output.put(payloads.handle, place, message)
                 self.report.payloads += 1
 
     def _merge_retained(self) -> None:
-        of_a, of_b = rows_of(self._a.engine.retained), rows_of(self._b.engine.retained)
+        of_a, of_b = self._a.engine.retained.rows(), self._b.engine.retained.rows()
         family = self._output.engine.retained.handle
         for a, b in joined(of_a, of_b, key_of):
             stays = self._stays(a, b)
@@ -217,7 +213,7 @@ class _Merge:
         merge.run()
         self.report.entries.add(merge.tally)
         own = self._output.engine.own
-        key = session_key(winner.client_id)
+        key = keys.session_key(winner.client_id)
         if a is not None and not in_place:
             self._forget(decode_session(a.row)[0])
         is_known = row_uid(winner.row) in second.received
@@ -236,22 +232,21 @@ class _Merge:
 
     def _forget(self, qno: int) -> None:
         """Drop the number; the store sweeps its rows once it is open."""
-        self._output.put(self._output.engine.meta.handle, sweep_key(qno), b"")
+        self._output.put(self._output.engine.meta.handle, keys.sweep_key(qno), b"")
 
     def _merge_own(
         self, a: StoredSession | None, b: StoredSession | None, winner: StoredSession, qno: int
     ) -> None:
-        """Merge subscriptions, inbound ids and the will."""
         family = self._output.engine.own.handle
         for of_a, of_b in joined(_own_of(self._a, a), _own_of(self._b, b), key_of):
             found = of_a or of_b
             assert found is not None
-            if found[0][0] == WILL:
+            if found[0][0] == keys.WILL:
                 stays = of_a if winner is a else of_b
             else:
                 stays = self._stays(of_a, of_b)
             there = of_a if winner is a else None
-            self._replace(family, own_prefix(qno), there, stays)
+            self._replace(family, keys.own_prefix(qno), there, stays)
 
 
 def _queue_of(session: StoredSession | None) -> WindowQueue | None:
@@ -266,8 +261,8 @@ def _own_of(reader: StoreReader, session: StoredSession | None) -> Iterator[Row]
     if session is None:
         return
     qno = decode_session(session.row)[0]
-    for key, row in rows_of(reader.engine.own, own_prefix(qno), own_prefix(qno + 1)):
-        yield key[OWN_KIND_AT:], row
+    for key, row in reader.engine.own.rows(keys.own_prefix(qno), keys.own_prefix(qno + 1)):
+        yield key[keys.OWN_KIND_AT :], row
 
 
 def key_of(row: Row) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, final
 from flowguard.errors import CorruptionError
 from flowguard.records import QOS_1_IDS
 from flowguard.stores.rocks.codec import INLINE, entry_place, entry_size_bytes, entry_uid
-from flowguard.stores.rocks.engine import RocksEngine
+from flowguard.stores.rocks.engine import KEYS_END, RocksEngine
 from flowguard.stores.rocks.identity import ReceivedUids
 from flowguard.stores.rocks.keys import SCRATCH_BY_POS, SCRATCH_BY_UID, pos_of, record_key
 from flowguard.stores.rocks.queue import POS_ALL
@@ -176,20 +176,14 @@ class Sorted:
         output.flush()
         before = b""
         winners_pos = b""
-        for key, pos_bytes in self._scan(by_uid):
+        for key, pos_bytes in self._meta.rows(by_uid, by_uid + KEYS_END, ROWS):
             if key[-1:] == _WINNERS:
                 before, winners_pos = key[:-1], pos_bytes
             elif key[:-1] == before:
                 output.put(self._meta.handle, self._by_pos + winners_pos, pos_bytes)
         output.flush()
-        self._pairs = self._scan(self._by_pos)
+        self._pairs = self._meta.rows(self._by_pos, self._by_pos + KEYS_END, ROWS)
         self._pair = next(self._pairs, None)
-
-    def _scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        start, end = prefix, prefix + b"\xff" * 16
-        while rows := self._meta.scan(start, end, ROWS):
-            yield from rows
-            start = rows[-1][0] + b"\0"
 
     def position(self, pos: int, uid: bytes) -> int:
         key = self._by_pos + pos.to_bytes(8, "big")
@@ -235,7 +229,6 @@ class QueueMerge:
         self.tally = MergeTally()
 
     def run(self) -> None:
-        """Write entries and record."""
         first_new = self._merge_winners()
         next_pos = self._merge_losers(first_new)
         self._skip_to(next_pos)

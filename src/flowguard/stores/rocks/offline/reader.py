@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, final
@@ -17,18 +17,10 @@ from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, FormatError, StoreError
 from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
-from flowguard.stores.rocks import format
+from flowguard.stores.rocks import format, keys
 from flowguard.stores.rocks.copying import LEFT_OUT
 from flowguard.stores.rocks.engine import SCAN_ROWS, Family, RocksEngine, is_open_here
 from flowguard.stores.rocks.identity import Identity, read_identity
-from flowguard.stores.rocks.keys import (
-    CLEAN_KEY,
-    SWEEP,
-    SWEEP_END,
-    client_id_of,
-    qno_of_sweep,
-    record_key,
-)
 from flowguard.stores.rocks.log_files import check_logs, endless_logs
 from flowguard.stores.rocks.offline.tolerant import TolerantFamily
 from flowguard.stores.rocks.queue import Queue
@@ -36,12 +28,31 @@ from flowguard.stores.rocks.session_codec import decode_session
 from flowguard.stores.rocks.sessions import Sessions
 from flowguard.stores.rocks.store import LAYOUTS, queues_of
 
+PROBLEMS_MAX: Final = 1_000
+"""Problems that are listed; more are only counted."""
 SETTINGS: Final = StoreSettings(
     cache_bytes=8 * MIB, write_buffer_bytes=16 * MIB, durability="os", disk_reserve_bytes=0
 )
 """RocksDB settings for programs that read everything once."""
-KEYS_END: Final = b"\xff" * 16
 CONFIGURATION: Final = "rocksdict-config.json"
+
+
+@dataclass(slots=True)
+class Findings:
+    """Counts of the rows that could be read."""
+
+    sessions: int = 0
+    groups: int = 0
+    """Shared subscriptions that have a queue."""
+    entries: int = 0
+    retained: int = 0
+    problems: list[str] = field(default_factory=list)
+    problems_count: int = 0
+
+    def wrong(self, problem: str) -> None:
+        self.problems_count += 1
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
 
 
 @dataclass(slots=True)
@@ -100,10 +111,10 @@ class StoreReader:
         if identity is None:
             raise CorruptionError(f"{folder} does not say who it is")
         self.identity: Identity = identity
-        self.is_clean = self.engine.meta.get(CLEAN_KEY) is not None
+        self.is_clean = self.engine.meta.get(keys.CLEAN_KEY) is not None
         """Whether it was closed in good order: its counters need no second look."""
-        self._new_queue = queues_of(self.format.layout)
-        self._sessions = Sessions(self.engine, self._new_queue)
+        self.new_queue = queues_of(self.format.layout)
+        self._sessions = Sessions(self.engine, self.new_queue)
 
     def _check_log(self) -> None:
         if not self._tolerant:
@@ -128,17 +139,15 @@ class StoreReader:
 
     def rows(self) -> Iterator[tuple[str, bytes]]:
         """Client ids and rows of sessions, in the order of ids."""
-        for rows in self._sessions.rows():
-            for key, row in rows:
-                yield client_id_of(key), row
+        return self._sessions.rows()
 
     def session(self, client_id: str, row: bytes) -> StoredSession:
         """The session of one of `rows`. Raises `CorruptionError`."""
         with _naming(client_id):
             qno, _, ends_at_s = decode_session(row)
-            queue = self._new_queue(qno)
+            queue = self.new_queue(qno)
             queue.connected = ends_at_s is None
-            record = self.engine.queues.get(record_key(qno))
+            record = self.engine.queues.get(keys.record_key(qno))
             clean = self.is_clean and record is not None
             queue.restore(self.engine, record, clean=clean)
         return StoredSession(client_id, row, queue)
@@ -150,7 +159,10 @@ class StoreReader:
 
     def dropped(self) -> list[int]:
         """Numbers of sessions that are over, with rows that are still to be deleted."""
-        return [qno_of_sweep(key) for key, _ in self.engine.meta.scan(SWEEP, SWEEP_END, 2**40)]
+        return [
+            keys.qno_of_sweep(key)
+            for key, _ in self.engine.meta.scan(keys.SWEEP, keys.SWEEP_END, 2**40)
+        ]
 
     def entries(self, session: StoredSession) -> Iterator[QueueEntry]:
         """Unsettled entries, in order. Raises `CorruptionError`."""
@@ -193,15 +205,6 @@ def _naming(client_id: str, where: str = "") -> Iterator[None]:
         yield
     except CorruptionError as error:
         raise CorruptionError(f"{owner_name(client_id)}{where}: {error}") from error
-
-
-def rows_of(
-    family: Family, start: bytes = b"", end: bytes = KEYS_END
-) -> Iterator[tuple[bytes, bytes]]:
-    """All rows, in portions."""
-    while rows := family.scan(start, end):
-        yield from rows
-        start = rows[-1][0] + b"\0"
 
 
 @contextmanager

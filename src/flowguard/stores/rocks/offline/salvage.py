@@ -10,30 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from flowguard import records
 from flowguard.errors import CorruptionError
-from flowguard.records import (
-    NEVER_S,
-    Append,
-    Delivery,
-    PutInbound,
-    PutRetained,
-    PutSession,
-    PutSubscription,
-    PutWill,
-    QueueEntry,
-    Release,
-    Sent,
-    SessionRecord,
-    Settle,
-    StoreOp,
-    is_group,
-    owner_name,
-)
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
-from flowguard.stores.rocks.offline.findings import Findings
-from flowguard.stores.rocks.offline.reader import SETTINGS, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
 from flowguard.stores.rocks.queue import Queue
 from flowguard.stores.rocks.session_codec import decode_retained, decode_session
 from flowguard.stores.rocks.store import RocksStore
@@ -80,7 +62,7 @@ def _copy_payloads(reader: StoreReader, out: Path) -> None:
     """Copy shared messages under their names: entries refer to them, and others are swept."""
     engine = RocksEngine(out, SETTINGS)
     try:
-        for place, row in rows_of(reader.engine.payloads):
+        for place, row in reader.engine.payloads.rows():
             batch = engine.batch()
             batch.put(place, row, engine.payloads.handle)
             engine.write(batch, wait=True)
@@ -109,14 +91,16 @@ class _Saving:
             except CorruptionError as error:
                 self._found.wrong(str(error))
         self._count_lost_queues()
-        for key, row in rows_of(self._reader.engine.retained):
+        for key, row in self._reader.engine.retained.rows():
             try:
                 message, expires_at_s = decode_retained(row)
             except CorruptionError as error:
                 self._found.wrong(f"retained message {key.decode(errors='replace')!r}: {error}")
                 continue
-            self._store.commit([PutRetained(message, expires_at_s)])
+            self._store.commit([records.PutRetained(message, expires_at_s)])
             self._found.retained += 1
+        if self._reader.engine.slices:
+            self._found.wrong("the durable log is left behind: what only it held is not saved")
         for damage in self._reader.damage:
             self._found.wrong(damage)
         return self._found
@@ -124,12 +108,12 @@ class _Saving:
     def _save_session(self, session: StoredSession) -> None:
         found, client_id, queue = self._found, session.client_id, session.queue
         _, expiry_interval_s, ends_at_s = decode_session(session.row)
-        ops: list[StoreOp] = [PutSession(client_id, expiry_interval_s, ends_at_s)]
+        ops: list[records.StoreOp] = [records.PutSession(client_id, expiry_interval_s, ends_at_s)]
         try:
             ops += _own_ops(self._reader.record(session))
         except CorruptionError as error:
             self._found.wrong(f"{error}; its subscriptions and its will are not saved")
-        if is_group(client_id):
+        if records.is_group(client_id):
             found.groups += 1
         else:
             found.sessions += 1
@@ -146,51 +130,51 @@ class _Saving:
         if last_pos < queue.next_pos - 1:
             # Positions, and so packet identifiers, go on where they were.
             ops += [
-                Append(client_id, queue.next_pos - 1, _nothing()),
-                Settle(client_id, queue.next_pos - 1),
+                records.Append(client_id, queue.next_pos - 1, _nothing()),
+                records.Settle(client_id, queue.next_pos - 1),
             ]
-        ops.append(Sent(client_id, queue.sent_pos))
+        ops.append(records.Sent(client_id, queue.sent_pos))
         self._store.commit(ops)
         found.entries += count
         if count < queue.count:
             found.lost_entries += queue.count - count
             self._found.wrong(
-                f"{owner_name(client_id)}: {queue.count - count:,} of {queue.count:,} messages "
-                "of its queue cannot be read"
+                f"{records.owner_name(client_id)}: {queue.count - count:,} of "
+                f"{queue.count:,} messages of its queue cannot be read"
             )
 
     def _count_lost_queues(self) -> None:
-        numbers = {int.from_bytes(key[:8], "big") for key, _ in rows_of(self._reader.engine.queues)}
+        numbers = {int.from_bytes(key[:8], "big") for key, _ in self._reader.engine.queues.rows()}
         self._found.lost_queues = len(numbers - self._numbers)
         if self._found.lost_queues:
             self._found.wrong(f"{self._found.lost_queues:,} queues: whose they are cannot be read")
 
 
-def _own_ops(record: SessionRecord) -> Iterator[StoreOp]:
+def _own_ops(record: records.SessionRecord) -> Iterator[records.StoreOp]:
     client_id = record.client_id
     for filter, options in record.subscriptions.items():
-        yield PutSubscription(client_id, filter, options)
+        yield records.PutSubscription(client_id, filter, options)
     for packet_id in record.inbound_ids:
-        yield PutInbound(client_id, packet_id)
+        yield records.PutInbound(client_id, packet_id)
     if record.will is not None:
-        yield PutWill(client_id, record.will)
+        yield records.PutWill(client_id, record.will)
 
 
-def _entry_ops(client_id: str, entry: QueueEntry) -> Iterator[StoreOp]:
+def _entry_ops(client_id: str, entry: records.QueueEntry) -> Iterator[records.StoreOp]:
     if entry.delivery is not None:
-        yield Append(client_id, entry.pos, entry.delivery)
+        yield records.Append(client_id, entry.pos, entry.delivery)
         return
     delivery = _nothing()
-    yield Append(client_id, entry.pos, delivery)
-    yield Release(client_id, entry.pos, entry.packet_id, delivery)
+    yield records.Append(client_id, entry.pos, delivery)
+    yield records.Release(client_id, entry.pos, entry.packet_id, delivery)
 
 
-def _nothing() -> Delivery:
+def _nothing() -> records.Delivery:
     """A placeholder for a message that is not needed any more."""
-    return Delivery(Publish("", b"", 2), 2, False, (), NEVER_S)
+    return records.Delivery(Publish("", b"", 2), 2, False, (), records.NEVER_S)
 
 
-def _entries(reader: StoreReader, queue: Queue) -> Iterator[QueueEntry]:
+def _entries(reader: StoreReader, queue: Queue) -> Iterator[records.QueueEntry]:
     """The readable entries of a queue; `TolerantFamily` has left out rows, not yet messages."""
     after = 0
     while after < queue.next_pos:
@@ -207,7 +191,7 @@ def _entries(reader: StoreReader, queue: Queue) -> Iterator[QueueEntry]:
         yield from page
 
 
-def _entry(reader: StoreReader, queue: Queue, pos: int) -> list[QueueEntry]:
+def _entry(reader: StoreReader, queue: Queue, pos: int) -> list[records.QueueEntry]:
     try:
         return queue.fetch(reader.engine, pos - 1, 1, pos, FETCH_BYTES)
     except CorruptionError:

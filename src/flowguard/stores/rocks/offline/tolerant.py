@@ -62,7 +62,6 @@ class TolerantFamily(Family):
     def _scan_around(
         self, start: bytes, end: bytes, limit: int, bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """Scan row by row."""
         found: list[tuple[bytes, bytes]] = []
         size_bytes = 0
         while start < end and len(found) < limit and size_bytes < bytes_max:

@@ -7,10 +7,11 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError
 from flowguard.records import is_group, owner_name
-from flowguard.stores.rocks.codec import UID_BYTES, decode_message
+from flowguard.stores.messages import decode_message
+from flowguard.stores.rocks.codec import UID_BYTES
+from flowguard.stores.rocks.engine import KEYS_END
 from flowguard.stores.rocks.keys import queue_prefix
-from flowguard.stores.rocks.offline.findings import Findings
-from flowguard.stores.rocks.offline.reader import KEYS_END, StoredSession, StoreReader, rows_of
+from flowguard.stores.rocks.offline.reader import Findings, StoredSession, StoreReader
 from flowguard.stores.rocks.session_codec import decode_retained
 
 PROGRESS_ROWS: Final = 1_000
@@ -113,7 +114,7 @@ class _Reading:
             start = queue_prefix(qno + 1)
 
     def _read_payloads(self) -> None:
-        for place, row in rows_of(self._reader.engine.payloads):
+        for place, row in self._reader.engine.payloads.rows():
             self._read()
             self._found.payloads += 1
             if place not in self._places:
@@ -122,7 +123,7 @@ class _Reading:
                 decode_message(row, 0)
 
     def _read_retained(self) -> None:
-        for key, row in rows_of(self._reader.engine.retained):
+        for key, row in self._reader.engine.retained.rows():
             self._read()
             self._found.retained += 1
             with self._told(f"retained message {key.decode(errors='replace')!r}: "):

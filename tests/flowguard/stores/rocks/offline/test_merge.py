@@ -12,8 +12,8 @@ import pytest
 from flowguard.codec.packets import Connack, Pubcomp, Pubrec, Pubrel
 from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.records import NEVER_S, Append, Delivery, PutSession, Settle, packet_id_of
+from flowguard.stores.messages import encode_message
 from flowguard.stores.rocks import RocksStore
-from flowguard.stores.rocks.codec import encode_message
 from flowguard.stores.rocks.identity import put_identity, read_identity
 from flowguard.stores.rocks.offline.merge import merge
 from flowguard.types import Publish

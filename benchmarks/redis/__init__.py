@@ -1,0 +1,1 @@
+"""The store on Redis beside the published schema, and beside RocksDB: what a message costs."""

@@ -1,0 +1,116 @@
+"""ASGI middleware: windows per principal for HTTP ingestion, and 503 with Retry-After beyond them.
+
+    app = Starlette(routes=[...])
+    app.add_middleware(IngestionGuard, waiting_max=10)      # or: app = IngestionGuard(app)
+
+A request is a packet of its principal, in process until the application has answered it. Who has as
+many in process as its window allows waits, before a byte of the body is read; beyond `waiting_max`,
+or after `patience_s`, the answer is 503. WebSockets and lifespan pass untouched. For servers on
+asyncio (uvicorn, hypercorn).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from math import ceil
+from typing import Any, final
+
+from broker_adapter.asyncio_guard import AsyncioBell, Ticking
+from broker_adapter.host_guard import GuardedClient, HostGuard
+from broker_adapter.waits import AsyncGuard, RefusedError
+from flowguard.config import FlowSettings
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def principal_of(scope: Scope) -> str:
+    """The value of its Authorization header, or the address it comes from."""
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return str(value, "latin-1")
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+@final
+class IngestionGuard:
+    """One per application; `principal` says whose request it is, `cost` what it weighs."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: FlowSettings | None = None,
+        *,
+        principal: Callable[[Scope], str] = principal_of,
+        cost: Callable[[Scope], int] = lambda scope: 1,
+        waiting_max: int = 100,
+        patience_s: float | None = None,
+    ) -> None:
+        self._app = app
+        self._principal = principal
+        self._cost = cost
+        self.guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
+        self._host: AsyncGuard | None = None
+        self._ticking: Ticking | None = None
+        self._clients: dict[str, tuple[GuardedClient, int]] = {}
+        """Principals with open requests, and how many."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            if scope["type"] == "lifespan" and self._ticking is not None:
+                self._ticking.stop()
+                self._host = None
+            return
+        host = self._host or self._begin()
+        name = self._principal(scope)
+        client = self._enter(name)
+        try:
+            async with host.packet(client, self._cost(scope), _content_length(scope)):
+                await self._app(scope, receive, send)
+        except RefusedError as refused:
+            await _refuse(refused, send)
+        finally:
+            self._leave(name)
+
+    def _begin(self) -> AsyncGuard:
+        """The first request: the loop that will serve all of them runs now."""
+        loop = asyncio.get_running_loop()
+        self._ticking = Ticking(self.guard, loop)
+        self._host = AsyncGuard(self.guard, loop.time, AsyncioBell)
+        return self._host
+
+    def _enter(self, name: str) -> GuardedClient:
+        client, count = self._clients.get(name) or (self.guard.client(), 0)
+        self._clients[name] = (client, count + 1)
+        return client
+
+    def _leave(self, name: str) -> None:
+        """Forget who has no open request: names are as many as somebody invents."""
+        client, count = self._clients[name]
+        if count > 1:
+            self._clients[name] = (client, count - 1)
+        else:
+            del self._clients[name]
+            assert self._host is not None
+            self._host.gone(client)
+
+
+def _content_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+async def _refuse(refused: RefusedError, send: Send) -> None:
+    body = f"busy ({refused.reason}): come back later\n".encode()
+    headers = [
+        (b"retry-after", b"%d" % ceil(refused.retry_after_s)),
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,130 @@
+"""FrameSplitter: where the packets of a byte stream begin, and no more than admission has to know.
+
+A packet's first byte, its size and, where it has one, its packet identifier are read; all else
+passes as it came, and a packet need not have come whole. What is kept back is the head of a packet
+that is not complete: a fixed header, and of a PUBLISH of QoS 1 and 2 its topic.
+"""
+
+from typing import Final, final
+
+from flowguard.errors import MalformedPacket
+
+CONNECT: Final = 1
+CONNACK: Final = 2
+PUBLISH: Final = 3
+PUBACK: Final = 4
+PUBREC: Final = 5
+PUBREL: Final = 6
+PUBCOMP: Final = 7
+SUBSCRIBE: Final = 8
+SUBACK: Final = 9
+UNSUBSCRIBE: Final = 10
+UNSUBACK: Final = 11
+PINGREQ: Final = 12
+AUTH: Final = 15
+WITH_ID: Final = frozenset((PUBACK, PUBREC, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK))
+"""Packets whose identifier, the first two bytes of the body, is looked at."""
+LENGTH_BYTES_MAX: Final = 4
+
+
+@final
+class FrameHead:
+    """The beginning of a packet."""
+
+    __slots__ = ("first", "packet_id", "reason", "size_bytes", "start")
+
+    def __init__(self, first: int, size_bytes: int, start: int) -> None:
+        self.first = first
+        """Its first byte: kind and flags."""
+        self.size_bytes = size_bytes
+        """The whole packet."""
+        self.start = start
+        """Where it begins in what `scan` returned."""
+        self.packet_id = 0
+        """0: it has none, or nobody needs it."""
+        self.reason = 0
+        """Of a CONNACK."""
+
+    @property
+    def kind(self) -> int:
+        return self.first >> 4
+
+
+@final
+class FrameSplitter:
+    """One direction of one connection."""
+
+    __slots__ = ("_rest", "kept")
+
+    def __init__(self) -> None:
+        self.kept = b""
+        """The beginning of a packet whose head is not complete."""
+        self._rest = 0
+        """Bytes of the packet under way that have not come yet."""
+
+    def scan(self, data: bytes) -> tuple[bytes, list[FrameHead]]:
+        """The bytes that may pass now, and the heads of the packets that begin in them.
+
+        Raises `MalformedPacket`: no packet can be told any more.
+        """
+        heads: list[FrameHead] = []
+        if self._rest >= len(data) and self._rest:
+            self._rest -= len(data)
+            return data, heads
+        if self.kept:
+            data = self.kept + data
+            self.kept = b""
+        pos, end = self._rest, len(data)
+        self._rest = 0
+        while pos < end:
+            head = _head(data, pos, end)
+            if head is None:
+                self.kept = data[pos:]
+                return data[:pos], heads
+            heads.append(head)
+            pos += head.size_bytes
+        self._rest = pos - end
+        return data, heads
+
+
+def _head(data: bytes, pos: int, end: int) -> FrameHead | None:
+    """The head of the packet at `pos`; None: it has not come yet."""
+    length = shift = 0
+    at = pos + 1
+    while True:
+        if at >= end:
+            return None
+        byte = data[at]
+        at += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift == 7 * LENGTH_BYTES_MAX:
+            raise MalformedPacket("a remaining length of more than four bytes")
+    head = FrameHead(data[pos], at - pos + length, pos)
+    if length < 2 or not _is_looked_into(head.first):
+        return head
+    return _look_into(head, data, at, end)
+
+
+def _is_looked_into(first: int) -> bool:
+    kind = first >> 4
+    return kind in WITH_ID or kind == CONNACK or (kind == PUBLISH and first & 0x06 != 0)
+
+
+def _look_into(head: FrameHead, data: bytes, at: int, end: int) -> FrameHead | None:
+    """Complete the head with what stands in the body, from `at` on."""
+    if at + 2 > end:
+        return None
+    if head.kind == CONNACK:
+        head.reason = data[at + 1]
+        return head
+    if head.kind == PUBLISH:
+        at += 2 + (data[at] << 8 | data[at + 1])
+        if at + 2 > head.start + head.size_bytes:
+            return head  # Broken, which the upstream will say.
+        if at + 2 > end:
+            return None
+    head.packet_id = data[at] << 8 | data[at + 1]
+    return head

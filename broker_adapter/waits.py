@@ -1,0 +1,178 @@
+"""AsyncGuard: a `HostGuard` for hosts that wait by `await`; the same under trio and asyncio.
+
+    async with guard.connecting(client):           # a place at the gate
+        ...                                        # authenticate, answer
+    async with guard.packet(client, cost=1):       # a place in its window
+        ...                                        # the work
+
+Both wait for a place, and raise `RefusedError` where there will be none. A block that is left, by
+its end, an error or a cancellation, gives its place back.
+
+`flowguard.flow` gives overload as a value; in a block there is nobody to look at it, so here it is
+an exception.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, final
+
+from broker_adapter.host_guard import GuardedClient, GuardedPacket, HostGuard
+from flowguard.errors import FlowguardError
+from flowguard.flow import Admission, Reason, Verdict
+
+
+class RefusedError(FlowguardError):
+    """There is no place, and none to wait for; the work has not begun."""
+
+    def __init__(self, reason: Reason | None, retry_after_s: float) -> None:
+        self.reason = reason
+        """Why; None: its client is gone."""
+        self.retry_after_s = retry_after_s
+        """When to come back; 0: there is no reason to."""
+        super().__init__(f"refused ({reason or 'gone'}), come back in {retry_after_s:.1f} s")
+
+
+class Bell(Protocol):
+    """Wakes one task, from whatever thread."""
+
+    def ring(self) -> None:
+        """Let the one who waits go on; safe to repeat."""
+
+    async def wait(self) -> None:
+        """Until it rings, at once if it has."""
+
+
+@final
+class AsyncGuard:
+    """Blocks over a guard, which its host goes on ticking (`open_guard` does)."""
+
+    __slots__ = ("_bell", "clock", "guard")
+
+    def __init__(
+        self, guard: HostGuard, clock: Callable[[], float], bell: Callable[[], Bell]
+    ) -> None:
+        """`clock`: of all calls, seconds, monotonic; `bell`: makes one for the running task."""
+        self.guard = guard
+        self.clock = clock
+        self._bell = bell
+
+    def client(self, client_id: str = "", tenant: str = "") -> GuardedClient:
+        """A client of its own window, see `HostGuard.client`."""
+        return self.guard.client(client_id, tenant)
+
+    def connecting(self, client: GuardedClient, size_bytes: int = 0) -> "Connecting":
+        """A block in which its CONNECT is in process; an error in it means that it is gone."""
+        return Connecting(self, client, size_bytes, self._bell)
+
+    def packet(self, client: GuardedClient, cost: int = 1, size_bytes: int = 0) -> "Starting":
+        """A block in which a packet of it is in process."""
+        return Starting(self, client, cost, size_bytes, self._bell)
+
+    def gone(self, client: GuardedClient) -> None:
+        """Its connection has ended; blocks of it that wait are refused."""
+        self.guard.gone(client, self.clock())
+
+
+@final
+class Connecting:
+    """`AsyncGuard.connecting`."""
+
+    __slots__ = ("_admission", "_bell", "_client", "_host", "_size_bytes")
+
+    def __init__(
+        self,
+        host: AsyncGuard,
+        client: GuardedClient,
+        size_bytes: int,
+        bell: Callable[[], Bell],
+    ) -> None:
+        self._host = host
+        self._client = client
+        self._size_bytes = size_bytes
+        self._bell = bell
+        self._admission: Admission | None = None
+
+    async def __aenter__(self) -> GuardedClient:
+        host, bell = self._host, self._bell()
+
+        def decided(admission: Admission) -> None:
+            self._admission = admission
+            bell.ring()
+
+        admission = host.guard.offer(
+            self._client, host.clock(), size_bytes=self._size_bytes, decided=decided
+        )
+        if admission.verdict is Verdict.DELAY:
+            try:
+                await bell.wait()
+            except BaseException:
+                host.gone(self._client)
+                raise
+            assert self._admission is not None
+            admission = self._admission
+        _go_on_if_admitted(admission)
+        return self._client
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._host.guard.answered(self._client, self._host.clock())
+        else:
+            self._host.gone(self._client)
+
+
+@final
+class Starting:
+    """`AsyncGuard.packet`."""
+
+    __slots__ = ("_bell", "_client", "_cost", "_host", "_packet", "_size_bytes")
+
+    def __init__(
+        self,
+        host: AsyncGuard,
+        client: GuardedClient,
+        cost: int,
+        size_bytes: int,
+        bell: Callable[[], Bell],
+    ) -> None:
+        self._host = host
+        self._client = client
+        self._cost = cost
+        self._size_bytes = size_bytes
+        self._bell = bell
+        self._packet: GuardedPacket
+
+    async def __aenter__(self) -> GuardedPacket:
+        host, bell = self._host, self._bell()
+        packet = self._packet = host.guard.start(
+            self._client,
+            host.clock(),
+            cost=self._cost,
+            size_bytes=self._size_bytes,
+            told=lambda _: bell.ring(),
+        )
+        if packet.admission.verdict is Verdict.DELAY:
+            try:
+                await bell.wait()
+            except BaseException:
+                host.guard.done(packet, host.clock())
+                raise
+        _go_on_if_admitted(packet.admission)
+        return packet
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._host.guard.done(self._packet, self._host.clock())
+
+
+def _go_on_if_admitted(admission: Admission) -> None:
+    if admission.verdict is not Verdict.ADMIT:
+        raise RefusedError(admission.reason, admission.retry_after_s)

@@ -1,0 +1,60 @@
+"""A crowd of which each connection needs much memory until it is in."""
+
+from flowguard.config import KIB, MIB
+from simulations.scenario import (
+    Fault,
+    NodePlan,
+    PopulationPlan,
+    PublishPlan,
+    RetryPlan,
+    Scenario,
+    StorePlan,
+)
+
+CROWD_S = 4.3
+"""Time in which a node that does nothing else serves the crowd."""
+ACCEPT, REFUSE = 0.0515, 0.022
+"""What accepting and refusing cost, of serving a CONNECT."""
+HELD_MIB = 138.5
+"""What the whole crowd would hold if it waited inside."""
+
+
+def scenario(
+    clients: int = 2_216, memory_max_mib: int = 160, acceptors_first: bool = False
+) -> Scenario:
+    """`clients`: the crowd. Of a smaller one each holds as much more, on a node as much slower."""
+    connect_s = CROWD_S / clients
+    publish = PublishPlan(rate_per_s=0.966, outstanding=1, payload_bytes=16 * KIB, deadline_s=0.3)
+    return Scenario(
+        title=f"{clients:,} clients come that hold {HELD_MIB:.0f} MiB until they are in",
+        description=(
+            f"The node could serve the crowd in {CROWD_S:g} s, but has {memory_max_mib} MiB, and "
+            "dies if it needs more. 451 clients publish steadily. Who waits inside for a place "
+            "holds its buffers and its TLS state, and neither a smaller window nor fewer places "
+            "give them back: serving does, or leaving it outside. Look at: nodes died, most "
+            "memory, time to 99 %."
+        ),
+        duration_s=35.0,
+        node=NodePlan(
+            accept_s=ACCEPT * connect_s,
+            refuse_s=REFUSE * connect_s,
+            connect_s=connect_s,
+            publish_s=0.001_2,
+            accepts_first=acceptors_first,
+            connecting_bytes=int(HELD_MIB * MIB / clients),
+            memory_max_bytes=memory_max_mib * MIB,
+            restart_s=8.0,
+        ),
+        store=StorePlan(commit_s=0.003),
+        populations={
+            "crowd": PopulationPlan(
+                clients=clients,
+                start_s=5.5,
+                start_over_s=1.9,
+                timeout_s=20.0,
+                retry=RetryPlan(kind="fixed", first_s=2.0, obedient=0.5),
+            ),
+            "steady": PopulationPlan(clients=451, start_over_s=2.0, publish=publish),
+        },
+        faults=(Fault(kind="slow_cpu", at_s=12.0, until_s=16.5, factor=1.8),),
+    )

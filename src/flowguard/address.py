@@ -1,0 +1,90 @@
+"""Address: where a broker listens, as people write it.
+
+127.0.0.1:1883   [::1]:1883   mqtts://0.0.0.0:8883   ws://127.0.0.1:8080   unix:/run/mqtt.sock
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Self, final
+
+from flowguard.errors import ConfigError
+
+PORT_MAX = 65_535
+UNIX = "unix:"
+
+
+class Scheme(StrEnum):
+    """The layers between a socket and MQTT."""
+
+    MQTT = "mqtt"
+    MQTTS = "mqtts"
+    WS = "ws"
+    WSS = "wss"
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether TLS is one of them."""
+        return self in (Scheme.MQTTS, Scheme.WSS)
+
+    @property
+    def has_websocket(self) -> bool:
+        """Whether WebSocket is one of them."""
+        return self in (Scheme.WS, Scheme.WSS)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address to listen on."""
+
+    scheme: Scheme
+    host: str
+    """The path, where it is a Unix socket."""
+    port: int | None
+    """None: it is a Unix socket; 0: a free port."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `HOST:PORT`, with a scheme before it or not, or `unix:PATH`; raises ConfigError."""
+        if text.startswith(UNIX):
+            path = text.removeprefix(UNIX).removeprefix("//")
+            if not path.startswith("/"):
+                raise ConfigError(f"{text}: expected a whole path, as in unix:/run/mqtt.sock")
+            return cls(Scheme.MQTT, path, None)
+        name, separator, place = text.partition("://")
+        if not separator:
+            return cls(Scheme.MQTT, *parse_address(text))
+        if name not in tuple(Scheme):
+            known = ", ".join(f"{scheme}://" for scheme in Scheme)
+            raise ConfigError(f"{text}: {name}:// is none of {known} and unix:")
+        return cls(Scheme(name), *parse_address(place.removesuffix("/")))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.port is None or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def place(self) -> str:
+        """The address without its scheme, as a client would be given it."""
+        if self.port is None:
+            return f"{UNIX}{self.host}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return self.place if self.port is None else f"{self.scheme}://{self.place}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """The host and port in `HOST:PORT` or `[IPv6]:PORT`; raises ConfigError."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ConfigError(f"{text}: expected HOST:PORT, for example 127.0.0.1:1883")
+    return host, int(port)

@@ -1,0 +1,211 @@
+"""Doorway: a listening socket, with the layers between its connections and MQTT."""
+
+import errno
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.address import Address, Scheme
+from flowguard.broker.layer import ByteStream, Layer
+from flowguard.broker.tls import TlsFiles, TlsKeeper
+from flowguard.config import ListenerSettings, NetworkSettings
+from flowguard.errors import ConfigError
+from flowguard.node.door import LayerFault
+
+BACKLOG: Final = 4_096
+"""Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
+WebSocketMaker = Callable[[ByteStream, Layer | None, Callable[[LayerFault], None]], Layer]
+DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
+
+
+@final
+class Doorway:
+    """A listening socket; `connections_max` at once may come in through it, None: any number."""
+
+    __slots__ = ("_on_fault", "_websocket", "connections_max", "count", "settings", "sock", "tls")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        settings: ListenerSettings = DEFAULT,
+        files: TlsFiles | None = None,
+        websocket: WebSocketMaker | None = None,
+    ) -> None:
+        """`websocket` makes that layer, None: there is none. Raises ConfigError for a certificate
+        that cannot be used."""
+        self.sock = sock
+        self.settings = settings
+        self.connections_max = settings.connections_max
+        self._websocket = websocket
+        self.count = 0
+        """Connections that came in here and are open."""
+        self._on_fault: Callable[[LayerFault], None] = lambda _: None
+        self.tls = None if files is None else TlsKeeper(files, self._on_layer_fault)
+
+    def report(self, on_fault: Callable[[LayerFault], None]) -> None:
+        """`on_fault` is told from now on why layers of connections failed."""
+        self._on_fault = on_fault
+
+    def _on_layer_fault(self, fault: LayerFault) -> None:
+        self._on_fault(fault)
+
+    def layer(self, sock: socket.socket) -> Layer | None:
+        """The top layer on a socket accepted here; None: MQTT speaks to the socket itself."""
+        below: Layer | None = None if self.tls is None else self.tls.accept(sock)
+        if self._websocket is None:
+            return below
+        return self._websocket(below or sock, below, self._on_layer_fault)
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether both sides have to agree on something before MQTT begins."""
+        return self.tls is not None or self._websocket is not None
+
+    @property
+    def scheme(self) -> Scheme:
+        """The layers that are spoken here."""
+        return Address.parse(self.settings.address).scheme
+
+    @property
+    def address(self) -> Address:
+        """The address that clients reach, with the port that the system has chosen."""
+        name = self.sock.getsockname()
+        if isinstance(name, str):
+            return Address(self.scheme, name, None)
+        host, port, *_ = name
+        return Address(self.scheme, host, port)
+
+    def close(self) -> None:
+        """Stop listening; a Unix socket's file goes, too."""
+        if self.sock.fileno() < 0:
+            return
+        name = self.sock.getsockname()
+        self.sock.close()
+        if isinstance(name, str) and name:
+            Path(name).unlink(missing_ok=True)
+
+
+def open_doorways(network: NetworkSettings) -> list[Doorway]:
+    """Listen wherever the settings say; raises ConfigError, and OSError with the address in it."""
+    wanted = [
+        (
+            listener,
+            Address.parse(listener.address),
+            _files(listener, network),
+            _websocket(listener, network),
+        )
+        for listener in network.listeners or (DEFAULT,)
+    ]
+    for _, address, _, _ in wanted:
+        _check_exposed(address, network)
+    for _, _, files, _ in wanted:
+        if files is not None:
+            files.load()  # Nothing listens yet where one of them is wrong.
+    doorways: list[Doorway] = []
+    try:
+        for listener, address, files, websocket in wanted:
+            try:
+                sock = _bound(address)
+            except OSError as error:
+                error.filename = address.place
+                raise
+            doorways.append(Doorway(sock, listener, files, websocket))
+    except BaseException:
+        for doorway in doorways:
+            doorway.close()
+        raise
+    return doorways
+
+
+def _check_exposed(address: Address, network: NetworkSettings) -> None:
+    """Other machines reach only what has TLS and identities, unless the settings say in as many
+    words that they may; raises ConfigError."""
+    if address.is_local:
+        return
+    if not address.scheme.has_tls and not network.allow_plaintext:
+        raise ConfigError(
+            f"{address}: other machines reach it, and passwords and messages could be read on the "
+            "way: use mqtts:// or wss://, or say --allow-plaintext"
+        )
+    asks = network.password_file is not None or network.allow_anonymous is False
+    if not (asks or network.client_ca is not None or network.allow_anonymous):
+        raise ConfigError(
+            f"{address}: other machines reach it, and nobody is asked who they are: "
+            "use --password-file FILE or --client-ca FILE, or say --allow-anonymous"
+        )
+
+
+def _files(listener: ListenerSettings, network: NetworkSettings) -> TlsFiles | None:
+    """The files that a listener speaks TLS by; None: it speaks none. Raises ConfigError."""
+    scheme = Address.parse(listener.address).scheme
+    return TlsFiles.of(listener, network) if scheme.has_tls else None
+
+
+def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocketMaker | None:
+    """The maker of the WebSocket layer of a listener; None: it has none. Raises ConfigError."""
+    if not Address.parse(listener.address).scheme.has_websocket:
+        return None
+    try:
+        # Here, because it needs websockets, which only who listens so has to have.
+        from flowguard.broker.websocket import OriginRule, WebSocketStream
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{listener.address}: WebSocket needs the extra websockets: "
+            "pip install 'flowguard-mqtt[websockets]'"
+        ) from error
+    rule = OriginRule(frozenset(network.origins))
+    return lambda sock, below, on_fault: WebSocketStream(sock, below, rule, on_fault)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; port 0: a free one. Accepted sockets inherit the options."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((host, port))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _bound(address: Address) -> socket.socket:
+    if address.port is not None:
+        return listen(address.host, address.port)
+    return _listen_unix(Path(address.host))
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """A listening Unix socket; a file that a dead process has left there is replaced."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            sock.bind(str(path))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_left_over(path):
+                raise
+            path.unlink()
+            sock.bind(str(path))
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether it is the file of a Unix socket on which nobody listens."""
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+    return False

@@ -1,0 +1,142 @@
+"""A broker inside a program on trio: `async with open_broker(settings) as broker`.
+
+async with flowguard.open_broker({"flow": {"window_max": 50}}) as broker:
+    print(broker.address)
+    async with broker.client("me") as client:
+        await client.subscribe("orders/#")
+        await client.publish("orders/1", b"...", qos=1)
+        async for message in client:
+            ...
+"""
+
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import trio
+from pydantic import ValidationError
+
+from flowguard.broker.local_client import LocalClient, connect_of
+from flowguard.broker.memory import bounds_of
+from flowguard.broker.server import Running, listen, serve
+from flowguard.broker.stores import open_store
+from flowguard.codec.packets import Will
+from flowguard.config import Settings
+from flowguard.errors import ConfigError
+from flowguard.node.authentication import Hooks
+from flowguard.stores import MemoryStore, Store
+
+Given = Settings | Mapping[str, Mapping[str, Any]] | None
+"""Settings, or their sections: `{"flow": {"window_max": 50}}`; None: the defaults."""
+
+
+@final
+class EmbeddedBroker:
+    """A broker that runs in this program, until the block of `open_broker` ends."""
+
+    def __init__(self, running: Running, nursery: trio.Nursery) -> None:
+        self.running = running
+        """The broker's own parts: the node, backups, who looks on at each tick."""
+        self._nursery = nursery
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients of other processes reach it: host and port."""
+        return self.running.address
+
+    @asynccontextmanager
+    async def client(self, client_id: str = "", **options: Any) -> AsyncIterator[LocalClient]:
+        """A client of this process until the block ends; see `connect` for the options."""
+        client = await self.connect(client_id, **options)
+        try:
+            yield client
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async def connect(
+        self,
+        client_id: str = "",
+        *,
+        clean_start: bool = True,
+        session_expiry_s: int = 0,
+        username: str | None = None,
+        password: bytes | None = None,
+        will: Will | None = None,
+    ) -> LocalClient:
+        """A client of this process, to be closed by its owner; raises `NotAcceptedError`."""
+        ours, theirs = socket.socketpair()
+        self.running.adopt(theirs)
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        client = LocalClient(stream)
+        packet = connect_of(
+            client_id,
+            clean_start=clean_start,
+            session_expiry_s=session_expiry_s,
+            username=username,
+            password=password,
+            will=will,
+        )
+        try:
+            await client.connect(packet)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        self._nursery.start_soon(client.run)
+        return client
+
+
+@asynccontextmanager
+async def open_broker(
+    settings: Given = None,
+    *,
+    hooks: Hooks | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    data: Path | None = None,
+    store: Store | None = None,
+) -> AsyncIterator[EmbeddedBroker]:
+    """A broker until the block ends, which drains it.
+
+    `port` 0: a free one; `data`: the directory for what must survive, None: nothing survives;
+    `store`: one of your own instead, which is closed in the end.
+    Raises `ConfigError`, `StoreError` and `OSError` before the block begins. An error of the
+    block is raised as it is; one of the broker ends the block, in an `ExceptionGroup`.
+    """
+    bounds = bounds_of(_checked(settings, durable=data is not None))
+    if store is None:
+        in_memory = data is None and bounds.settings.store.kind == "rocks"
+        store = MemoryStore() if in_memory else open_store(bounds.settings, data or Path())
+    try:
+        listener = listen(host, port)
+    except BaseException:
+        store.close()
+        raise
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        running: Running = await nursery.start(partial(serve, bounds, store, listener, hooks=hooks))
+        try:
+            yield EmbeddedBroker(running, nursery)
+        except Exception as error:
+            failure = error
+        finally:
+            running.stop.set()
+    if failure is not None:
+        raise failure
+
+
+def _checked(settings: Given, *, durable: bool) -> Settings:
+    if isinstance(settings, Settings):
+        return settings
+    sections = {name: dict(values) for name, values in (settings or {}).items()}
+    if not durable:
+        sections.setdefault("store", {}).setdefault("kind", "memory")
+    try:
+        return Settings.model_validate(sections)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{key}: {first['msg']}" if key else first["msg"]) from error

@@ -1,0 +1,55 @@
+"""Layer: something between a socket and MQTT that looks to the reactor like the socket itself.
+
+A layer has the five methods of a socket that the reactor uses, with the same errors: `recv` and
+`send` raise `BlockingIOError` where there is nothing, or no room. One more, `flush`, sends what the
+layer itself has to say. Layers stand on each other: WebSocket on TLS on a socket.
+"""
+
+from typing import Protocol
+
+
+class ByteStream(Protocol):
+    """A socket, as far as reactor and layers want to know it."""
+
+    def recv(self, size_bytes: int, flags: int = 0, /) -> bytes:
+        """Bytes that have come; empty: the stream has ended. Raises BlockingIOError, OSError."""
+
+    def send(self, data: bytes, flags: int = 0, /) -> int:
+        """Send as many as there is room for; returns how many. Raises BlockingIOError, OSError."""
+
+    def shutdown(self, how: int, /) -> None:
+        """Say that nothing more is sent. Raises OSError."""
+
+    def getsockopt(self, level: int, option: int, size_bytes: int, /) -> bytes:
+        """Return an option of the socket. Raises OSError."""
+
+    def getpeername(self) -> object:
+        """Return the address of the other end. Raises OSError."""
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket; -1: it is closed."""
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+
+
+class Layer(ByteStream, Protocol):
+    """A stream that speaks a protocol of its own on another one."""
+
+    @property
+    def established(self) -> bool:
+        """Whether both sides have agreed, and bytes of the conversation may pass."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether the costly part of agreeing is behind it: it has answered its peer."""
+
+    @property
+    def identity(self) -> str | None:
+        """The name that the peer has proved to have; None: none, or it was not asked."""
+
+    def flush(self) -> bool:
+        """Send what the layer has to say; False: the socket takes no more of it now.
+
+        Raises OSError.
+        """

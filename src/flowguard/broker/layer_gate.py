@@ -1,0 +1,143 @@
+"""LayerGate: how many handshakes of TLS and WebSocket are in process, before any CONNECT is heard.
+
+A handshake costs more than the rest of a connection's start, so a crowd of them is what the CONNECT
+gate comes too late for. The law is the same with another unit: in process is a handshake from its
+admission until our part of it is done, while its peer thinks nobody waits for it. Whoever has no
+place stays unread: its first bytes wait in the kernel, and no cryptography is done for them. Those
+who have waited too long, or have left, are closed without any. Steps are done in slices between the
+reactor's turns, and who has begun goes before who has not.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from select import POLLERR, POLLHUP, POLLRDHUP, poll
+from typing import Final, final
+
+from flowguard.broker.link import Link
+from flowguard.config import FlowSettings
+from flowguard.flow.gate import ConnectGate
+from flowguard.flow.policy import Arrival
+from flowguard.flow.signals import Pressure, Sample
+from flowguard.flow.verdict import Verdict
+from flowguard.node.door import Door, LayerFault
+
+TURN_S: Final = 0.001
+"""So long handshakes are worked on in a turn, and one step at least."""
+WAITING_MAX: Final = 1_024
+"""So many wait unread before listeners leave the others to the kernel's backlog."""
+CLOSING_S: Final = 0.00005
+"""What it takes to close a connection whose handshake has not begun, seconds."""
+
+
+@final
+class LayerGate:
+    """The handshakes of one reactor that are not over."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        clock: Callable[[], float],
+        door: Door,
+        step: Callable[[Link, float], None],
+        close: Callable[[Link], None],
+    ) -> None:
+        """`step` reads a link once and listens to it again; `close` closes it without a word."""
+        self.gate: ConnectGate[Link] = ConnectGate(settings)
+        self._clock = clock
+        self._door = door
+        self._step = step
+        self._close = close
+        self._admitted: deque[tuple[Link, bool]] = deque()
+        """Links whose bytes are to be read, and whether they had to wait."""
+        door.handshakes = self.gate
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `run` would find something to do."""
+        return bool(self._admitted) or self.gate.is_ready
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether whoever comes had better wait in the kernel's backlog."""
+        return self.gate.buffered >= WAITING_MAX
+
+    def heard(self, link: Link, now_s: float) -> None:
+        """There is something to read on a link whose handshake is not over."""
+        layer = link.layer
+        assert layer is not None
+        if layer.begun:
+            self._admitted.appendleft((link, False))  # Our part of the work is behind it.
+            return
+        if self.gate.holds(link):
+            return
+        verdict = self.gate.offer(link, Arrival("", 1, waited_s=link.waited_s()), now_s)
+        if verdict is Verdict.ADMIT:
+            self._admitted.append((link, False))
+        elif verdict is Verdict.REJECT:
+            self._turn_away(link, now_s)
+
+    def run(self) -> None:
+        """Work on handshakes for `TURN_S`; whoever is admitted first, first."""
+        now_s = self._clock()
+        until_s = now_s + TURN_S
+        while now_s < until_s:
+            if not self._admitted and not self._admit(now_s):
+                break
+            if self._admitted:
+                self._take(*self._admitted.popleft(), now_s)
+            now_s = self._clock()
+
+    def _take(self, link: Link, has_waited: bool, now_s: float) -> None:
+        if link.fd < 0 or link.connection.ended:
+            self.gate.settle(link, now_s)
+            return
+        if has_waited and _is_gone(link.fd):
+            self.gate.settle(link, now_s)
+            self._door.fault(LayerFault.LEFT)
+            self._turn_away(link, now_s)
+            return
+        layer = link.layer
+        assert layer is not None
+        self._step(link, now_s)
+        self.gate.settle(link, self._clock())
+        if layer.established:
+            # Its client's patience began when it came, not when we found the time for it.
+            link.connection.waited_s += now_s - link.connection.last_received_s
+
+    def _admit(self, now_s: float) -> bool:
+        """Let in who is next, or turn away who is late; False: there is nobody, or no place."""
+        waiting = self.gate.admit_next(now_s)
+        if waiting is None:
+            return False
+        link, verdict = waiting
+        if verdict is Verdict.ADMIT:
+            self._admitted.append((link, True))
+        else:
+            self._turn_away(link, now_s)
+        return True
+
+    def tick(self, now_s: float, pressure: Pressure) -> None:
+        """Every `TICK_S`: adapt the limit, and turn away whoever is late."""
+        self.gate.tick(Sample(now_s), pressure)
+        for _ in range(self.gate.buffered):
+            if not self._admit(now_s):
+                break
+
+    def left(self, link: Link) -> None:
+        """A link is closed: its place is free."""
+        if self.gate.holds(link):
+            self.gate.settle(link, self._clock())
+
+    def _turn_away(self, link: Link, now_s: float) -> None:
+        """Close it before it costs anything."""
+        if link.fd >= 0:
+            link.connection.end(None, now_s)
+            self._close(link)
+        self.gate.spent(CLOSING_S, now_s)
+
+
+def _is_gone(fd: int) -> bool:
+    """Whether the peer has closed, though what it sent before is still here."""
+    asked = poll()
+    asked.register(fd, POLLRDHUP)
+    return any(kind & (POLLRDHUP | POLLHUP | POLLERR) for _, kind in asked.poll(0))

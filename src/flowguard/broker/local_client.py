@@ -1,0 +1,340 @@
+"""LocalClient: a client in the broker's own process, with the back-pressure of any other one.
+
+It speaks MQTT 5.0 over a pair of sockets, so it has a window, a queue, a session and its place at
+the gate like everybody else, and hooks are asked for it. Publishing waits while the broker does not
+read on; messages of QoS 1 and 2 that nobody takes stay in the broker (Receive Maximum), those of
+QoS 0 wait here, bounded in number and bytes, and what is beyond is dropped and counted.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final, final
+
+import trio
+
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from flowguard.config import KIB, MIB, PACKET_SIZE_MAX
+from flowguard.errors import FlowguardError
+from flowguard.types import (
+    MQTT_5,
+    NO_PROPERTIES,
+    Properties,
+    Publish,
+    ReasonCode,
+    SubscriptionOptions,
+)
+
+INBOX_MESSAGES: Final = 100
+"""Messages that wait to be taken: of QoS 1 and 2 (Receive Maximum), and as many of QoS 0."""
+INBOX_BYTES: Final = MIB
+"""The payloads of QoS 0 that wait to be taken."""
+OUTGOING_BYTES: Final = 64 * KIB
+"""Encoded packets that wait for the broker; beyond it publishing waits."""
+READ_BYTES: Final = 64 * KIB
+FAILURE: Final = 0x80
+"""Reason codes from here on are refusals."""
+
+
+class NotAcceptedError(FlowguardError):
+    """The broker has refused a CONNECT, a message or a subscription."""
+
+    def __init__(self, reason_code: int, retry_after_s: float = 0.0) -> None:
+        name = ReasonCode(reason_code).name.lower() if reason_code in list(ReasonCode) else ""
+        super().__init__(f"refused by the broker: 0x{reason_code:02X} {name}".rstrip())
+        self.reason_code = reason_code
+        self.retry_after_s = retry_after_s
+        """When to come back; 0: the broker does not say."""
+
+
+class EndedError(FlowguardError):
+    """The connection is over: the client was closed, or the broker has ended it."""
+
+
+@final
+class _Exchange:
+    """A request that the broker will answer."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: Packet | None = None
+
+
+@final
+class LocalClient:
+    """One connection; `connect` it, `run` its tasks, `close` it."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._decoder = PacketDecoder(PACKET_SIZE_MAX, MQTT_5, role="client")
+        self._outgoing = bytearray()
+        self._to_write = trio.Event()
+        self._written = trio.Event()
+        self._exchanges: dict[int, _Exchange] = {}
+        self._packet_id = 0
+        self._quota = trio.Semaphore(0)
+        self._inbox: deque[Publish] = deque()
+        self._inbox_bytes = 0
+        """Payloads of QoS 0 in the inbox."""
+        self._inbox_qos_0 = 0
+        self._came = trio.Event()
+        self._taken: Publish | None = None
+        """The message that was taken last: acknowledged when the next one is asked for."""
+        self.ended = False
+        self.client_id = ""
+        self.dropped = 0
+        """Messages of QoS 0 that came while nobody took those before."""
+
+    async def connect(self, packet: Connect) -> None:
+        """Say CONNECT; raises `NotAcceptedError`."""
+        await self._stream.send_all(encode(packet, MQTT_5))
+        connack = await self._next()
+        if not isinstance(connack, Connack):
+            raise EndedError("the broker has closed the connection")
+        properties = connack.properties
+        if connack.reason_code:
+            after_ms = dict(properties.user_properties).get("retry-after-ms", "0")
+            raise NotAcceptedError(connack.reason_code, float(after_ms) / 1_000)
+        self.client_id = properties.assigned_client_identifier or packet.client_id
+        for _ in range(properties.receive_maximum or 65_535):
+            self._quota.release()
+
+    async def run(self) -> None:
+        """Move its bytes until it is closed, or the broker ends it."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write)
+            try:
+                while (packet := await self._next()) is not None:
+                    self._handle(packet)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # It is over, whoever ended it.
+            self._end()
+            nursery.cancel_scope.cancel()
+        await self._stream.aclose()
+
+    async def close(self) -> None:
+        """Say DISCONNECT; safe to repeat."""
+        if not self.ended:
+            self._put(Disconnect())
+            with trio.move_on_after(1):
+                while self._outgoing and not self.ended:
+                    await self._written.wait()
+            self._end()
+        await self._stream.aclose()
+
+    # --- publishing --------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        topic: str,
+        payload: bytes,
+        qos: int = 0,
+        *,
+        retain: bool = False,
+        properties: Properties = NO_PROPERTIES,
+    ) -> None:
+        """Publish a message; of QoS 1 and 2 until the broker has stored it.
+
+        Raises `NotAcceptedError`, and `EndedError`: nobody knows what became of it.
+        """
+        if not qos:
+            await self._have_room()
+            self._put(Publish(topic, payload, 0, retain, properties=properties))
+            return
+        await self._quota.acquire()
+        answer = None
+        try:
+            await self._have_room()
+        except BaseException:
+            self._quota.release()
+            raise
+        packet_id, exchange = self._begin()
+        self._put(Publish(topic, payload, qos, retain, packet_id=packet_id, properties=properties))
+        await exchange.done.wait()
+        answer = exchange.answer
+        if answer is None:
+            raise EndedError("the connection has ended before the message was acknowledged")
+        assert isinstance(answer, Puback | Pubrec | Pubcomp)
+        if answer.reason_code >= FAILURE:
+            raise NotAcceptedError(answer.reason_code)
+
+    async def subscribe(self, *filters: str, qos: int = 2) -> None:
+        """Subscribe to all of these; messages come through `receive`."""
+        options = SubscriptionOptions(qos)
+        await self._have_room()
+        packet_id, exchange = self._begin()
+        self._put(Subscribe(packet_id, tuple((filter, options) for filter in filters)))
+        await self._check(exchange)
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Unsubscribe from all of these."""
+        await self._have_room()
+        packet_id, exchange = self._begin()
+        self._put(Unsubscribe(packet_id, filters))
+        await self._check(exchange)
+
+    async def _check(self, exchange: _Exchange) -> None:
+        await exchange.done.wait()
+        answer = exchange.answer
+        if answer is None:
+            raise EndedError("the connection has ended before the request was answered")
+        assert isinstance(answer, Suback | Unsuback)
+        for reason_code in answer.reason_codes:
+            if reason_code >= FAILURE:
+                raise NotAcceptedError(reason_code)
+
+    async def _have_room(self) -> None:
+        while len(self._outgoing) >= OUTGOING_BYTES and not self.ended:
+            await self._written.wait()
+        if self.ended:
+            raise EndedError("the connection has ended")
+
+    def _begin(self) -> tuple[int, _Exchange]:
+        while True:  # The quota and the loop of one task leave some of 65,535 free.
+            self._packet_id = self._packet_id % 65_535 + 1
+            if self._packet_id not in self._exchanges:
+                break
+        exchange = self._exchanges[self._packet_id] = _Exchange()
+        return self._packet_id, exchange
+
+    # --- receiving ---------------------------------------------------------------------------
+
+    async def receive(self) -> Publish:
+        """The next message; the one before is acknowledged now. Raises `EndedError` at the end."""
+        self._acknowledge()
+        while not self._inbox:
+            if self.ended:
+                raise EndedError("the connection has ended")
+            await self._came.wait()
+        message = self._taken = self._inbox.popleft()
+        if not message.qos:
+            self._inbox_qos_0 -= 1
+            self._inbox_bytes -= len(message.payload)
+        return message
+
+    async def __aiter__(self) -> AsyncIterator[Publish]:
+        """Messages until the connection ends."""
+        while True:
+            try:
+                message = await self.receive()
+            except EndedError:
+                return
+            yield message
+
+    def _acknowledge(self) -> None:
+        message, self._taken = self._taken, None
+        if message is not None and message.qos and not self.ended:
+            kind = Puback if message.qos == 1 else Pubrec
+            self._put(kind(message.packet_id))
+
+    # --- packets -----------------------------------------------------------------------------
+
+    def _handle(self, packet: Packet) -> None:
+        match packet:
+            case Publish():
+                self._arrive(packet)
+            case Pubrec() if packet.reason_code < FAILURE:
+                self._put(Pubrel(packet.packet_id))
+            case Puback() | Pubrec() | Pubcomp():
+                self._quota.release()
+                self._finish(packet.packet_id, packet)
+            case Suback() | Unsuback():
+                self._finish(packet.packet_id, packet)
+            case Pubrel():
+                self._put(Pubcomp(packet.packet_id))
+            case _:
+                pass  # DISCONNECT: the end of the stream follows.
+
+    def _arrive(self, message: Publish) -> None:
+        if not message.qos:
+            size_bytes = self._inbox_bytes + len(message.payload)
+            if self._inbox_qos_0 >= INBOX_MESSAGES or (
+                self._inbox_qos_0 and size_bytes > INBOX_BYTES
+            ):
+                self.dropped += 1
+                return
+            self._inbox_bytes = size_bytes
+            self._inbox_qos_0 += 1
+        self._inbox.append(message)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._came.set()
+        self._came = trio.Event()
+
+    def _finish(self, packet_id: int, answer: Packet) -> None:
+        exchange = self._exchanges.pop(packet_id, None)
+        if exchange is not None:
+            exchange.answer = answer
+            exchange.done.set()
+
+    def _end(self) -> None:
+        self.ended = True
+        for exchange in self._exchanges.values():
+            exchange.done.set()
+        self._exchanges.clear()
+        self._wake()
+        self._written.set()
+        self._to_write.set()
+
+    # --- bytes -------------------------------------------------------------------------------
+
+    def _put(self, packet: Packet) -> None:
+        """Acknowledgements are bounded by what they acknowledge; all else asks `_have_room`."""
+        self._outgoing += encode(packet, MQTT_5)
+        self._to_write.set()
+
+    async def _write(self) -> None:
+        try:
+            while not self.ended:
+                await self._to_write.wait()
+                self._to_write = trio.Event()
+                data = bytes(self._outgoing)
+                await self._stream.send_all(data)
+                del self._outgoing[: len(data)]
+                self._written.set()
+                self._written = trio.Event()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # The reader hears of it, too.
+
+    async def _next(self) -> Packet | None:
+        """The next packet; None: there will be none."""
+        while (packet := self._decoder.next()) is None:
+            data = await self._stream.receive_some(READ_BYTES)
+            if not data:
+                return None
+            self._decoder.feed(bytes(data))
+        return packet
+
+
+def connect_of(
+    client_id: str,
+    *,
+    clean_start: bool,
+    session_expiry_s: int,
+    username: str | None,
+    password: bytes | None,
+    will: Will | None,
+) -> Connect:
+    """Its CONNECT, without a keep-alive: it lives and dies with the broker."""
+    properties = Properties(
+        session_expiry_interval=session_expiry_s or None, receive_maximum=INBOX_MESSAGES
+    )
+    return Connect(client_id, MQTT_5, clean_start, 0, username, password, will, properties)

@@ -1,0 +1,306 @@
+"""TLS: an object with the methods of a socket, over the memory buffers of the standard library.
+
+A `recv` decrypts all that has come, so that a socket without events has no plaintext behind it. A
+`send` encrypts a record at a time and goes on while the socket takes them; so at most one record,
+and what the protocol itself has to say, waits outside of the outbox. Neither the peer's pace nor
+its bytes decide how much is held: `PENDING_MAX_BYTES` bounds it.
+"""
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+from typing import Any, Final, final
+
+from flowguard.broker.layer import ByteStream
+from flowguard.config import ListenerSettings, NetworkSettings
+from flowguard.errors import ConfigError
+from flowguard.node.door import LayerFault
+
+RECORD_BYTES: Final = 16 * 1024
+"""The most plaintext of a TLS record."""
+PENDING_MAX_BYTES: Final = 64 * 1024
+"""Ciphertext that a socket does not take; a peer that has more caused without reading is closed."""
+FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+NOT_TLS: Final = (
+    "HTTP_REQUEST",
+    "HTTPS_PROXY_REQUEST",
+    "WRONG_VERSION_NUMBER",
+    "UNEXPECTED_MESSAGE",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH_TOO_LONG",
+    "BAD_RECORD_TYPE",
+    "UNKNOWN_PROTOCOL",
+)
+NOT_AGREED: Final = (
+    "UNSUPPORTED_PROTOCOL",
+    "NO_SHARED_CIPHER",
+    "NO_SUITABLE_KEY_SHARE",
+    "NO_SUITABLE_SIGNATURE_ALGORITHM",
+    "NO_SHARED_SIGNATURE_ALGORITHMS",
+    "NO_SUITABLE_GROUPS",
+    "INAPPROPRIATE_FALLBACK",
+    "VERSION_TOO_LOW",
+    "NO_CIPHERS_SPECIFIED",
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The files that a listener speaks TLS by."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    crl: Path | None = None
+    version_min: str = "1.2"
+
+    @classmethod
+    def of(cls, listener: ListenerSettings, network: NetworkSettings) -> "TlsFiles":
+        """The listener's own, else those of all; raises ConfigError where one is missing."""
+        cert, key = listener.cert or network.cert, listener.key or network.key
+        if cert is None or key is None:
+            raise ConfigError(
+                f"{listener.address}: TLS needs a certificate: --cert FILE --key FILE, "
+                "or network.cert and network.key"
+            )
+        client_ca, crl = listener.client_ca or network.client_ca, listener.crl or network.crl
+        if crl is not None and client_ca is None:
+            raise ConfigError(
+                f"{listener.address}: network.crl says which client certificates are revoked, and "
+                "no client needs one: set network.client_ca, too"
+            )
+        return cls(cert, key, client_ca, crl, network.tls_version_min)
+
+    def load(self) -> ssl.SSLContext:
+        """Read them, for new connections; raises ConfigError with the file that is wrong."""
+        for path in (self.cert, self.key, self.client_ca, self.crl):
+            if path is not None:
+                _read(path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = VERSIONS[self.version_min]
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 1
+        try:
+            # An encrypted key would be asked for at the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"{self.cert} and {self.key} are no certificate and its key, unencrypted, PEM: "
+                f"{_reason(error)}"
+            ) from error
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            _trust(context, self.client_ca)
+        if self.crl is not None:
+            _trust(context, self.crl)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        return context
+
+
+@final
+class TlsKeeper:
+    """The certificates of a listener, which may be read anew while it serves."""
+
+    __slots__ = ("_context", "_files", "_on_fault")
+
+    def __init__(self, files: TlsFiles, on_fault: Callable[[LayerFault], None]) -> None:
+        """Raises ConfigError; `on_fault` is told why a connection failed."""
+        self._files = files
+        self._context = files.load()
+        self._on_fault = on_fault
+
+    def read(self) -> ssl.SSLContext:
+        """Read the files as they are now; raises ConfigError."""
+        return self._files.load()
+
+    def use(self, context: ssl.SSLContext) -> None:
+        """New connections see this; the others keep what they began with."""
+        self._context = context
+
+    def accept(self, sock: ByteStream) -> "TlsStream":
+        """The server's end of TLS on a socket that has just been accepted."""
+        return TlsStream(sock, self._context, self._on_fault)
+
+
+@final
+class TlsStream:
+    """TLS on a stream (`broker.layer`)."""
+
+    __slots__ = (
+        "_incoming",
+        "_on_fault",
+        "_outgoing",
+        "_pending",
+        "_said_last",
+        "_sock",
+        "_tls",
+        "begun",
+        "established",
+        "identity",
+    )
+
+    def __init__(
+        self, sock: ByteStream, context: ssl.SSLContext, on_fault: Callable[[LayerFault], None]
+    ) -> None:
+        self._sock = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._on_fault = on_fault
+        self._pending = b""
+        """Ciphertext that the socket has not taken."""
+        self._said_last = False
+        self.begun = False
+        self.established = False
+        self.identity: str | None = None
+
+    def recv(self, size_bytes: int, flags: int = 0) -> bytes:
+        """Plaintext of what has come, at most a record more than `size_bytes`."""
+        data = self._sock.recv(size_bytes, flags)
+        if not data:
+            if not self.established and not self._said_last:
+                self._fail(LayerFault.LEFT)
+            return b""
+        if self._said_last:
+            raise BlockingIOError  # Nobody listens any more.
+        self._incoming.write(data)
+        try:
+            if not self.established:
+                self._tls.do_handshake()
+                self.established = True
+                self.identity = _identity(self._tls)
+            return self._decrypted()
+        except ssl.SSLWantReadError as error:
+            raise BlockingIOError from error
+        except ssl.SSLError as error:
+            self._fail(_fault(error))
+            raise
+        finally:
+            self.begun = self.begun or self._outgoing.pending > 0
+            self._leave()  # Any of it may have produced an answer, or an alert.
+
+    def _decrypted(self) -> bytes:
+        pieces: list[bytes] = []
+        try:
+            while piece := self._tls.read(RECORD_BYTES):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            if not pieces:
+                raise
+        except ssl.SSLZeroReturnError:
+            # The peer has said that nothing more comes: the socket reports it when it is read next.
+            self._sock.shutdown(SHUT_RD)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _leave(self) -> None:
+        self.flush()
+        if len(self._pending) > PENDING_MAX_BYTES:
+            self._fail(LayerFault.UNREAD)
+            raise ConnectionResetError("the peer asks, and reads no answer")
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        """Encrypt and send as much as the socket takes, in records; what was encrypted counts."""
+        if not self.flush():
+            raise BlockingIOError
+        if not self.established:
+            raise BlockingIOError
+        view = memoryview(data)
+        sent_bytes = 0
+        while sent_bytes < len(view):
+            sent_bytes += self._tls.write(view[sent_bytes : sent_bytes + RECORD_BYTES])
+            if not self.flush():
+                break
+        return sent_bytes
+
+    def flush(self) -> bool:
+        """Send ciphertext; False: some is left."""
+        if self._outgoing.pending:
+            self._pending += self._outgoing.read()
+        if not self._pending:
+            return True
+        try:
+            sent_bytes = self._sock.send(self._pending, FLAGS)
+        except BlockingIOError:
+            return False
+        self._pending = self._pending[sent_bytes:]
+        return not self._pending
+
+    def shutdown(self, how: int) -> None:
+        """Say close_notify, and that nothing follows; what comes is not looked at any more."""
+        if how == SHUT_WR and not self._said_last:
+            self._said_last = True
+            if not self.established:
+                self._on_fault(LayerFault.LATE)
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # It waits for the peer's answer, or there was no handshake.
+            self.flush()
+        self._sock.shutdown(how)
+
+    def _fail(self, fault: LayerFault) -> None:
+        self._said_last = True
+        self._on_fault(fault)
+
+    def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
+        """Return an option of the socket."""
+        return self._sock.getsockopt(level, option, size_bytes)
+
+    def getpeername(self) -> object:
+        """Return the address of the other end."""
+        return self._sock.getpeername()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self._sock.close()
+
+
+def _fault(error: ssl.SSLError) -> LayerFault:
+    """The error of OpenSSL, as one of a few reasons."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in reason:
+        return LayerFault.CERTIFICATE
+    if "ALERT" in reason:
+        return LayerFault.ALERT
+    if reason in NOT_AGREED:
+        return LayerFault.NOT_AGREED
+    return LayerFault.NOT_TLS if reason in NOT_TLS else LayerFault.BROKEN
+
+
+def _identity(tls: ssl.SSLObject) -> str | None:
+    """The common name of the peer's certificate, else the first of its alternative names."""
+    found: Mapping[str, Any] = tls.getpeercert() or {}
+    for part in found.get("subject", ()):
+        for name, value in part:
+            if name == "commonName":
+                return str(value)
+    for _, value in found.get("subjectAltName", ()):
+        return str(value)
+    return None
+
+
+def _read(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _trust(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{path} holds no certificates, PEM: {_reason(error)}") from error
+
+
+def _reason(error: ValueError | ssl.SSLError) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason or error).lower().replace("_", " ")

@@ -1,0 +1,403 @@
+"""WebSocket: an object with the methods of a socket, for MQTT in binary frames [RFC 6455].
+
+The library `websockets` judges the opening handshake. Frames are taken apart here, because here
+nothing of a frame is kept until it is complete: what has come of its payload goes on at once, so
+that a peer can make us hold no more than a header, or a control frame of 125 bytes. There are no
+extensions, so nothing is compressed.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from ipaddress import ip_address
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+from struct import Struct, error
+from typing import Any, Final, final
+from urllib.parse import urlsplit
+
+from websockets.exceptions import InvalidOrigin, NegotiationError
+from websockets.server import ServerProtocol
+from websockets.utils import apply_mask as _apply_mask_slowly
+
+from flowguard.broker.layer import ByteStream, Layer
+from flowguard.node.door import LayerFault
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:
+    apply_mask = _apply_mask_slowly
+
+SUBPROTOCOL: Final = "mqtt"
+REQUEST_MAX_BYTES: Final = 8 * 1024
+FRAME_BYTES: Final = 16 * 1024
+"""The largest frame that is sent: as much may wait for the socket."""
+PENDING_MAX_BYTES: Final = 64 * 1024
+"""Frames that a socket does not take; a peer that asks for more and reads nothing is closed."""
+CONTROL_MAX_BYTES: Final = 125
+FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+ANY: Final = "*"
+
+FINAL: Final = 0x80
+RESERVED: Final = 0x70
+MASKED: Final = 0x80
+CONTROL: Final = 0x08
+CONTINUATION: Final = 0x0
+TEXT: Final = 0x1
+BINARY: Final = 0x2
+CLOSE: Final = 0x8
+PING: Final = 0x9
+PONG: Final = 0xA
+
+NORMAL: Final = 1000
+PROTOCOL_ERROR: Final = 1002
+UNSUPPORTED: Final = 1003
+SHORT: Final = Struct("!H")
+LONG: Final = Struct("!Q")
+
+silent = logging.getLogger("flowguard.websocket")
+silent.addHandler(logging.NullHandler())
+silent.propagate = False
+
+
+class _Broken(ConnectionResetError):
+    """The peer breaks WebSocket; it is told by this close code."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OriginRule:
+    """Web pages that may connect; whoever is no web page says no origin, and may always."""
+
+    origins: Collection[str] = ()
+    """As a browser says them, `https://shop.example`; `*`: all."""
+
+    def allows(self, origin: str | None, host: str | None) -> bool:
+        """Whether a page of `origin` may speak to a broker that it calls `host`.
+
+        A page from the broker's own address may. One from a name that is the broker's may not,
+        unless it is listed: any page can give a name of its own our address (DNS rebinding).
+        """
+        if origin is None or ANY in self.origins or origin.lower() in self.origins:
+            return True
+        try:
+            parts = urlsplit(origin)
+            name = parts.hostname
+        except ValueError:
+            return False
+        return name is not None and parts.netloc == host and _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+@final
+class FrameReader:
+    """Takes frames of a client apart, wherever they are cut."""
+
+    __slots__ = ("_is_open", "_left_bytes", "_mask", "_rest", "controls")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        """Of a header, or a control frame, that is not complete."""
+        self._left_bytes = 0
+        """Of the payload of the present data frame."""
+        self._mask = b"\0\0\0\0"
+        """Rotated, so that it begins with the byte for the next one of the payload."""
+        self._is_open = False
+        """The present message goes on in another frame."""
+        self.controls: list[tuple[int, bytes]] = []
+        """Control frames that have come: opcode and payload."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes kept until more comes."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> bytes:
+        """The payload in it; `controls` gets what else there is, CLOSE at the end.
+
+        Raises `ConnectionResetError` where it breaks WebSocket, or is text [MQTT-6.0.0-1].
+        """
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        payload: list[bytes] = []
+        place = 0
+        while place < len(data):
+            if self._left_bytes:
+                piece = data[place : place + self._left_bytes]
+                payload.append(apply_mask(piece, self._mask))
+                place += len(piece)
+                self._left_bytes -= len(piece)
+                turn = len(piece) % 4
+                self._mask = self._mask[turn:] + self._mask[:turn]
+                continue
+            header_bytes = self._header(data, place)
+            if not header_bytes:
+                self._rest = data[place:]
+                break
+            place += header_bytes
+            if self.controls and self.controls[-1][0] == CLOSE:
+                break  # Nothing that follows counts.
+        return payload[0] if len(payload) == 1 else b"".join(payload)
+
+    def _header(self, data: bytes, place: int) -> int:
+        """Read a header, and a control frame to its end; returns its size, 0: it is not here."""
+        if len(data) - place < 2:
+            return 0
+        first, second = data[place], data[place + 1]
+        opcode, size_bytes = first & 0x0F, second & 0x7F
+        if first & RESERVED:
+            raise _Broken(PROTOCOL_ERROR, "a reserved bit is set, and no extension is in use")
+        if not second & MASKED:
+            raise _Broken(PROTOCOL_ERROR, "a client must mask its frames")
+        if opcode & CONTROL:
+            return self._control(data, place, opcode, size_bytes, is_final=bool(first & FINAL))
+        self._check_data(opcode)
+        mask_at = place + 2
+        try:
+            if size_bytes == 126:
+                (size_bytes,) = SHORT.unpack_from(data, mask_at)
+                mask_at += SHORT.size
+            elif size_bytes == 127:
+                (size_bytes,) = LONG.unpack_from(data, mask_at)
+                mask_at += LONG.size
+        except error:
+            return 0
+        if len(data) < mask_at + 4:
+            return 0
+        if size_bytes >> 63:
+            raise _Broken(PROTOCOL_ERROR, "a frame of more than 2**63 bytes")
+        self._mask = data[mask_at : mask_at + 4]
+        self._left_bytes = size_bytes
+        self._is_open = not first & FINAL
+        return mask_at + 4 - place
+
+    def _check_data(self, opcode: int) -> None:
+        if opcode == TEXT:
+            raise _Broken(UNSUPPORTED, "MQTT is spoken in binary frames")
+        if opcode not in (BINARY, CONTINUATION):
+            raise _Broken(PROTOCOL_ERROR, "an unknown kind of frame")
+        if self._is_open != (opcode == CONTINUATION):
+            raise _Broken(PROTOCOL_ERROR, "a message begins within another, or goes on without one")
+
+    def _control(
+        self, data: bytes, place: int, opcode: int, size_bytes: int, *, is_final: bool
+    ) -> int:
+        if not is_final or size_bytes > CONTROL_MAX_BYTES or opcode not in (CLOSE, PING, PONG):
+            raise _Broken(PROTOCOL_ERROR, "a control frame that is cut, too large or unknown")
+        end = place + 6 + size_bytes
+        if len(data) < end:
+            return 0
+        mask = data[place + 2 : place + 6]
+        self.controls.append((opcode, apply_mask(data[place + 6 : end], mask)))
+        return end - place
+
+
+@final
+class WebSocketStream:
+    """WebSocket on a stream (`broker.layer`), which may be TLS."""
+
+    __slots__ = (
+        "_lower",
+        "_on_fault",
+        "_origins",
+        "_pending",
+        "_reader",
+        "_request",
+        "_said_last",
+        "_sock",
+        "established",
+    )
+
+    def __init__(
+        self,
+        sock: ByteStream,
+        lower: Layer | None,
+        origins: OriginRule,
+        on_fault: Callable[[LayerFault], None],
+    ) -> None:
+        """`lower`: the layer that `sock` is, None: it is a socket."""
+        self._sock = sock
+        self._lower = lower
+        self._origins = origins
+        self._on_fault = on_fault
+        self._request = b""
+        self._reader = FrameReader()
+        self._pending = b""
+        """Bytes that the stream below has not taken."""
+        self._said_last = False
+        self.established = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether the costly part of agreeing is behind it: below, or else here."""
+        return self.established if self._lower is None else self._lower.begun
+
+    @property
+    def identity(self) -> str | None:
+        """The name that the peer has proved to have below."""
+        return None if self._lower is None else self._lower.identity
+
+    def recv(self, size_bytes: int, flags: int = 0) -> bytes:
+        """Payload of the frames that have come."""
+        data = self._sock.recv(size_bytes, flags)
+        if not data:
+            if not (self.established or self._said_last):
+                self._fail(LayerFault.LEFT)
+            return b""
+        if self._said_last:
+            raise BlockingIOError  # Nobody listens any more.
+        try:
+            if not self.established:
+                data = self._open(data)
+            payload = self._reader.feed(data)
+            if self._reader.controls:
+                self._answer()
+        except _Broken as broken:
+            self._fail(LayerFault.FRAME)
+            self._pending += _frame(CLOSE, SHORT.pack(broken.code))
+            self.flush()
+            raise
+        if not payload and not self._said_last:
+            raise BlockingIOError
+        return payload
+
+    def _open(self, data: bytes) -> bytes:
+        """The opening handshake; returns what has come behind it."""
+        self._request += data
+        head, end, rest = self._request.partition(b"\r\n\r\n")
+        if len(head) > REQUEST_MAX_BYTES or (not end and not b"GET ".startswith(head[:4])):
+            self._fail(LayerFault.NOT_WEBSOCKET)
+            raise ConnectionResetError("no opening handshake of WebSocket")
+        if not end:
+            raise BlockingIOError
+        self._request = b""
+        protocol = ServerProtocol(subprotocols=[SUBPROTOCOL], logger=silent)  # type: ignore[list-item,unused-ignore]
+        protocol.receive_data(head + end)
+        fault = self._judge(protocol)
+        self._pending += b"".join(protocol.data_to_send())
+        if fault is not None:
+            self._fail(fault)
+            self.flush()
+            raise ConnectionResetError("the opening handshake of WebSocket was refused")
+        self.established = True
+        self._leave()
+        return rest
+
+    def _judge(self, protocol: ServerProtocol) -> LayerFault | None:
+        """Answer the request; returns why it is refused, None: it is accepted."""
+        events = protocol.events_received()
+        if not events:
+            return LayerFault.NOT_WEBSOCKET
+        request: Any = events[0]
+        try:
+            origin, host = request.headers.get("Origin"), request.headers.get("Host")
+        except LookupError:  # There are several of them.
+            origin, host = "", None
+        if not self._origins.allows(origin, host):
+            protocol.send_response(protocol.reject(403, "This origin may not connect.\n"))
+            return LayerFault.ORIGIN
+        protocol.send_response(protocol.accept(request))
+        refusal = protocol.handshake_exc
+        if refusal is None:
+            return None
+        if isinstance(refusal, InvalidOrigin):
+            return LayerFault.ORIGIN
+        is_other = isinstance(refusal, NegotiationError)
+        return LayerFault.SUBPROTOCOL if is_other else LayerFault.NOT_WEBSOCKET
+
+    def _answer(self) -> None:
+        """Answer pings; a close frame is answered, and then the stream has ended."""
+        controls, self._reader.controls = self._reader.controls, []
+        for opcode, payload in controls:
+            if opcode == PING:
+                self._pending += _frame(PONG, payload)
+            elif opcode == CLOSE:
+                self._pending += _frame(CLOSE, payload[:2])
+                self._said_last = True
+        self._leave()
+        if self._said_last:
+            self._sock.shutdown(SHUT_RD)  # So it is reported when it is read next.
+
+    def _leave(self) -> None:
+        self.flush()
+        if len(self._pending) > PENDING_MAX_BYTES:
+            self._fail(LayerFault.UNREAD)
+            raise ConnectionResetError("the peer asks, and reads no answer")
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        """Send as much as the stream below takes, in frames; what is in one counts."""
+        if not self.established or self._said_last or not self.flush():
+            raise BlockingIOError
+        sent_bytes = 0
+        while sent_bytes < len(data):
+            piece = data[sent_bytes : sent_bytes + FRAME_BYTES]
+            self._pending = _frame(BINARY, piece)
+            sent_bytes += len(piece)
+            if not self.flush():
+                break
+        return sent_bytes
+
+    def flush(self) -> bool:
+        """Send what was framed; False: some is left, here or below."""
+        while self._pending:
+            try:
+                sent_bytes = self._sock.send(self._pending, FLAGS)
+            except BlockingIOError:
+                return False
+            self._pending = self._pending[sent_bytes:]
+        return self._lower is None or self._lower.flush()
+
+    def shutdown(self, how: int) -> None:
+        """Send a close frame, and say below that nothing follows."""
+        if how == SHUT_WR and not self._said_last:
+            self._said_last = True
+            if self.established:
+                self._pending += _frame(CLOSE, SHORT.pack(NORMAL))
+                self.flush()
+            elif self._lower is None or self._lower.established:
+                self._on_fault(LayerFault.LATE)
+        self._sock.shutdown(how)
+
+    def _fail(self, fault: LayerFault) -> None:
+        self._said_last = True
+        if self._lower is None or self._lower.established:
+            self._on_fault(fault)  # Else it has been counted below.
+
+    def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
+        """Return an option of the socket."""
+        return self._sock.getsockopt(level, option, size_bytes)
+
+    def getpeername(self) -> object:
+        """Return the address of the other end."""
+        return self._sock.getpeername()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self._sock.close()
+
+
+def _frame(opcode: int, payload: bytes) -> bytes:
+    """A whole frame of a server, which masks nothing."""
+    size_bytes = len(payload)
+    if size_bytes < 126:
+        return bytes((FINAL | opcode, size_bytes)) + payload
+    if size_bytes < 65_536:
+        return bytes((FINAL | opcode, 126)) + SHORT.pack(size_bytes) + payload
+    return bytes((FINAL | opcode, 127)) + LONG.pack(size_bytes) + payload

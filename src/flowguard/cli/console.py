@@ -1,0 +1,18 @@
+"""Words for people: texts may hold brackets, which are no markup here, and wrap as they like."""
+
+import typer
+from rich.console import Console
+
+
+def plain(*, stderr: bool = False, soft_wrap: bool = True) -> Console:
+    """A console that prints what it is given."""
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=soft_wrap)
+
+
+def refused(what: str, why: str = "", code: int = 1) -> typer.Exit:
+    """Complain on standard error; `why`, or what to do, is a second line."""
+    errors = plain(stderr=True)
+    errors.print(what, style="red")
+    if why:
+        errors.print(why)
+    return typer.Exit(code)

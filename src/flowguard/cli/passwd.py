@@ -1,0 +1,96 @@
+"""`flowguard passwd`: users and their passwords, in a file that `serve --password-file` reads."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flowguard.cli.plugins import needs_extra
+from flowguard.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flowguard.identity.passwords import PasswordFile
+
+passwd = typer.Typer(help="Users and their passwords.", no_args_is_help=True)
+
+User = Annotated[str, typer.Argument(help="Name of the user.")]
+File = Annotated[Path, typer.Option("--file", help="File of users and hashes.")]
+
+
+@passwd.command()
+def add(user: User, file: File) -> None:
+    """Add a user, or give one another password; it is asked for twice, or twice on stdin."""
+    users = _read(file, may_be_absent=True)
+    first, second = _ask("Password: "), _ask("The same again: ")
+    if first != second:
+        raise _refused("the two passwords are not the same: nothing has changed")
+    if not first:
+        raise _refused("an empty password protects nothing: nothing has changed")
+    try:
+        _write(file, users.with_user(user, first.encode()))
+    except ConfigError as error:
+        raise _refused(str(error)) from error
+
+
+@passwd.command("del")
+def delete(user: User, file: File) -> None:
+    """Delete a user."""
+    try:
+        _write(file, _read(file).without_user(user))
+    except ConfigError as error:
+        raise _refused(str(error)) from error
+
+
+@passwd.command()
+def check(user: User, file: File) -> None:
+    """Check a password, asked for once; exit code 1: it is wrong, or there is no such user."""
+    if not _read(file).verify(user, _ask("Password: ").encode()):
+        typer.echo("wrong", err=True)
+        raise typer.Exit(1)
+    typer.echo("right")
+
+
+def _ask(prompt: str) -> str:
+    if sys.stdin.isatty():
+        return str(typer.prompt(prompt, hide_input=True, prompt_suffix=""))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _read(file: Path, *, may_be_absent: bool = False) -> "PasswordFile":
+    try:
+        from flowguard.identity.passwords import PasswordFile
+    except ModuleNotFoundError as error:
+        raise _refused(f"flowguard passwd {needs_extra('passwords')}") from error
+    if may_be_absent and not file.exists():
+        return PasswordFile({})
+    try:
+        return PasswordFile.parse(file.read_text(encoding="utf-8"), str(file))
+    except OSError as error:
+        raise _refused(f"cannot read {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise _refused(f"{file} is no file of users and hashes") from error
+    except ConfigError as error:
+        raise _refused(str(error)) from error
+
+
+def _write(file: Path, users: "PasswordFile") -> None:
+    """Write a new file that only its owner can read, and put it in the old one's place."""
+    new = file.with_name(f"{file.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(users.text())
+            stream.flush()
+            os.fsync(stream.fileno())
+        if file.exists():
+            new.chmod(file.stat().st_mode & 0o777)
+        new.replace(file)
+    except OSError as error:
+        raise _refused(f"cannot write {file}: {error.strerror}") from error
+
+
+def _refused(why: str) -> typer.Exit:
+    typer.echo(why, err=True)
+    return typer.Exit(2)

@@ -1,0 +1,43 @@
+"""FailureLimit: how often each address may be wrong before it is answered without a check.
+
+A wrong password costs whoever checks it a thousand times what it costs to send it. So each address
+has `BURST` of them, and gets one back in `REFILL_S`; without any left it is refused at once, unless
+its password is remembered as right.
+"""
+
+from collections import OrderedDict
+from typing import Final, final
+
+BURST: Final = 20.0
+REFILL_S: Final = 5.0
+ADDRESSES_MAX: Final = 10_000
+
+
+@final
+class FailureLimit:
+    """Token buckets of the addresses that were wrong lately; the last `ADDRESSES_MAX` of them."""
+
+    __slots__ = ("_addresses_max", "_spent")
+
+    def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
+        self._addresses_max = addresses_max
+        self._spent: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Wrong attempts not made up for, and when that was."""
+
+    def __len__(self) -> int:
+        return len(self._spent)
+
+    def allows(self, address: str, now_s: float) -> bool:
+        """Whether one more password from there is checked."""
+        return self._count(address, now_s) <= BURST - 1
+
+    def failed(self, address: str, now_s: float) -> None:
+        """It was wrong."""
+        self._spent[address] = (self._count(address, now_s) + 1, now_s)
+        self._spent.move_to_end(address)
+        if len(self._spent) > self._addresses_max:
+            self._spent.popitem(last=False)
+
+    def _count(self, address: str, now_s: float) -> float:
+        count, at_s = self._spent.get(address, (0.0, now_s))
+        return max(0.0, count - (now_s - at_s) / REFILL_S)

@@ -1,0 +1,106 @@
+"""Passwords: a file of users and hashes, one `user:hash` a line.
+
+What is written is argon2id (`$argon2id$...`). Files of Mosquitto are read, too: `$7$` is PBKDF2
+with SHA-512, `$6$` a single SHA-512 with salt. No hash appears in any error.
+"""
+
+import binascii
+import hmac
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b, pbkdf2_hmac, sha512
+from typing import Final, Self, final
+
+from argon2 import PasswordHasher, Type
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from flowguard.errors import ConfigError
+
+ARGON2: Final = "$argon2id$"
+PBKDF2: Final = "$7$"
+SHA512: Final = "$6$"
+KINDS: Final = (ARGON2, PBKDF2, SHA512)
+MEMORY_KIB: Final = 19 * 1024
+"""Memory and passes of a new hash: 35 ms of a core of a Xeon."""
+PASSES: Final = 2
+HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PasswordFile:
+    """Users with the hashes of their passwords."""
+
+    hashes: Mapping[str, str]
+    key: bytes = b""
+    """A secret of this process, by which names that nobody has are given a hash to be wrong by."""
+
+    @classmethod
+    def parse(cls, text: str, name: str, key: bytes = b"") -> Self:
+        """Read the lines of a file called `name`; raises ConfigError with the number of a line."""
+        hashes: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            user, colon, hashed = line.strip().partition(":")
+            if not colon or not user or not hashed.startswith(KINDS):
+                raise ConfigError(
+                    f"{name}, line {number}: expected USER:HASH, a hash of argon2id ($argon2id$) "
+                    "or of Mosquitto ($7$, $6$); flowguard passwd add USER --file FILE writes one"
+                )
+            if user in hashes:
+                raise ConfigError(f"{name}, line {number}: there is another {user!r} above it")
+            hashes[user] = hashed
+        return cls(hashes, key)
+
+    def verify(self, user: str, password: bytes) -> bool:
+        """Whether this is the password of that user, which takes as long where there is no such.
+
+        A name that nobody has is checked by the hash of somebody, always the same for that name.
+        """
+        hashed = self.hashes.get(user)
+        if hashed is not None:
+            return _is_right(hashed, password)
+        if self.hashes:
+            drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
+            others = list(self.hashes.values())
+            _is_right(others[drawn % len(others)], password)
+        return False
+
+    def with_user(self, user: str, password: bytes) -> "PasswordFile":
+        """Return them with this user, or with another password for it; raises ConfigError."""
+        if not user or ":" in user or user.startswith("#") or not user.isprintable():
+            raise ConfigError(f"{user!r}: a user has a name without : and control characters")
+        return PasswordFile({**self.hashes, user: HASHER.hash(password)}, self.key)
+
+    def without_user(self, user: str) -> "PasswordFile":
+        """Return them without this user; raises ConfigError where there is none."""
+        if user not in self.hashes:
+            raise ConfigError(f"there is no user {user!r}")
+        rest = {name: hashed for name, hashed in self.hashes.items() if name != user}
+        return PasswordFile(rest, self.key)
+
+    def text(self) -> str:
+        """The file, for `parse`."""
+        return "".join(f"{user}:{hashed}\n" for user, hashed in self.hashes.items())
+
+
+def _is_right(hashed: str, password: bytes) -> bool:
+    try:
+        if hashed.startswith(ARGON2):
+            return bool(HASHER.verify(hashed, password))
+        return _is_mosquittos(hashed, password)
+    except (VerificationError, InvalidHashError, ValueError, binascii.Error):
+        return False
+
+
+def _is_mosquittos(hashed: str, password: bytes) -> bool:
+    _, kind, *fields = hashed.split("$")
+    if kind == "7":
+        iterations, salt, expected = fields
+        made = pbkdf2_hmac("sha512", password, b64decode(salt), int(iterations))
+    else:
+        salt, expected = fields
+        made = sha512(password + b64decode(salt)).digest()
+    return hmac.compare_digest(made, b64decode(expected))

@@ -1,0 +1,130 @@
+"""Generations: slices of the log's time, each with rows and a layout of its own.
+
+Messages go to the newest, the current one; the others are sealed and only read. What is too old, or
+too much, goes by dropping the oldest generation whole: the cost is that of deleting files. A
+generation ends after an eighth of the period, in time or in bytes, so that at most an eighth of
+what is kept is older than it need be.
+"""
+
+from dataclasses import dataclass, replace
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.errors import CorruptionError
+from flowguard.stores.log.bitmask import EPOCH_BITS, BitmaskLayout
+from flowguard.stores.log.layout import Layout, instant_of
+from flowguard.stores.log.reference import ReferenceLayout
+
+SHARDS: Final = 4
+PARTS: Final = 8
+"""Generations that a retention period is divided into."""
+DROPPED_KEPT: Final = 1_000
+"""Dropped generations of which is known how many messages they had."""
+_VERSION: Final = 1
+_RECORD: Final = Struct(">BBBBHQQQQQQ")
+_DROPPED: Final = 1
+_LAYOUTS: Final = ("reference", "bitmask")
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The record of one generation; its rows are elsewhere."""
+
+    number: int
+    layout: str
+    shards: int
+    """Publishers are divided among so many streams."""
+    since: int
+    """Its messages have this stamp or a later one."""
+    until: int = 0
+    """The last stamp that a message of it may have; 0: it is the current one."""
+    first: int = 0
+    """The stamp of its first message; 0: it has none."""
+    last: int = 0
+    """The stamp of its last message."""
+    count: int = 0
+    """Messages."""
+    size_bytes: int = 0
+    """Keys and values of its rows, before compression."""
+    is_dropped: bool = False
+    epoch_bits: int = EPOCH_BITS
+    """Parameter of the layout `bitmask`."""
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it takes no more messages."""
+        return self.until > 0
+
+    def with_more(self, first: int, last: int, count: int, size_bytes: int) -> "Generation":
+        """The generation with `count` more messages, with stamps from `first` to `last`."""
+        return replace(
+            self,
+            first=self.first or first,
+            last=last,
+            count=self.count + count,
+            size_bytes=self.size_bytes + size_bytes,
+        )
+
+    def make_layout(self) -> Layout:
+        """The layout of its rows."""
+        return new_layout(self.layout, self.epoch_bits)
+
+    def encode(self) -> bytes:
+        """Its record."""
+        return _RECORD.pack(
+            _VERSION,
+            _LAYOUTS.index(self.layout),
+            self.epoch_bits,
+            _DROPPED if self.is_dropped else 0,
+            self.shards,
+            self.since,
+            self.until,
+            self.first,
+            self.last,
+            self.count,
+            self.size_bytes,
+        )
+
+    @classmethod
+    def decode(cls, number: int, record: bytes) -> "Generation":
+        """The generation of a record. Raises `CorruptionError`."""
+        try:
+            version, layout, epoch_bits, flags, shards, *numbers = _RECORD.unpack(record)
+            if version != _VERSION:
+                raise CorruptionError(f"there is no log generation of version {version}")
+            name = _LAYOUTS[layout]
+        except (StructError, IndexError) as error:
+            raise CorruptionError(f"the record of log generation {number} is damaged") from error
+        since, until, first, last, count, size_bytes = numbers
+        found = cls(number, name, shards, since, until, first, last, count, size_bytes)
+        return replace(found, is_dropped=bool(flags & _DROPPED), epoch_bits=epoch_bits)
+
+
+def new_layout(name: str, epoch_bits: int = EPOCH_BITS) -> Layout:
+    """The layout of that name."""
+    if name == "bitmask":
+        return BitmaskLayout(epoch_bits)
+    assert name == "reference", name
+    return ReferenceLayout()
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long, and how much of it, the log keeps."""
+
+    period_s: float
+    bytes_max: int
+
+    def is_over(self, current: Generation, now_s: float) -> bool:
+        """Whether the current generation should end; one without messages goes on."""
+        if not current.count:
+            return False
+        age_s = now_s - instant_of(current.first)
+        return age_s >= self.period_s / PARTS or current.size_bytes >= self.bytes_max // PARTS
+
+    def is_due(self, oldest: Generation, size_bytes: int, now_s: float) -> bool:
+        """Whether the oldest of several should go; `size_bytes` is the size of all of them."""
+        if not oldest.is_sealed:
+            return False
+        return now_s - instant_of(oldest.until) >= self.period_s or size_bytes > self.bytes_max

@@ -1,0 +1,61 @@
+"""A message as the log keeps it: what subscribers get of it, who published it, when it expires.
+
+u8 version and flags (bit 7: expires), u16 length of the publisher's client id, f64 expiry,
+client id, the message (`flowguard.stores.messages`)
+"""
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import NEVER_S
+from flowguard.stores.messages import decode_message, encode_message
+from flowguard.types import Publish
+
+_VERSION: Final = 1
+_EXPIRES: Final = 0x80
+_HEAD: Final = Struct(">BH")
+_F64: Final = Struct(">d")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMessage:
+    """One message of the log."""
+
+    stamp: int
+    """Unique, and in the order of commits."""
+    publisher: str
+    """Client id; empty: the node itself."""
+    message: Publish
+    expires_at_s: float
+
+
+def encode_logged(publisher: str, message: Publish, expires_at_s: float) -> bytes:
+    """The value of a message's row."""
+    client_id = publisher.encode()
+    if expires_at_s == NEVER_S:
+        head = _HEAD.pack(_VERSION, len(client_id))
+    else:
+        head = _HEAD.pack(_VERSION | _EXPIRES, len(client_id)) + _F64.pack(expires_at_s)
+    return b"".join((head, client_id, encode_message(message)))
+
+
+def decode_logged(stamp: int, value: bytes) -> LoggedMessage:
+    """The message. Raises `CorruptionError`."""
+    try:
+        kind, client_id_bytes = _HEAD.unpack_from(value)
+        if kind & ~_EXPIRES != _VERSION:
+            raise CorruptionError(f"there is no logged message of version {kind & ~_EXPIRES}")
+        pos, expires_at_s = _HEAD.size, NEVER_S
+        if kind & _EXPIRES:
+            (expires_at_s,) = _F64.unpack_from(value, pos)
+            pos += _F64.size
+        end = pos + client_id_bytes
+        if end > len(value):
+            raise CorruptionError("a logged message is cut short")
+        publisher = value[pos:end].decode()
+    except (StructError, UnicodeDecodeError) as error:
+        raise CorruptionError(f"a logged message is damaged: {error}") from error
+    return LoggedMessage(stamp, publisher, decode_message(value, end), expires_at_s)

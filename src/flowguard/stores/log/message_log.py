@@ -1,0 +1,265 @@
+"""The log as a whole: messages in, streams and positions out, retention.
+
+It is told what the store's clock says. Rows of messages go with the store's own batches (`row`,
+`appended`): stored once, whatever the number of subscribers, with the same sync as all else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, final
+from zlib import crc32
+
+from flowguard.errors import StoreError
+from flowguard.stores.log.bitmask import EPOCH_BITS
+from flowguard.stores.log.generations import (
+    DROPPED_KEPT,
+    SHARDS,
+    Generation,
+    Retention,
+    new_layout,
+)
+from flowguard.stores.log.homes import LogHome
+from flowguard.stores.log.iterators import Ahead, LogIterator, LogPage, Stream
+from flowguard.stores.log.keymapper import matcher_of
+from flowguard.stores.log.layout import Layout
+from flowguard.stores.log.logged import LoggedMessage, decode_logged, encode_logged
+from flowguard.stores.log.rows import LogRows
+from flowguard.types import Publish
+
+VISITS_MAX: Final = 4_096
+"""Rows that one call of `next` looks at, whether or not they match."""
+
+
+def shard_of(publisher: str, shards: int) -> int:
+    """The shard of a publisher's messages."""
+    return crc32(publisher.encode()) % shards
+
+
+@final
+class _Space:
+    """A generation that has its rows."""
+
+    __slots__ = ("generation", "layout", "rows")
+
+    def __init__(self, generation: Generation, rows: LogRows) -> None:
+        self.generation = generation
+        self.layout: Layout = generation.make_layout()
+        self.rows = rows
+
+
+@final
+class MessageLog:
+    """Generations, the last of which is written to."""
+
+    def __init__(
+        self,
+        home: LogHome,
+        *,
+        high: int,
+        layout: str = "bitmask",
+        shards: int = SHARDS,
+        retention: Retention | None = None,
+        epoch_bits: int = EPOCH_BITS,
+    ) -> None:
+        """`high`: the last stamp given out; layout, shards and bits are those of new generations.
+
+        Raises `CorruptionError`, `StoreError`.
+        """
+        new_layout(layout, epoch_bits)
+        self._home = home
+        self._new: Callable[[int, int], Generation] = lambda number, since: Generation(
+            number, layout, shards, since, epoch_bits=epoch_bits
+        )
+        self._retention = retention or Retention(86_400.0, 2**62)
+        self.high = high
+        """All messages up to this stamp are committed; the store moves it on."""
+        self.appended_count = 0
+        """Messages that were logged since the log was opened."""
+        self._spaces: dict[int, _Space] = {}
+        self._dropped: dict[int, Generation] = {}
+        for number, record in sorted(home.load().items()):
+            generation = Generation.decode(number, record)
+            if generation.is_dropped:
+                home.drop(number)
+                self._dropped[number] = generation
+            else:
+                self._spaces[number] = _Space(generation, home.rows(number))
+
+    # --- writing ------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Generation | None:
+        """The generation that is written to; None: there has been no message yet."""
+        if not self._spaces:
+            return None
+        last = self._spaces[max(self._spaces)].generation
+        return None if last.is_sealed else last
+
+    def begin(self) -> Generation:
+        """The current generation, made now if there is none; messages have stamps above `high`."""
+        return self.current or self.roll()
+
+    def roll(self) -> Generation:
+        """Seal the current generation and begin the next. Raises `StoreError`: nothing changed."""
+        old = self.current
+        number = max((*self._spaces, *self._dropped), default=0) + 1
+        rows = self._home.create(number)
+        generation = self._new(number, self.high + 1)
+        records: dict[int, bytes | None] = {number: generation.encode()}
+        if old is not None:
+            old = replace(old, until=self.high)
+            records[old.number] = old.encode()
+        self._home.write(records)
+        if old is not None:
+            self._spaces[old.number].generation = old
+        self._spaces[number] = _Space(generation, rows)
+        return generation
+
+    def row(
+        self, stamp: int, publisher: str, message: Publish, expires_at_s: float
+    ) -> tuple[bytes, bytes]:
+        """Key and value of a message in the current generation."""
+        space = self._spaces[max(self._spaces)]
+        shard = shard_of(publisher, space.generation.shards)
+        key = space.layout.key(shard, stamp, message.topic)
+        return key, encode_logged(publisher, message, expires_at_s)
+
+    def appended(self, generation: Generation) -> None:
+        """Note that the current generation has grown: rows and record are written."""
+        space = self._spaces[generation.number]
+        self.appended_count += generation.count - space.generation.count
+        space.generation = generation
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def get_streams(self, start: int = 0) -> list[Stream]:
+        """Streams that may hold messages with the stamp `start` or a later one.
+
+        By generation: those of a lower one are to be read to their end before those of a higher.
+        """
+        return [
+            Stream(number, shard)
+            for number, space in sorted(self._spaces.items())
+            if not space.generation.is_sealed or space.generation.until >= start
+            for shard in range(space.generation.shards)
+        ]
+
+    def make_iterator(self, stream: Stream, filters: Sequence[str], start: int = 0) -> LogIterator:
+        """A position before the first message with the stamp `start` or a later one."""
+        since = self._spaces[stream.generation].generation.since
+        return LogIterator(
+            stream.generation, stream.shard, tuple(filters), after=max(start, since, 1) - 1
+        )
+
+    def next(self, iterator: LogIterator, count_max: int, bytes_max: int) -> LogPage:
+        """Messages from the iterator on, and the position after them.
+
+        At most `count_max`, none further when their rows add up to `bytes_max`; there may be none
+        although there is more, where rows that do not match had to be looked at. Those of one
+        publisher and topic come in the order of publishing.
+        """
+        space = self._spaces.get(iterator.generation)
+        if space is None:
+            dropped = self._dropped.get(iterator.generation)
+            lost = dropped.count if dropped and iterator.after < dropped.last else 0
+            return LogPage([], iterator, Ahead.END, lost)
+        sealed = space.generation.is_sealed
+        complete = space.generation.until or self.high
+        if not iterator.until:
+            if iterator.after >= complete or not iterator.filters:
+                return LogPage([], iterator, Ahead.END if sealed else Ahead.TAIL)
+            iterator = replace(iterator, until=complete)
+        messages, place = self._read(space, iterator, count_max, bytes_max)
+        if place:
+            return LogPage(messages, iterator.passed(place), Ahead.MORE)
+        iterator = iterator.finished()
+        if iterator.after < complete:
+            return LogPage(messages, iterator, Ahead.MORE)
+        return LogPage(messages, iterator, Ahead.END if sealed else Ahead.TAIL)
+
+    def _read(
+        self, space: _Space, at: LogIterator, count_max: int, bytes_max: int
+    ) -> tuple[list[LoggedMessage], bytes]:
+        layout = space.layout
+        way = layout.way(at.shard, at.filters, at.after, at.until, at.place)
+        rows, place = space.rows.leap(
+            way.start, way.end, way.jump, count_max, bytes_max, VISITS_MAX
+        )
+        matches, known = matcher_of(at.filters), dict[str, bool]()
+        messages = []
+        for key, value in rows:
+            logged = decode_logged(layout.stamp_of(key), value)
+            topic = logged.message.topic
+            fits = known.get(topic)
+            if fits is None:
+                fits = known[topic] = matches(topic)
+            if fits:
+                messages.append(logged)
+        return messages, place
+
+    # --- retention ----------------------------------------------------------------------------
+
+    @property
+    def generations(self) -> list[Generation]:
+        """Generations that have rows, ascending; the last one may be the current one."""
+        return [space.generation for _, space in sorted(self._spaces.items())]
+
+    def lost_count(self, after: int) -> int:
+        """Messages with a later stamp than `after` that are dropped, or were in a generation that
+        is; of the latest 1,000 generations."""
+        return sum(each.count for each in self._dropped.values() if each.last > after)
+
+    def count_after(self, after: int) -> int:
+        """Messages with a later stamp than `after`, or in a generation that has some of them."""
+        kept = sum(
+            space.generation.count
+            for space in self._spaces.values()
+            if space.generation.last > after
+        )
+        return kept + self.lost_count(after)
+
+    def count_in(self, stream: Stream) -> int:
+        """The messages of a stream; all of its rows are read."""
+        rows_of, count = self._spaces[stream.generation].rows, 0
+        place, end = stream.shard.to_bytes(2), (stream.shard + 1).to_bytes(2)
+        while place:
+            rows, place = rows_of.leap(place, end, _same, VISITS_MAX, 2**40, VISITS_MAX)
+            count += len(rows)
+        return count
+
+    def maintain(self, now_s: float) -> bool:
+        """End or drop one generation whose time it is; False: there is none."""
+        current, generations = self.current, self.generations
+        if current is not None and self._retention.is_over(current, now_s):
+            self.roll()
+            return True
+        size_bytes = sum(each.size_bytes for each in generations)
+        if generations and self._retention.is_due(generations[0], size_bytes, now_s):
+            self.drop(generations[0].number)
+            return True
+        return False
+
+    def drop(self, number: int) -> None:
+        """Drop a sealed generation: its record says so first, so that no part of it stays.
+
+        Raises `StoreError`, also where there is no such generation.
+        """
+        space = self._spaces.get(number)
+        if space is None or not space.generation.is_sealed:
+            raise StoreError(
+                f"generation {number} cannot be dropped: it is not there, or not sealed"
+            )
+        dropped = replace(space.generation, is_dropped=True)
+        records: dict[int, bytes | None] = {number: dropped.encode()}
+        forgotten = sorted(self._dropped)[: max(0, len(self._dropped) + 1 - DROPPED_KEPT)]
+        records.update(dict.fromkeys(forgotten))
+        self._home.write(records)
+        for old in forgotten:
+            del self._dropped[old]
+        self._dropped[number] = dropped
+        del self._spaces[number], space
+        self._home.drop(number)
+
+
+def _same(key: bytes) -> bytes:
+    return key

@@ -1,0 +1,48 @@
+"""A message as stores keep it: versioned, big endian, by hand, no reflection.
+
+u8 version, u8 flags (0-1 QoS, 2 retain, 3 properties), u16 topic length, topic,
+properties as on the wire, payload
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.codec.properties import decode_properties, encode_properties
+from flowguard.codec.tables import PUBLISH
+from flowguard.errors import CorruptionError, MalformedPacket
+from flowguard.types import NO_PROPERTIES, Publish
+
+MESSAGE: Final = 1
+"""Version of the record."""
+RETAIN: Final = 4
+_PROPERTIES: Final = 8
+_MESSAGE_HEAD: Final = Struct(">BBH")
+
+
+def encode_message(message: Publish) -> bytes:
+    topic = message.topic.encode()
+    flags = message.qos | (RETAIN if message.retain else 0)
+    if message.properties is NO_PROPERTIES:
+        return _MESSAGE_HEAD.pack(MESSAGE, flags, len(topic)) + topic + message.payload
+    head = _MESSAGE_HEAD.pack(MESSAGE, flags | _PROPERTIES, len(topic))
+    return b"".join((head, topic, encode_properties(message.properties), message.payload))
+
+
+def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
+    """The message from `pos` to the end."""
+    try:
+        version, flags, topic_bytes = _MESSAGE_HEAD.unpack_from(data, pos)
+        if version != MESSAGE:
+            raise CorruptionError(f"there is no message record of version {version}")
+        pos += _MESSAGE_HEAD.size
+        if pos + topic_bytes > len(data):
+            raise CorruptionError("a message record is cut short")
+        topic = data[pos : pos + topic_bytes].decode()
+        pos += topic_bytes
+        properties = NO_PROPERTIES
+        if flags & _PROPERTIES:
+            properties, pos = decode_properties(data, pos, len(data), PUBLISH, in_will)
+    except (MalformedPacket, UnicodeDecodeError, StructError) as error:
+        raise CorruptionError(f"a message record is damaged: {error}") from error
+    return Publish(topic, data[pos:], flags & 3, bool(flags & RETAIN), properties=properties)

@@ -1,0 +1,15 @@
+"""Store on Redis: sessions outlive the machine that serves them (docs/redis.md).
+
+- `store`      `RedisStore`, the contract on one server
+- `changes`    a batch as what it leaves of each session
+- `functions`  what runs in Redis: a commit, checked by its owner's token
+- `keys`       names of keys; `values`: what lies there
+- `lease`      one broker at a time has a prefix
+- `reader`     what is stored, for looking at
+- `server`     can this server keep what is promised?
+- `link`       one connection, made anew when it breaks; the only file that knows redis-py
+"""
+
+from flowguard.stores.redis.store import RedisStore
+
+__all__ = ["RedisStore"]

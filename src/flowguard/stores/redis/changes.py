@@ -1,0 +1,274 @@
+"""A batch of operations as what it leaves of each session: the parts of one commit.
+
+An entry that is appended and settled in the same batch is never written.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, final
+
+from flowguard.errors import CorruptionError, StoreError
+from flowguard.records import (
+    Append,
+    AppendToLog,
+    Delivery,
+    DropInbound,
+    DropRetained,
+    DropSession,
+    DropSubscription,
+    PutInbound,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    PutWill,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    StoreOp,
+)
+from flowguard.stores.redis.keys import KeyNames, bucket_of
+from flowguard.stores.redis.values import (
+    decode_session,
+    decode_subscription,
+    decode_will,
+    encode_entry,
+    encode_retained,
+    encode_session,
+    encode_subscription,
+    encode_will,
+)
+
+# Fields of a session. Redis has three more: its owner's token (o), its last commit (v), and the
+# bytes of its entries (b).
+EXPIRY: Final = b"e"
+WILL: Final = b"w"
+NEXT_POS: Final = b"p"
+SENT_POS: Final = b"m"
+SUBSCRIPTION: Final = b"s"
+"""Followed by the filter."""
+INBOUND: Final = b"i"
+"""Followed by the packet identifier."""
+_HEAD: Final = Struct(">IIIIQIIQ")
+
+
+@final
+class OwnedSession:
+    """The state that the owner of a session keeps of it, as of its last commit."""
+
+    __slots__ = ("next_pos", "sent_pos", "version")
+
+    def __init__(self, next_pos: int = 1, sent_pos: int = 0, version: int = 0) -> None:
+        self.next_pos = next_pos
+        self.sent_pos = sent_pos
+        self.version = version
+        """Number of the last commit that changed it."""
+
+
+@final
+class SessionChange:
+    """The difference that one batch makes to one session."""
+
+    __slots__ = (
+        "_added",
+        "_dropped",
+        "_put",
+        "_released",
+        "_settled",
+        "is_there",
+        "is_written_anew",
+        "next_pos",
+        "sent_pos",
+    )
+
+    def __init__(self, owned: OwnedSession | None) -> None:
+        self.is_there = owned is not None
+        self.is_written_anew = owned is None
+        """Whether nothing of what was stored before the batch is left."""
+        self.next_pos = 1 if owned is None else owned.next_pos
+        self.sent_pos = 0 if owned is None else owned.sent_pos
+        self._clear()
+
+    def _clear(self) -> None:
+        self._put: dict[bytes, bytes] = {}
+        self._dropped: dict[bytes, None] = {}
+        self._added: dict[int, Delivery] = {}
+        self._settled: dict[int, Delivery | None] = {}
+        self._released: dict[int, tuple[int, Delivery | None]] = {}
+
+    def apply(self, op: StoreOp) -> None:
+        if isinstance(op, PutSession):
+            self.is_there = True
+            self._set(EXPIRY, encode_session(op.expiry_interval_s, op.ends_at_s))
+        elif not self.is_there:
+            return
+        elif isinstance(op, DropSession):
+            self._clear()
+            self.is_there = False
+            self.is_written_anew = True
+            self.next_pos, self.sent_pos = 1, 0
+        elif isinstance(op, Append | Sent | Settle | Release):
+            self._apply_to_queue(op)
+        else:
+            self._apply_to_fields(op)
+
+    def _apply_to_queue(self, op: Append | Sent | Settle | Release) -> None:
+        pos = op.pos
+        if isinstance(op, Sent):
+            self.sent_pos = max(self.sent_pos, pos)
+        elif isinstance(op, Append):
+            if pos >= self.next_pos:
+                self._added[pos] = op.delivery
+                self.next_pos = pos + 1
+        elif pos >= self.next_pos:
+            pass
+        elif isinstance(op, Settle):
+            self._settle(pos, op.delivery)
+        else:
+            self.sent_pos = max(self.sent_pos, pos)
+            if pos not in self._settled and pos not in self._released:
+                self._released[pos] = op.packet_id, op.delivery
+
+    def _settle(self, pos: int, delivery: Delivery | None) -> None:
+        released = self._released.pop(pos, None)
+        if self._added.pop(pos, None) is None:
+            known = delivery if released is None else released[1] or delivery
+            self._settled.setdefault(pos, known)
+
+    def _apply_to_fields(self, op: StoreOp) -> None:
+        match op:
+            case PutSubscription(_, filter, options):
+                self._set(SUBSCRIPTION + filter.encode(), encode_subscription(options))
+            case DropSubscription(_, filter):
+                self._unset(SUBSCRIPTION + filter.encode())
+            case PutInbound(_, packet_id):
+                self._set(INBOUND + b"%d" % packet_id, b"")
+            case DropInbound(_, packet_id):
+                self._unset(INBOUND + b"%d" % packet_id)
+            case PutWill(_, None):
+                self._unset(WILL)
+            case PutWill(_, will) if will is not None:
+                self._set(WILL, encode_will(will))
+
+    def _set(self, field: bytes, value: bytes) -> None:
+        self._put[field] = value
+        self._dropped.pop(field, None)
+
+    def _unset(self, field: bytes) -> None:
+        self._put.pop(field, None)
+        self._dropped[field] = None
+
+    def words(self, owned: OwnedSession | None) -> list[bytes | int]:
+        """Head and lists of the part, as `functions` describes it."""
+        puts: dict[bytes, bytes | int] = {**self._put}
+        if owned is None or self.is_written_anew or owned.next_pos != self.next_pos:
+            puts[NEXT_POS] = self.next_pos
+        if owned is None or self.is_written_anew or owned.sent_pos != self.sent_pos:
+            puts[SENT_POS] = self.sent_pos
+        dropped = () if self.is_written_anew else self._dropped
+        known = {pos: each for pos, each in self._settled.items() if each is not None}
+        unknown = [pos for pos, each in self._settled.items() if each is None]
+        head = _HEAD.pack(
+            len(puts),
+            len(dropped),
+            len(self._added),
+            len(known),
+            sum(each.size_bytes for each in known.values()),
+            len(unknown),
+            len(self._released),
+            0 if owned is None else owned.version,
+        )
+        words: list[bytes | int] = [head]
+        for field, value in puts.items():
+            words += (field, value)
+        words += dropped
+        for pos, delivery in self._added.items():
+            words += (pos, encode_entry(delivery))
+        words += known
+        words += unknown
+        for pos, (packet_id, _) in self._released.items():
+            words += (pos, packet_id)
+        return words
+
+
+@final
+class CommitChanges:
+    """All that a batch changes: sessions by client id, retained messages by bucket."""
+
+    __slots__ = ("_owned", "retained", "sessions")
+
+    def __init__(self, owned: dict[str, OwnedSession], ops: Iterable[StoreOp]) -> None:
+        self._owned = owned
+        self.sessions: dict[str, SessionChange] = {}
+        self.retained: dict[int, dict[bytes, bytes | None]] = {}
+        """None: the topic has no message any more."""
+        for op in ops:
+            self._apply(op)
+
+    def _apply(self, op: StoreOp) -> None:
+        if isinstance(op, PutRetained):
+            topic = op.message.topic.encode()
+            value = encode_retained(op.message, op.expires_at_s)
+            self.retained.setdefault(bucket_of(topic), {})[topic] = value
+        elif isinstance(op, DropRetained):
+            topic = op.topic.encode()
+            self.retained.setdefault(bucket_of(topic), {})[topic] = None
+        elif isinstance(op, AppendToLog):
+            raise StoreError("a log of messages is kept by RocksDB only, not by Redis")
+        else:
+            change = self.sessions.get(op.client_id)
+            if change is None:
+                owned = self._owned.get(op.client_id)
+                if owned is None and not isinstance(op, PutSession):
+                    return  # Nobody knows this session.
+                change = self.sessions[op.client_id] = SessionChange(owned)
+            change.apply(op)
+
+    def parts(self, names: KeyNames) -> tuple[list[bytes], list[bytes | int]]:
+        """KEYS and ARGV of the commit after its number; parts in the order of `sessions`."""
+        keys: list[bytes] = [names.meta]
+        words: list[bytes | int] = []
+        for client_id, change in self.sessions.items():
+            owned = self._owned.get(client_id)
+            name = client_id.encode()
+            keys += names.session(name)
+            if change.is_written_anew:
+                keys += names.bucket(bucket_of(name))[:2]
+                words += (b"n" if change.is_there else b"d", name)
+            else:
+                words.append(b"p")
+            words += change.words(owned)
+        for bucket, values in self.retained.items():
+            owner, _, retained = names.bucket(bucket)
+            keys += (owner, retained)
+            put = [(topic, value) for topic, value in values.items() if value is not None]
+            words += (b"r", len(put), len(values) - len(put))
+            for pair in put:
+                words += pair
+            words += [topic for topic, value in values.items() if value is None]
+        return keys, words
+
+
+def session_record(
+    client_id: str, fields: dict[bytes, bytes], waiting: int, released: int
+) -> SessionRecord:
+    """The session that Redis has, with so many entries, and positions released.
+
+    Raises `CorruptionError`."""
+    try:
+        expiry_interval_s, ends_at_s = decode_session(fields.pop(EXPIRY))
+        record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
+        record.next_pos = int(fields.pop(NEXT_POS))
+        record.sent_pos = int(fields.pop(SENT_POS))
+        record.unsettled_count = waiting + released
+        record.unsettled_bytes = int(fields.pop(b"b"))
+        will = fields.pop(WILL, None)
+        record.will = None if will is None else decode_will(will)
+        for field, value in fields.items():
+            if len(field) > 1 and field[:1] == SUBSCRIPTION:
+                record.subscriptions[field[1:].decode()] = decode_subscription(value)
+            elif len(field) > 1 and field[:1] == INBOUND:
+                record.inbound_ids.add(int(field[1:]))
+    except (KeyError, ValueError) as error:
+        raise CorruptionError(f"session {client_id!r} is damaged: {error!r}") from error
+    return record

@@ -1,0 +1,52 @@
+"""Names of the keys in Redis, all below one prefix.
+
+    <prefix>:meta             hash   format, layout, buckets; token, name, beat and last commit
+                                     of the broker
+    <prefix>:{<bucket>}:b     hash   o: token of the bucket's owner; d, r: commit of the last drop
+                                     of a session, of the last change of retained messages
+    <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
+    <prefix>:{<bucket>}:r     hash   retained messages by topic
+    <prefix>:{<bucket>}:s:<client id>  hash    the session (`sessions`)
+    <prefix>:{<bucket>}:q:<client id>  stream  its queue: entries by position
+    <prefix>:{<bucket>}:u:<client id>  hash    packet identifiers of released positions
+
+A bucket is the CRC-16 of the client id (of the topic, for retained messages) modulo BUCKETS; as the
+hash tag of its keys it keeps them in one slot of a Redis Cluster. A client id is in no hash tag, so
+that any text may be one.
+"""
+
+from binascii import crc_hqx
+from typing import Final, final
+
+BUCKETS: Final = 1_024
+"""Buckets of a store; written into it when it is made."""
+
+
+def bucket_of(name: bytes) -> int:
+    """The bucket of a client id or topic, 0 to BUCKETS - 1."""
+    return crc_hqx(name, 0) % BUCKETS
+
+
+@final
+class KeyNames:
+    """The names below one prefix."""
+
+    __slots__ = ("_buckets", "meta")
+
+    def __init__(self, prefix: str) -> None:
+        self.meta = f"{prefix}:meta".encode()
+        self._buckets = [f"{prefix}:{{{number:03x}}}:".encode() for number in range(BUCKETS)]
+
+    def bucket(self, number: int) -> tuple[bytes, bytes, bytes]:
+        """The keys of a bucket: its owner, its client ids, its retained messages."""
+        start = self._buckets[number]
+        return start + b"b", start + b"c", start + b"r"
+
+    def bucket_start(self, number: int) -> bytes:
+        """Beginning of all keys of a bucket."""
+        return self._buckets[number]
+
+    def session(self, client_id: bytes) -> tuple[bytes, bytes, bytes]:
+        """The keys of a session: itself, its queue, its released positions."""
+        start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
+        return start + b"s:" + client_id, start + b"q:" + client_id, start + b"u:" + client_id

@@ -1,0 +1,74 @@
+"""Lease: one broker at a time has a prefix; who has it renews that, and loses it by being silent.
+
+The lease says who may begin. What keeps an owner that was away from writing is its token, which
+every commit is checked by.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from flowguard.errors import LockedError
+from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
+from flowguard.stores.redis.keys import KeyNames
+from flowguard.stores.redis.link import RedisLink
+
+RENEWALS: Final = 4
+"""Renewals within the time of a lease."""
+LOOK_S: Final = 0.1
+"""Between two looks at somebody else's lease."""
+
+
+@final
+class Lease:
+    """The lease of a prefix, for the broker called `name`, under a `token` nobody else has."""
+
+    def __init__(self, link: RedisLink, names: KeyNames, token: str, name: str, lease_s: float):
+        self._link = link
+        self._meta = names.meta
+        self._token = token
+        self._name = name
+        self._lease_s = lease_s
+        self._due_s = 0.0
+
+    def claim(self, sleep: Callable[[float], None], *, takeover: bool) -> None:
+        """Have the lease; while another broker has it, wait for its end.
+
+        Without `takeover` only as long as a dead one's lasts: raises `LockedError` as soon as the
+        other one is seen to renew it.
+        """
+        lease_ms = round(self._lease_s * 1_000)
+        shortest_ms = lease_ms
+        while True:
+            words = (self._token, self._name, lease_ms)
+            ((is_mine, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
+            if is_mine:
+                return
+            if not takeover and left_ms > shortest_ms:
+                raise LockedError(
+                    f"{other.decode()} has {self._meta.decode()} in {self._link.where}: stop it, "
+                    "choose another redis.prefix, or start with --takeover to wait for its end"
+                )
+            shortest_ms = min(shortest_ms, left_ms)
+            sleep(LOOK_S)
+
+    def renewal(self, now_s: float) -> tuple[bytes | str | int, ...]:
+        """The command that renews the lease and says whether it is still ours."""
+        self._due_s = now_s + self._lease_s / RENEWALS
+        return (b"FCALL", HOLD, 1, self._meta, self._token)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it should be renewed now."""
+        return now_s >= self._due_s
+
+    def check(self, answer: Any) -> None:
+        """Raise `LockedError` where the answer to a renewal says that the lease is somebody's."""
+        is_mine, other = answer
+        if not is_mine:
+            raise LockedError(
+                f"{other.decode() or 'nobody'} has taken over {self._meta.decode()} in "
+                f"{self._link.where} while this broker was silent"
+            )
+
+    def leave(self) -> None:
+        """Let it go, so that the next broker need not wait."""
+        self._link.call(LEAVE, [self._meta], (self._token,))

@@ -1,0 +1,186 @@
+"""RedisLink: one connection to one server, made anew when it breaks; it alone knows redis-py.
+
+Commands are packed and replies read on redis-py's own connection: addresses, TLS and AUTH are its
+business, pipelines and their objects are not needed.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, final
+from urllib.parse import urlsplit
+
+import redis
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from flowguard.errors import ConfigError, FormatError, StallError, StoreError
+from flowguard.stores.redis.functions import LIBRARY
+
+Words = Sequence[bytes | str | int | float]
+"""A command and its arguments."""
+
+SCHEMES: Final = ("redis", "rediss", "unix")
+_PASSING: Final = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    OSError,
+)
+"""Errors that end by themselves, or with the trouble that the server has."""
+_PASSING_TEXTS: Final = ("NOREPLICAS", "MISCONF", "BUSY", "UNKILLABLE")
+_DENIED: Final = (
+    exceptions.AuthenticationError,
+    exceptions.AuthorizationError,
+    exceptions.NoPermissionError,
+)
+PERMISSIONS: Final = (
+    "+@read +@write +@connection +fcall +function|load +info +config|get +wait +time"
+)
+"""What the user of an ACL needs, for the keys below the prefix."""
+
+
+def shown(url: str) -> str:
+    """The address without user and password."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
+
+
+def check_url(url: str) -> None:
+    """Raise `ConfigError` where `url` is no address of a server."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in SCHEMES and bool(parts.path if parts.scheme == "unix" else "x")
+        _ = parts.port
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"redis.url = {url!r} is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
+            "or unix:///path/to/redis.sock"
+        )
+
+
+def failure(error: BaseException, where: str) -> StoreError:
+    """An error of the driver or the server, as one of ours; `StallError`: it may be tried again."""
+    text = str(error) or error.__class__.__name__
+    if isinstance(error, _DENIED):
+        return StoreError(
+            f"{where} denies it: {text}. The user needs: {PERMISSIONS}, and ~PREFIX:*"
+        )
+    if isinstance(error, _PASSING) or text.startswith(_PASSING_TEXTS):
+        return StallError(f"{where}: {text}")
+    if text.startswith("WRONGTYPE") or "WRONGTYPE" in text:
+        return FormatError(
+            f"{where} has other keys under our names: choose another redis.prefix ({text})"
+        )
+    return StoreError(f"{where}: {text}")
+
+
+@final
+class RedisLink:
+    """Call from one thread at a time. Every `StallError` may be tried again, on a new connection.
+
+    `greet` is called with the link whenever there is a new connection, before anything else; what
+    it raises, `ask` raises.
+    """
+
+    def __init__(self, url: str, timeout_s: float, greet: Callable[["RedisLink"], None]) -> None:
+        check_url(url)
+        self.where = shown(url)
+        self._greet = greet
+        self._pool: Any = redis.ConnectionPool.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            client_name="flowguard",
+        )
+        self._connection: Any = None
+
+    def ask(self, commands: Sequence[Words]) -> list[Any]:
+        """The answers, in order; one connection, one write.
+
+        Raises `StallError` (also where nobody knows what was done), or the `StoreError` of the
+        first answer that is an error.
+        """
+        found = self._exchange_or_again(commands)
+        for answer in found:
+            if isinstance(answer, Exception):
+                raise failure(answer, self.where) from answer
+        return found
+
+    def call(self, function: bytes, keys: Sequence[bytes], words: Words, *then: Words) -> list[Any]:
+        """The answer of a function of the library, then those of other commands."""
+        commands = [(b"FCALL", function, len(keys), *keys, *words), *then]
+        found = self._exchange_or_again(commands)
+        if isinstance(found[0], Exception) and "Function not found" in str(found[0]):
+            self.load_functions()
+            return self.ask(commands)
+        for answer in found:
+            if isinstance(answer, Exception):
+                raise failure(answer, self.where) from answer
+        return found
+
+    def load_functions(self) -> None:
+        """Give the library to the server, where it has not got it yet."""
+        (answer,) = self._exchange([(b"FUNCTION", b"LOAD", LIBRARY)])
+        if isinstance(answer, Exception) and "already exists" not in str(answer):
+            raise failure(answer, self.where) from answer
+
+    def close(self) -> None:
+        """Give up the connection; `ask` makes another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.disconnect()
+
+    def _connect(self) -> None:
+        connection = self._pool.make_connection()
+        try:
+            connection.connect()
+        except (exceptions.RedisError, OSError) as error:
+            raise failure(error, self.where) from error
+        self._connection = connection
+        try:
+            self._greet(self)
+        except BaseException:
+            self.close()
+            raise
+
+    def _exchange_or_again(self, commands: Sequence[Words]) -> list[Any]:
+        """A connection may have ended since it was used last: all we ask may be asked twice."""
+        if self._connection is not None:
+            try:
+                return self._exchange(commands)
+            except StallError as error:
+                if isinstance(error.__cause__, exceptions.TimeoutError):
+                    raise
+        if self._connection is None:
+            self._connect()
+        return self._exchange(commands)
+
+    def _exchange(self, commands: Sequence[Words]) -> list[Any]:
+        """Answers, errors among them; raises where the connection is of no use any more."""
+        connection = self._connection
+        found: list[Any] = []
+        try:
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            for _ in commands:
+                try:
+                    found.append(connection.read_response())
+                except exceptions.ResponseError as answer:
+                    found.append(answer)
+        except (exceptions.RedisError, OSError) as error:
+            self.close()
+            raise failure(error, self.where) from error
+        except BaseException:
+            self.close()
+            raise
+        return found

@@ -1,0 +1,121 @@
+"""RedisReader: what a prefix holds, for looking at; it takes nothing over and changes nothing.
+
+A broker may be at work meanwhile: sessions are seen one after the other, each as it is then.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, final
+
+from flowguard.errors import CorruptionError, FormatError
+from flowguard.records import SessionRecord
+from flowguard.stores.redis.changes import session_record
+from flowguard.stores.redis.keys import BUCKETS, KeyNames
+from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.server import FORMAT
+from flowguard.stores.redis.values import decode_entry, decode_retained
+
+TIMEOUT_S: Final = 30.0
+PAGE: Final = 256
+ENTRIES: Final = 64
+
+
+@dataclass(slots=True)
+class RedisFindings:
+    """The result of reading everything."""
+
+    sessions: int = 0
+    entries: int = 0
+    retained: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@final
+class RedisReader:
+    """A prefix of a server. Raises `FormatError` where no store is, and other `StoreError`."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._link = RedisLink(url, TIMEOUT_S, lambda link: None)
+        self._names = KeyNames(prefix)
+        self.where = f"{prefix}: in {self._link.where}"
+        (flat,) = self._link.ask([(b"HGETALL", self._names.meta)])
+        texts = [each.decode(errors="replace") for each in flat]
+        self.meta = dict(zip(texts[::2], texts[1::2], strict=True))
+        """Format, layout; token, name, beat (milliseconds of Unix time, 0: it has left) and last
+        commit of the broker."""
+        if self.meta.get("format") != FORMAT:
+            raise FormatError(f"there is no store {self.where}")
+
+    def close(self) -> None:
+        self._link.close()
+
+    def client_ids(self) -> list[str]:
+        """Client ids of all sessions, and names of shared subscriptions' queues, in order."""
+        found: list[str] = []
+        for first in range(0, BUCKETS, PAGE):
+            keys = [self._names.bucket(number)[1] for number in range(first, first + PAGE)]
+            for members in self._link.ask([(b"SMEMBERS", key) for key in keys]):
+                found += [member.decode() for member in members]
+        return sorted(found)
+
+    def session(self, client_id: str) -> SessionRecord:
+        """One of them. Raises `CorruptionError`."""
+        session, queue, released = self._names.session(client_id.encode())
+        flat, waiting, owed = self._link.ask(
+            [(b"HGETALL", session), (b"XLEN", queue), (b"HLEN", released)]
+        )
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        return session_record(client_id, fields, waiting, owed)
+
+    def retained_counts(self) -> Iterator[tuple[int, int]]:
+        """Numbers of the buckets with retained messages, and how many each has."""
+        for first in range(0, BUCKETS, PAGE):
+            keys = [self._names.bucket(number)[2] for number in range(first, first + PAGE)]
+            counts = self._link.ask([(b"HLEN", key) for key in keys])
+            yield from ((first + index, count) for index, count in enumerate(counts) if count)
+
+    def verify(self) -> RedisFindings:
+        """Read everything, and say what does not fit together."""
+        found = RedisFindings()
+        for client_id in self.client_ids():
+            found.sessions += 1
+            try:
+                found.entries += self._verify_session(client_id)
+            except CorruptionError as error:
+                found.problems.append(f"session {client_id!r}: {error}")
+        for bucket, _ in self.retained_counts():
+            (flat,) = self._link.ask([(b"HGETALL", self._names.bucket(bucket)[2])])
+            for topic, value in zip(flat[::2], flat[1::2], strict=True):
+                found.retained += 1
+                try:
+                    if decode_retained(value)[0].topic.encode() != topic:
+                        raise CorruptionError("it is another topic's")
+                except CorruptionError as error:
+                    found.problems.append(f"retained {topic.decode(errors='replace')!r}: {error}")
+        return found
+
+    def _verify_session(self, client_id: str) -> int:
+        """The number of its entries. Raises `CorruptionError`."""
+        record = self.session(client_id)
+        _, queue, released = self._names.session(client_id.encode())
+        count = size_bytes = 0
+        after = b"-"
+        while True:
+            (rows,) = self._link.ask([(b"XRANGE", queue, after, b"+", b"COUNT", ENTRIES)])
+            for name, fields in rows:
+                pos = int(name.partition(b"-")[0])
+                if pos >= record.next_pos:
+                    raise CorruptionError(f"position {pos} was never given out")
+                size_bytes += decode_entry(fields[1]).size_bytes
+                count += 1
+            if not rows:
+                break
+            after = b"(" + rows[-1][0]
+        (positions,) = self._link.ask([(b"HKEYS", released)])
+        if any(int(pos) >= record.next_pos for pos in positions):
+            raise CorruptionError("a position was released that was never given out")
+        if size_bytes != record.unsettled_bytes:
+            raise CorruptionError(
+                f"its queue has {size_bytes} bytes, and counts {record.unsettled_bytes}"
+            )
+        return count

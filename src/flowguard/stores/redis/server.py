@@ -1,0 +1,133 @@
+"""Can this server keep what is promised? Asked on every new connection."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from flowguard.errors import ConfigError, FormatError, StallError
+from flowguard.records import Durability
+from flowguard.stores.redis.keys import BUCKETS, KeyNames
+from flowguard.stores.redis.link import RedisLink
+
+VERSION_MIN: Final = (7, 0)
+FORMAT: Final = "1"
+SCAN_KEYS: Final = 1_000
+INFO_MEMORY: Final = (b"INFO", b"memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The durability level in Redis' terms: what a commit waits for."""
+
+    durability: Durability
+    needs_fsync: bool = False
+    replicas: int = 0
+    """Replicas that must have it before it counts as committed."""
+
+
+def promise_of(durability: str, replicas: int) -> Promise:
+    """The promise that `store.durability` names."""
+    match durability:
+        case "memory":
+            return Promise(Durability.MEMORY)
+        case "os":
+            return Promise(Durability.OS)
+        case "fsync":
+            return Promise(Durability.FSYNC, needs_fsync=True)
+        case "replicated":
+            return Promise(Durability.REPLICATED, replicas=replicas)
+    assert durability == "fsync+replicated"
+    return Promise(Durability.REPLICATED, needs_fsync=True, replicas=replicas)
+
+
+def info(link: RedisLink, *sections: str) -> dict[str, str]:
+    """The values of INFO."""
+    found: dict[str, str] = {}
+    for answer in link.ask([("INFO", section) for section in sections]):
+        found |= values_of(answer)
+    return found
+
+
+def values_of(answer: bytes) -> dict[str, str]:
+    """The values in an answer to INFO."""
+    pairs = (line.partition(":") for line in answer.decode().splitlines())
+    return {key: value for key, colon, value in pairs if colon}
+
+
+def check_server(link: RedisLink, promise: Promise) -> None:
+    """Raise `ConfigError` where the server cannot do it, `StallError` where it cannot yet."""
+    facts = info(link, "server", "memory", "persistence", "replication")
+    where = link.where
+    version = facts.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
+        raise ConfigError(f"{where} is Redis {version}: 7.0 or newer is needed, for functions")
+    if facts.get("redis_mode") == "cluster":
+        raise ConfigError(f"{where} is part of a Redis Cluster: name a single server")
+    if facts.get("loading", "0") != "0":
+        raise StallError(f"{where} is loading its data")
+    if facts.get("role") != "master":
+        raise StallError(f"{where} is a replica, which takes no writes: name its primary")
+    policy = facts.get("maxmemory_policy")
+    if policy != "noeviction":
+        raise ConfigError(
+            f"{where} has maxmemory-policy {policy}: it would delete what was acknowledged; "
+            "set maxmemory-policy noeviction"
+        )
+    _check_persistence(link, promise, facts)
+
+
+def _check_persistence(link: RedisLink, promise: Promise, facts: dict[str, str]) -> None:
+    where, level = link.where, promise.durability
+    if (level is Durability.OS or promise.needs_fsync) and facts.get("aof_enabled") != "1":
+        raise ConfigError(
+            f"{where} writes no append-only file: set appendonly yes, or choose another "
+            "store.durability (memory, replicated)"
+        )
+    if promise.needs_fsync:
+        (answer,) = link.ask([("CONFIG", "GET", "appendfsync")])
+        found = answer[1].decode() if len(answer) == 2 else "unknown"
+        if found != "always":
+            raise ConfigError(
+                f"{where} has appendfsync {found}: store.durability fsync needs appendfsync "
+                "always; set it there, or choose another level (os, replicated)"
+            )
+    if promise.replicas and int(facts.get("connected_slaves", "0")) < promise.replicas:
+        raise StallError(
+            f"{where} has {facts.get('connected_slaves', '0')} replicas connected, and "
+            f"{promise.replicas} must confirm each commit (redis.replicas)"
+        )
+
+
+def check_format(link: RedisLink, names: KeyNames, prefix: str, layout: str) -> None:
+    """Raise `FormatError` where the prefix holds something else than a store of this layout."""
+    expected = {"format": FORMAT, "layout": layout, "buckets": str(BUCKETS)}
+    (answer,) = link.ask([("HMGET", names.meta, *expected)])
+    found = [None if value is None else value.decode() for value in answer]
+    if found == list(expected.values()):
+        return
+    if any(value is not None for value in found):
+        there = dict(zip(expected, found, strict=True))
+        raise FormatError(
+            f"{link.where} has a store with {there} below {prefix}:, and this is for {expected}: "
+            "choose another redis.prefix, or redis.layout"
+        )
+    key = _any_key(link, prefix)
+    if key is not None:
+        raise FormatError(
+            f"{link.where} has foreign keys below {prefix}:, {key!r} is one of them: "
+            "choose another redis.prefix"
+        )
+    link.ask([("HSETNX", names.meta, key, value) for key, value in expected.items()])
+
+
+def _any_key(link: RedisLink, prefix: str) -> str | None:
+    """A key below the prefix; None: there is none. O(all keys of the server)."""
+    pattern = "".join(f"\\{each}" if each in "*?[]\\^-" else each for each in prefix) + ":*"
+    cursor = b"0"
+    while True:
+        (answer,) = link.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS)])
+        cursor, keys = answer
+        if keys:
+            name: str = keys[0].decode(errors="replace")
+            return name
+        if cursor == b"0":
+            return None

@@ -1,0 +1,54 @@
+"""The rule of the dominance table, and its cases: each can be loaded, one runs to its figures."""
+
+from math import inf
+
+import pytest
+
+from benchmarks.law.cases import CASES
+from benchmarks.law.dominance import OURS, dominates, gains, report
+from benchmarks.law.figures import observe
+from simulations.loading import load
+
+BASE = {"t99 s": 10.0, "attempts": 2.0, "acknowledged": 1_000.0, "deaths": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, {}),
+        ({"t99 s": 9.2}, {}),
+        ({"t99 s": 8.0}, {"t99 s"}),
+        ({"t99 s": 8.0, "attempts": 2.05}, {"t99 s"}),
+        ({"t99 s": 8.0, "attempts": 2.1}, {}),
+        ({"t99 s": 8.0, "acknowledged": 975.0}, {"t99 s"}),
+        ({"t99 s": 8.0, "acknowledged": 960.0}, {}),
+        ({"acknowledged": 1_200.0}, {"acknowledged"}),
+        ({"t99 s": 8.0, "deaths": 1.0}, {}),
+    ],
+)
+def test_who_is_better_by_a_tenth_and_worse_by_three_in_a_hundred_dominates(
+    change: dict[str, float], found: set[str]
+) -> None:
+    assert set(dominates(BASE, BASE | change)) == set(found)
+
+
+def test_what_never_happened_is_worse_than_what_did() -> None:
+    never = BASE | {"t99 s": inf}
+    assert set(dominates(never, BASE)) == {"t99 s"}
+    assert not dominates(BASE, never)
+    assert not gains(never, never)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_case_can_be_loaded(case: str) -> None:
+    assert load(CASES[case].scenario, CASES[case].changes).scenario.clients
+
+
+def test_a_case_is_told_with_its_figures_and_whom_nobody_dominates() -> None:
+    row, violation = observe(CASES["crowd_that_fits"], OURS, 1)
+    assert violation is None
+    assert row["t99 s"] < 10.0
+    told = report({("crowd_that_fits", OURS): [row]}, {}, 1)
+    (check,) = told.checks
+    assert check.passed
+    assert told.grids[0].rows[0][0] == OURS

@@ -1,0 +1,181 @@
+"""A stage for the proxy: pairs without sockets, a script for an upstream, a number for time.
+
+The upstream acknowledges when it is told to; both sides' bytes arrive in whatever pieces.
+"""
+
+from dataclasses import dataclass, field
+
+from broker_adapter.proxy_core import ProxyCore
+from broker_adapter.proxy_frames import FrameSplitter
+from broker_adapter.proxy_pair import PairState, ProxyPair
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect, Packet, Puback, Pubrec, Suback, Subscribe
+from flowguard.config import KIB, MIB, FlowSettings
+from flowguard.types import MQTT_5, Publish
+
+MEMORY_BYTES = 64 * MIB
+SOCKET_BYTES = 300
+"""What a socket takes at once, where it takes anything."""
+
+
+@dataclass(eq=False)
+class ProxyClient:
+    """A client, its pair, and what the upstream has got of it."""
+
+    stage: "ProxyStage"
+    pair: ProxyPair
+    version: int
+    client_id: str
+    sent: bytearray = field(default_factory=bytearray)
+    """All that the client has sent."""
+    got: bytearray = field(default_factory=bytearray)
+    """All that the client has received."""
+    at_upstream: bytearray = field(default_factory=bytearray)
+    """All that the upstream has received of it."""
+    said_by_upstream: bytearray = field(default_factory=bytearray)
+    is_dialed: bool = False
+    hung_up: bool = False
+
+    def send(self, *packets: Packet) -> None:
+        """All packets in one piece."""
+        self.send_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def send_bytes(self, data: bytes) -> None:
+        self.sent += data
+        self.pair.client_data(data, self.stage.now_s)
+        self.stage.settle()
+
+    def hang_up(self) -> None:
+        self.hung_up = True
+        self.pair.client_ended(self.stage.now_s)
+        self.stage.settle()
+
+    def answer(self, *packets: Packet) -> None:
+        """The upstream says this."""
+        self.answer_bytes(b"".join(encode(packet, self.version) for packet in packets))
+
+    def answer_bytes(self, data: bytes) -> None:
+        if not self.pair.ended:
+            self.said_by_upstream += data
+            self.pair.upstream_data(data, self.stage.now_s)
+            self.stage.settle()
+
+    def packets_at_upstream(self) -> list[Packet]:
+        """All complete packets that the upstream has received, CONNECT included."""
+        return self._decoded(self.at_upstream, "server")
+
+    def packets_got(self) -> list[Packet]:
+        return self._decoded(self.got, "client")
+
+    def _decoded(self, data: bytearray, role: str) -> list[Packet]:
+        version = self.version if role == "client" else 0
+        decoder = PacketDecoder(MIB, version, role=role)  # type: ignore[arg-type]
+        decoder.feed(bytes(data))
+        found = []
+        while (packet := decoder.next()) is not None:
+            found.append(packet)
+        return found
+
+
+class ProxyStage:
+    """A core, its clients, and an upstream."""
+
+    def __init__(
+        self, settings: FlowSettings | None = None, lookahead_bytes: int = 4 * KIB
+    ) -> None:
+        settings = settings or FlowSettings()
+        if settings.unfinished_bytes_max is None:
+            settings = settings.model_copy(update={"unfinished_bytes_max": MEMORY_BYTES // 4})
+        self.now_s = 1_000.0
+        self.core = ProxyCore(
+            settings, MEMORY_BYTES, draw=lambda: 0.5, lookahead_bytes=lookahead_bytes
+        )
+        self.clients: dict[ProxyPair, ProxyClient] = {}
+        self.is_up = True
+        self.takes = True
+        """False: the upstream's sockets take nothing."""
+        self.dials = 0
+        self.in_slice = False
+        """True: several things happen before anybody has a turn, as with what one poll brings."""
+
+    def open(self, version: int = MQTT_5, client_id: str = "") -> ProxyClient:
+        pair = self.core.opened(self.now_s)
+        client = self.clients[pair] = ProxyClient(self, pair, version, client_id)
+        return client
+
+    def connect(self, version: int = MQTT_5, client_id: str = "") -> ProxyClient:
+        """A client that the upstream has accepted."""
+        client = self.open(version, client_id)
+        client.send(Connect(client_id, version))
+        assert client.is_dialed, client.pair.state
+        client.answer(Connack(False, 0))
+        assert client.pair.state is PairState.CONNECTED
+        return client
+
+    def settle(self) -> None:
+        """Until nothing moves."""
+        if self.in_slice:
+            return
+        core = self.core
+        core.turn(self.now_s)
+        while core.to_dial or core.dirty:
+            dialing, core.to_dial = core.to_dial, {}
+            for pair in dialing:
+                self.dials += 1
+                if self.is_up:
+                    self.clients[pair].is_dialed = True
+                    core.dialed(pair, self.now_s)
+                else:
+                    core.not_dialed(pair, self.now_s)
+            dirty, core.dirty = core.dirty, {}
+            for pair in dirty:
+                self._carry(self.clients[pair])
+            core.turn(self.now_s)
+
+    def _carry(self, client: ProxyClient) -> None:
+        pair = client.pair
+        if pair.to_client:
+            size_bytes = len(pair.to_client)
+            client.got += pair.to_client
+            pair.sent_client(size_bytes)
+        while pair.to_upstream and self.takes:
+            piece = bytes(pair.to_upstream[:SOCKET_BYTES])
+            client.at_upstream += piece
+            pair.sent_upstream(len(piece), self.now_s)
+        pair.weigh()
+
+    def drain_upstream(self) -> None:
+        """Its sockets take what waits for them."""
+        self.takes = True
+        for client in list(self.clients.values()):
+            self._carry(client)
+        self.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, tick by tick."""
+        for _ in range(max(1, round(seconds / 0.1))):
+            self.now_s += 0.1
+            for pair in self.core.tick(self.now_s):
+                self.core.not_dialed(pair, self.now_s)
+            self.settle()
+
+    def fall(self) -> None:
+        """The upstream is killed: every connection ends, and no new one is to be had."""
+        self.is_up = False
+        for client in list(self.clients.values()):
+            if client.is_dialed and not client.pair.ended:
+                client.pair.end(self.now_s)
+        self.settle()
+
+
+def acknowledgement(packet: Packet) -> Packet | None:
+    """What an upstream answers; None: nothing."""
+    if isinstance(packet, Publish) and packet.qos:
+        return (Puback if packet.qos == 1 else Pubrec)(packet.packet_id)
+    if isinstance(packet, Subscribe):
+        return Suback(packet.packet_id, (0,) * len(packet.filters))
+    return None
+
+
+__all__ = ["FrameSplitter", "ProxyClient", "ProxyStage", "acknowledgement"]

@@ -1,0 +1,207 @@
+"""A broker inside another program: on trio, and in a thread for all others."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import trio
+import trio.lowlevel
+
+import flowguard
+from flowguard.broker.embedded import EmbeddedBroker
+from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedError
+from flowguard.codec.packets import Connect, Will
+from flowguard.errors import ConfigError
+from flowguard.node.authentication import Hooks
+from flowguard.types import ReasonCode
+from tests.support.real import CALM, TEST_S, SlowStore, connect, until
+
+
+async def test_clients_of_this_process_and_of_others_meet() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker, broker.client("here") as client:
+            other = await connect(broker.running, "there")
+            await other.subscribe("a/#", 1)
+            await client.subscribe("b/#")
+            await client.publish("a/1", b"from here", 1)
+            message = await other.receive()
+            assert message is not None
+            assert message.payload == b"from here"
+            await other.publish("b/1", b"from there")
+            assert (await client.receive()).payload == b"from there"
+            await other.close()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_every_message_comes_once_and_in_order(qos: int) -> None:
+    with trio.fail_after(TEST_S):
+        async with (
+            flowguard.open_broker() as broker,
+            broker.client() as publisher,
+            broker.client() as subscriber,
+        ):
+            await subscriber.subscribe("a", qos=qos)
+            async with trio.open_nursery() as nursery:
+
+                async def publish() -> None:
+                    for number in range(50):
+                        await publisher.publish("a", b"%d" % number, qos)
+
+                nursery.start_soon(publish)
+                received = [(await subscriber.receive()).payload for _ in range(50)]
+            assert received == [b"%d" % number for number in range(50)]
+
+
+async def test_publishing_waits_as_long_as_the_store() -> None:
+    """The window of a client of this process is one like any other: nothing runs ahead of it."""
+    store = SlowStore()
+    settings = {"flow": {**CALM, "window_max": 5}}
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker(settings, store=store) as broker:
+            await offline(broker, "a")
+            async with broker.client() as client:
+                store.open.clear()
+                done: list[int] = []
+
+                async def publish(number: int) -> None:
+                    await client.publish("a", b"x" * 50_000, 1)
+                    done.append(number)
+
+                async with trio.open_nursery() as nursery:
+                    for number in range(40):
+                        nursery.start_soon(publish, number)
+                    node = broker.running.node
+                    await until(lambda: node.window.in_process == 5)
+                    await until(lambda: len(client._exchanges) == 10)  # Receive Maximum
+                    assert node.window.in_process == 5
+                    assert not done
+                    store.open.set()
+                assert len(done) == 40
+
+
+async def offline(broker: EmbeddedBroker, filter: str) -> None:
+    """A durable session that nobody is connected to: publishing must commit."""
+    client = await broker.connect("offline", clean_start=False, session_expiry_s=3_600)
+    await client.subscribe(filter, qos=1)
+    await client.close()
+    await until(lambda: broker.running.node.registry.sessions["offline"].outbound is None)
+
+
+async def test_who_takes_no_messages_leaves_them_in_the_broker() -> None:
+    with trio.fail_after(TEST_S):
+        async with (
+            flowguard.open_broker() as broker,
+            broker.client() as publisher,
+            broker.client() as slow,
+        ):
+            await slow.subscribe("a", qos=1)
+            for number in range(250):
+                await publisher.publish("a", b"%d" % number, 1)
+                await publisher.publish("a", b"free", 0)
+            await until(lambda: slow.dropped > 0)
+            assert len(slow._inbox) <= 200
+            got = [await slow.receive() for _ in range(len(slow._inbox))]
+            while len([m for m in got if m.qos]) < 250:
+                got.append(await slow.receive())
+            assert [m.payload for m in got if m.qos] == [b"%d" % n for n in range(250)]
+
+
+async def test_a_cancelled_publish_keeps_the_connection_whole() -> None:
+    store = SlowStore()
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker({"flow": dict(CALM)}, store=store) as broker:
+            await offline(broker, "a")
+            async with broker.client() as client:
+                store.open.clear()
+                with trio.move_on_after(0.05):
+                    await client.publish("a", b"x" * 200_000, 1)
+                store.open.set()
+                await client.publish("a", b"y", 2)
+
+
+class Doorkeeper:
+    """Knows one password."""
+
+    def authenticate(self, connect: Connect) -> ReasonCode:
+        fits = connect.password == b"secret"
+        return ReasonCode.SUCCESS if fits else ReasonCode.NOT_AUTHORIZED
+
+
+async def test_hooks_are_asked_for_clients_of_this_process_too() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker(hooks=Hooks(authenticator=Doorkeeper())) as broker:
+            with pytest.raises(NotAcceptedError) as caught:
+                await broker.connect("me")
+            assert caught.value.reason_code == ReasonCode.NOT_AUTHORIZED
+            async with broker.client("me", password=b"secret") as client:
+                await client.publish("a", b"x", 1)
+
+
+async def test_a_will_is_published_when_its_client_is_cut_off() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker, broker.client() as heir:
+            await heir.subscribe("will")
+            client = await broker.connect("mortal", will=Will("will", b"gone"))
+            await trio.aclose_forcefully(client._stream)
+            assert (await heir.receive()).payload == b"gone"
+
+
+async def test_the_end_of_the_broker_is_the_end_of_its_clients() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker:
+            client: LocalClient = await broker.connect("me")
+        with pytest.raises(EndedError):
+            await client.receive()
+        with pytest.raises(EndedError):
+            await client.publish("a", b"x", 1)
+        assert [message async for message in client] == []
+
+
+async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
+    with pytest.raises(ValueError, match="mine"):
+        async with flowguard.open_broker():
+            raise ValueError("mine")
+
+
+async def test_impossible_settings_are_refused_with_their_key() -> None:
+    with pytest.raises(ConfigError, match=r"flow\.window_max"):
+        async with flowguard.open_broker({"flow": {"window_max": 0}}):
+            raise AssertionError
+
+
+def test_a_thread_serves_programs_without_trio(tmp_path: Path) -> None:
+    data, kept = tmp_path / "data", {"clean_start": False, "session_expiry_s": 60}
+    with flowguard.run_broker(data=data) as broker, broker.client("me", **kept) as client:
+        client.subscribe("a/#", qos=1)
+        client.publish("a/1", b"x", 1)
+        assert client.receive().payload == b"x"
+    with flowguard.run_broker(data=data) as broker, broker.client("me", **kept) as client:
+        client.publish("a/2", b"still subscribed", 1)
+        assert client.receive().topic in ("a/1", "a/2")
+
+
+def test_asyncio_programs_publish_through_the_thread() -> None:
+    async def main() -> None:
+        with flowguard.run_broker() as broker, broker.client() as client:
+            client.subscribe("a", qos=1)
+            await asyncio.gather(
+                *(asyncio.to_thread(client.publish, "a", b"%d" % n, 1) for n in range(20))
+            )
+            heard = [(await asyncio.to_thread(client.receive)).payload for _ in range(20)]
+            assert sorted(heard) == sorted(b"%d" % n for n in range(20))
+
+    asyncio.run(main())
+
+
+def test_what_cannot_start_says_so_in_the_calling_thread() -> None:
+    with pytest.raises(ConfigError), flowguard.run_broker({"flow": {"nothing": 1}}):
+        raise AssertionError
+
+
+async def test_the_wire_of_a_client_of_this_process_has_a_name() -> None:
+    async with flowguard.open_broker() as broker, broker.client("me"):
+        node = broker.running.node
+        session = node.registry.sessions["me"]
+        assert session.outbound is not None
+        link = session.outbound.connection.transport
+        assert link.peer() == "this process"  # type: ignore[union-attr]

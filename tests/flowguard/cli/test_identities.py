@@ -1,0 +1,127 @@
+"""`flowguard passwd`, users of a running broker, SIGHUP, and what the street may not reach."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from flowguard.broker.doorway import open_doorways
+from flowguard.codec.packets import Connack, Pingreq, Pingresp
+from flowguard.config import NetworkSettings
+from flowguard.errors import ConfigError
+from flowguard.types import ReasonCode
+from tests.flowguard.cli.http_port import http_address
+from tests.interop.broker import PATIENCE_S, Broker, running_broker
+from tests.support.caller import Caller
+
+pytestmark = pytest.mark.slow
+SECRET = "correct horse battery"
+
+
+def passwd(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "flowguard", "passwd", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_users_are_added_checked_and_deleted(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    options = ("ann", "--file", str(file))
+    assert passwd("add", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert SECRET not in file.read_text()
+    assert passwd("check", *options, stdin=f"{SECRET}\n").returncode == 0
+    assert passwd("check", *options, stdin="wrong\n").returncode == 1
+    before = file.read_text()
+    differing = passwd("add", *options, stdin=f"{SECRET}\nsomething else\n")
+    assert (differing.returncode, file.read_text()) == (2, before)
+    assert SECRET not in differing.stdout + differing.stderr
+    assert passwd("del", *options).returncode == 0
+    assert file.read_text() == ""
+    gone = passwd("del", *options)
+    assert (gone.returncode, gone.stderr.strip()) == (2, "there is no user 'ann'")
+
+
+def reason(broker: Broker, user: str | None, password: str = SECRET) -> int:
+    with Caller(broker, username=user, password=password.encode() if user else None) as caller:
+        connack = caller.read()
+        assert isinstance(connack, Connack)
+        return connack.reason_code
+
+
+def hang_up(broker: Broker, caller: Caller, awaited: str, times: int) -> None:
+    """SIGHUP, until the log has said so once more; the caller stays connected."""
+    broker.process.send_signal(signal.SIGHUP)
+    while broker.log.read_text().count(awaited) < times:
+        caller.send(Pingreq())
+        assert isinstance(caller.read(), Pingresp)
+
+
+def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    options = ("--file", str(file))
+    assert passwd("add", "ann", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
+    with running_broker(tmp_path / "b", "--password-file", str(file)) as broker:
+        address = http_address(broker)
+        assert reason(broker, "ann") == 0
+        assert reason(broker, "ann", "wrong" + SECRET) == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        assert reason(broker, None) == ReasonCode.NOT_AUTHORIZED
+        with Caller(broker, client_id="stays", username="ann", password=SECRET.encode()) as caller:
+            assert isinstance(caller.read(), Connack)
+            good = file.read_text()
+            file.write_text("nonsense\n")
+            hang_up(broker, caller, "nothing was read anew", 1)
+            assert reason(broker, "ann") == 0
+            file.write_text(good)
+            assert passwd("add", "bob", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
+            hang_up(broker, caller, "certificates and users were read anew", 1)
+            assert reason(broker, "bob") == 0
+            shown = []
+            for page in ("status", "metrics", "explain/stays"):
+                with urllib.request.urlopen(f"http://{address}/{page}", timeout=PATIENCE_S) as said:
+                    shown.append(said.read().decode())
+        checks = json.loads(shown[0])["door"]["checks"]
+        assert (checks["wrong"], checks["anonymous"]) == (1, 1)
+        assert broker.terminate() == 0
+        shown.append(broker.log.read_text())
+        stored = b"".join(p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file())
+    hashes = [line.partition(":")[2] for line in file.read_text().splitlines()]
+    for secret in (SECRET, *hashes):
+        assert not any(secret in text for text in shown)
+        assert secret.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    ("network", "complaint"),
+    [
+        ({"listeners": ["0.0.0.0:0"]}, "--allow-plaintext"),
+        ({"listeners": ["ws://[::]:0"]}, "--allow-plaintext"),
+        ({"listeners": ["0.0.0.0:0"], "password_file": "users"}, "--allow-plaintext"),
+        ({"listeners": ["0.0.0.0:0"], "allow_plaintext": True}, "--allow-anonymous"),
+        (
+            {"listeners": ["mqtts://0.0.0.0:0"], "cert": "a", "key": "b"},
+            "--allow-anonymous",
+        ),
+    ],
+)
+def test_what_the_street_reaches_has_tls_and_identities_or_a_word_that_it_need_not(
+    network: dict[str, object], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        open_doorways(NetworkSettings.model_validate(network))
+
+
+def test_in_as_many_words_it_listens() -> None:
+    words = {"allow_plaintext": True, "allow_anonymous": True}
+    network = NetworkSettings.model_validate({"listeners": ["0.0.0.0:0"], **words})
+    (doorway,) = open_doorways(network)
+    doorway.close()

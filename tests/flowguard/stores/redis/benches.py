@@ -1,0 +1,60 @@
+"""Stores on a server that all tests of a process share: each has a prefix of its own."""
+
+import atexit
+import itertools
+import shutil
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowguard.config import Settings
+from tests.support.redis_server import EVERY_SECOND, RedisServer, needs_redis
+
+if TYPE_CHECKING:
+    from flowguard.stores.redis import RedisStore
+
+_numbers = itertools.count(1)
+
+
+@cache
+def shared_server() -> RedisServer:
+    """The server, started when the first test asks for it."""
+    needs_redis()
+    folder = Path(tempfile.mkdtemp(prefix="fg-redis-"))
+    server = RedisServer(folder, EVERY_SECOND).start()
+
+    def end() -> None:
+        server.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return server
+
+
+def new_prefix() -> str:
+    return f"t{next(_numbers)}"
+
+
+def settings_for(server: RedisServer, prefix: str, **more: Any) -> Settings:
+    durability = more.pop("durability", "os")
+    redis = {"url": server.unix_url, "prefix": prefix, **more}
+    return Settings.model_validate(
+        {"store": {"kind": "redis", "durability": durability}, "redis": redis}
+    )
+
+
+def open_store(
+    server: RedisServer, prefix: str, *, name: str = "here", **more: Any
+) -> "RedisStore":
+    """A store under a token of its own; tests that wait for a lease wait really."""
+    from flowguard.stores.redis import RedisStore
+
+    return RedisStore(
+        settings_for(server, prefix, **more),
+        token=f"{name}-{next(_numbers)}",
+        name=name,
+        clock=time.monotonic,
+        sleep=time.sleep,
+    )

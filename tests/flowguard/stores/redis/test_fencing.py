@@ -1,0 +1,149 @@
+"""An owner is known by its token: whoever has another one writes nothing, however late it comes."""
+
+import threading
+import time
+
+import pytest
+
+from flowguard.errors import LockedError
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    DropSession,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    Settle,
+    StoreOp,
+)
+from flowguard.types import Publish, SubscriptionOptions
+from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
+from tests.flowguard.stores.test_contract import delivery, entry, queue_of, session_of
+
+LEASE_S = 0.5
+
+
+@pytest.fixture
+def prefix() -> str:
+    shared_server()
+    return new_prefix()
+
+
+def take_over(prefix: str, client_id: str) -> None:
+    """Somebody else becomes the owner of one session."""
+    from flowguard.stores.redis.keys import KeyNames
+
+    with shared_server().client() as client:
+        client.hset(KeyNames(prefix).session(client_id.encode())[0], "o", "another")
+
+
+def test_a_commit_names_the_sessions_of_another_owner_and_writes_all_others(prefix: str) -> None:
+    store = open_store(shared_server(), prefix)
+    store.commit([PutSession("c", 10, None), PutSession("d", 10, None)])
+    take_over(prefix, "c")
+    fenced = store.commit([Append("c", 1, delivery(b"lost")), Append("d", 1, delivery(b"kept"))])
+    assert fenced == {"c"}
+    assert queue_of(store, "d") == [entry(1, delivery(b"kept"))]
+    assert [each.client_id for each in store.sessions()] == ["d"]
+    store.close()
+    after = open_store(shared_server(), prefix)
+    assert queue_of(after, "c") == []
+    after.close()
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        PutSession("c", 99, None),
+        DropSession("c"),
+        PutSubscription("c", "a", SubscriptionOptions(1)),
+        Settle("c", 1),
+    ],
+    ids=lambda op: op.__class__.__name__,
+)
+def test_nothing_of_a_session_is_changed_under_an_old_token(prefix: str, op: StoreOp) -> None:
+    store = open_store(shared_server(), prefix)
+    store.commit([PutSession("c", 10, None), Append("c", 1, delivery())])
+    take_over(prefix, "c")
+    assert store.commit([op]) == {"c"}
+    store.close()
+    after = open_store(shared_server(), prefix)
+    found = session_of(after)
+    assert (found.expiry_interval_s, found.subscriptions, found.unsettled_count) == (10, {}, 1)
+    after.close()
+
+
+def test_a_session_is_not_made_anew_by_who_has_lost_it(prefix: str) -> None:
+    store = open_store(shared_server(), prefix)
+    store.commit([PutSession("c", 10, None)])
+    take_over(prefix, "c")
+    assert store.commit([PutSession("c", 20, None)]) == {"c"}
+    assert store.commit([PutSession("c", 30, None)]) == {"c"}
+    store.close()
+    after = open_store(shared_server(), prefix)
+    assert session_of(after).expiry_interval_s == 10
+    after.close()
+
+
+def test_who_was_silent_for_too_long_finds_all_of_it_taken_and_writes_nothing(prefix: str) -> None:
+    """It was paused, say, and its commit is sent after another broker has begun."""
+    silent = open_store(shared_server(), prefix, name="silent", lease_s=LEASE_S)
+    silent.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"before"))])
+    time.sleep(2 * LEASE_S)
+    after = open_store(shared_server(), prefix, name="successor", lease_s=LEASE_S)
+    for op in (
+        Append("c", 2, delivery(b"late")),
+        PutSession("new", 10, None),
+        PutRetained(Publish("a", b"late", 0, True), NEVER_S),
+    ):
+        with pytest.raises(LockedError, match="successor has taken over"):
+            silent.commit([op])
+    time.sleep(LEASE_S)
+    with pytest.raises(LockedError, match="successor"):
+        silent.maintain()
+    assert queue_of(after) == [entry(1, delivery(b"before"))]
+    assert [each.client_id for each in after.sessions()] == ["c"]
+    assert list(after.retained()) == []
+    silent.close()
+    assert not after.commit([Append("c", 2, delivery(b"after"))])
+    after.close()
+
+
+def test_a_second_broker_is_refused_by_the_name_of_the_first_one(prefix: str) -> None:
+    first = open_store(shared_server(), prefix, name="the first one")
+    stop = threading.Event()
+
+    def live() -> None:
+        while not stop.wait(0.05):
+            first.maintain()
+
+    living = threading.Thread(target=live)
+    living.start()
+    try:
+        with pytest.raises(LockedError, match=r"the first one has .*--takeover"):
+            open_store(shared_server(), prefix, name="the second one")
+    finally:
+        stop.set()
+        living.join()
+    first.close()
+    open_store(shared_server(), prefix, name="the second one").close()
+
+
+def test_who_stands_by_begins_when_the_lease_of_a_dead_broker_ends(prefix: str) -> None:
+    dead = open_store(shared_server(), prefix, lease_s=LEASE_S)
+    dead.commit([PutSession("c", 10, None)])
+    dead._link.close()  # As with its process: nobody renews.
+    after = open_store(shared_server(), prefix, takeover=True, lease_s=LEASE_S)
+    assert [each.client_id for each in after.sessions()] == ["c"]
+    after.close()
+
+
+def test_a_broker_that_nobody_has_succeeded_goes_on_however_long_it_was_silent(
+    prefix: str,
+) -> None:
+    store = open_store(shared_server(), prefix, lease_s=LEASE_S)
+    store.commit([PutSession("c", 10, None)])
+    time.sleep(2 * LEASE_S)
+    assert not store.commit([Append("c", 1, delivery())])
+    store.maintain()
+    store.close()

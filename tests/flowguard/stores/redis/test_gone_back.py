@@ -1,0 +1,112 @@
+"""A server that lost the end of what it had confirmed is given it again; else it is said so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flowguard.errors import DataLostError, LockedError
+from flowguard.records import NEVER_S, Append, PutRetained, PutSession, PutSubscription, Settle
+from flowguard.types import Publish, SubscriptionOptions
+from tests.flowguard.stores.redis.benches import new_prefix, open_store
+from tests.flowguard.stores.test_contract import delivery, entry, queue_of, session_of
+from tests.support.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """It has what it had when `save` was called, and nothing else."""
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+def save(server: RedisServer) -> None:
+    with server.client() as client:
+        client.save()
+
+
+def go_back(server: RedisServer) -> None:
+    """As after a fail-over to a replica that was behind."""
+    server.kill()
+    server.start()
+
+
+def test_what_it_lost_is_written_again_before_anything_else(server: RedisServer) -> None:
+    prefix = new_prefix()
+    store = open_store(server, prefix, durability="memory")
+    store.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"1"))])
+    save(server)
+    store.commit([PutSession("d", 10, None), PutSubscription("d", "a", SubscriptionOptions(1))])
+    store.commit([Append("d", 1, delivery(b"lost")), Append("c", 2, delivery(b"2"))])
+    store.commit([Settle("c", 1), PutRetained(Publish("r", b"x", 0, True), NEVER_S)])
+    go_back(server)
+    assert not store.commit([Append("c", 3, delivery(b"3"))])
+    assert queue_of(store) == [entry(2, delivery(b"2")), entry(3, delivery(b"3"))]
+    assert queue_of(store, "d") == [entry(1, delivery(b"lost"))]
+    assert session_of(store, "d").subscriptions == {"a": SubscriptionOptions(1)}
+    assert [message.topic for message, _ in store.retained()] == ["r"]
+    store.close()
+    after = open_store(server, prefix, durability="memory")
+    assert queue_of(after, "d") == [entry(1, delivery(b"lost"))]
+    after.close()
+
+
+def test_it_is_noticed_though_nothing_is_committed(server: RedisServer) -> None:
+    store = open_store(server, new_prefix(), durability="memory", lease_s=0.5)
+    save(server)
+    store.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"1"))])
+    go_back(server)
+    while not store._lease.is_due(store._clock()):
+        pass
+    store.maintain()
+    with server.client() as client:
+        assert client.keys("*:q:c")
+    store.close()
+
+
+def test_what_is_not_kept_any_more_is_lost_and_says_so(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flowguard.stores.redis import store as module
+
+    monkeypatch.setattr(module, "KEPT_BYTES", 1_000)
+    store = open_store(server, new_prefix(), durability="memory")
+    store.commit([PutSession("c", 10, None)])
+    save(server)
+    store.commit([Append("c", 1, delivery(b"x" * 1_000))])
+    store.commit([Append("c", 2, delivery(b"2"))])
+    go_back(server)
+    with pytest.raises(DataLostError, match="at commit 1 of 3"):
+        store.commit([Append("c", 3, delivery(b"3"))])
+    store.close()
+
+
+def test_a_server_that_is_empty_now_has_lost_everything_and_says_so(server: RedisServer) -> None:
+    store = open_store(server, new_prefix(), durability="memory")
+    store.commit([PutSession("c", 10, None)])
+    go_back(server)
+    with pytest.raises(DataLostError):
+        store.commit([Append("c", 1, delivery())])
+    store.close()
+
+
+def test_a_server_that_was_emptied_under_it_is_noticed(server: RedisServer) -> None:
+    store = open_store(server, new_prefix(), durability="memory")
+    store.commit([PutSession("c", 10, None)])
+    with server.client() as client:
+        client.flushall()
+    with pytest.raises(LockedError):
+        store.commit([Append("c", 1, delivery())])
+    store.close()
+
+
+def test_a_server_that_has_forgotten_its_functions_is_given_them_again(
+    server: RedisServer,
+) -> None:
+    store = open_store(server, new_prefix(), durability="memory")
+    store.commit([PutSession("c", 10, None)])
+    with server.client() as client:
+        client.execute_command("FUNCTION", "FLUSH")
+    assert not store.commit([Append("c", 1, delivery())])
+    assert queue_of(store) == [entry(1, delivery())]
+    store.close()

@@ -1,0 +1,114 @@
+"""With the level `replicated` nobody is answered before enough replicas say that they have it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flowguard.errors import StallError
+from flowguard.flow.signals import StoreState
+from flowguard.records import Append, Durability, PutSession, StoreOp
+from flowguard.stores.redis.store import RedisStore
+from tests.flowguard.stores.redis.benches import new_prefix, open_store
+from tests.flowguard.stores.test_contract import delivery, entry, queue_of
+from tests.support.redis_server import READY_S, RedisServer, redis_server
+
+
+@contextmanager
+def pair(folder: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """A primary and its replica, which has caught up."""
+    with redis_server(folder / "primary") as primary:
+        settings = {"replicaof": f"127.0.0.1 {primary.port}"}
+        with redis_server(folder / "replica", settings) as replica:
+            until(lambda: told(primary, "connected_slaves") == 1)
+            until(lambda: told(replica, "master_link_status") == "up")
+            yield primary, replica
+
+
+def told(server: RedisServer, key: str) -> object:
+    with server.client() as client:
+        return client.info("replication").get(key)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + READY_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+def promote(server: RedisServer) -> None:
+    with server.client() as client:
+        client.replicaof("NO", "ONE")
+
+
+def test_a_replica_that_takes_its_primarys_place_has_all_that_was_answered(tmp_path: Path) -> None:
+    prefix = new_prefix()
+    with pair(tmp_path) as (primary, replica):
+        store = open_store(primary, prefix, durability="replicated", lease_s=0.5)
+        assert store.durability is Durability.REPLICATED
+        store.commit([PutSession("c", 10, None)])
+        for pos in range(1, 101):
+            store.commit([Append("c", pos, delivery(b"%d" % pos))])
+        primary.kill()
+        promote(replica)
+        after = open_store(replica, prefix, durability="memory", lease_s=0.5)
+        expected = [entry(pos, delivery(b"%d" % pos)) for pos in range(1, 101)]
+        assert queue_of(after) == expected
+        after.close()
+        store.close()
+
+
+def is_taken(store: RedisStore, batch: list[StoreOp]) -> bool:
+    """Whether a commit reaches its level in time: sent again, it has no second effect."""
+    try:
+        return not store.commit(batch)
+    except StallError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("durability", "is_answered"), [("memory", True), ("replicated", False)], ids=["control", "on"]
+)
+def test_who_is_cut_off_from_its_replica_answers_nobody(
+    tmp_path: Path, durability: str, is_answered: bool
+) -> None:
+    """The control does answer, and the replica that takes its place has not got it."""
+    prefix = new_prefix()
+    with pair(tmp_path) as (primary, replica):
+        store = open_store(primary, prefix, durability=durability, timeout_s=0.5, lease_s=0.5)
+        until(lambda: is_taken(store, [PutSession("c", 10, None)]))
+        if is_answered:
+            with primary.client() as client:
+                client.wait(1, 10_000)
+        promote(replica)  # From here on it hears nothing of its primary.
+        until(lambda: told(primary, "connected_slaves") == 0)
+        if is_answered:
+            assert not store.commit([Append("c", 1, delivery())])
+        else:
+            with pytest.raises(StallError, match="0 of 1 replicas"):
+                store.commit([Append("c", 1, delivery())])
+            assert store.load().state is StoreState.STOPPED
+        primary.kill()
+        after = open_store(replica, prefix, durability="memory", lease_s=0.5)
+        assert queue_of(after) == []
+        after.close()
+        store.close()
+
+
+def test_a_commit_that_waited_for_a_replica_is_done_once_when_it_is_back(tmp_path: Path) -> None:
+    with pair(tmp_path) as (primary, replica):
+        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=0.5)
+        until(lambda: is_taken(store, [PutSession("c", 10, None)]))
+        replica.pause()
+        batch = [Append("c", 1, delivery(b"once"))]
+        for _ in range(2):
+            with pytest.raises(StallError):
+                store.commit(batch)
+        replica.resume()
+
+        until(lambda: is_taken(store, batch))
+        assert queue_of(store) == [entry(1, delivery(b"once"))]
+        store.close()

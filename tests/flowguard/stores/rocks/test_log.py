@@ -1,0 +1,287 @@
+"""The durable log in RocksDB: the contract's promises where the rows are on a disk."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+
+from flowguard.config import MIB, StoreSettings
+from flowguard.errors import FormatError, StallError, StoreError
+from flowguard.records import NEVER_S, Append, AppendToLog, Delivery, PutSession, StoreOp
+from flowguard.routing.filters import matches
+from flowguard.stores import MemoryStore
+from flowguard.stores.log.iterators import Ahead, LogIterator
+from flowguard.stores.log.logged import LoggedMessage
+from flowguard.stores.log.message_log import MessageLog
+from flowguard.stores.rocks import RocksStore, format
+from flowguard.stores.rocks.engine import RocksEngine, families_in
+from flowguard.stores.rocks.keys import FORMAT_KEY
+from flowguard.stores.rocks.offline import merge, verification
+from flowguard.stores.rocks.offline.reader import StoreReader
+from flowguard.types import Publish
+
+NOW_S = 1_700_000_000.0
+
+
+class Wall:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def opened(folder: Path, wall: Callable[[], float] = lambda: NOW_S, **more: object) -> RocksStore:
+    options = StoreSettings(durability="os", disk_reserve_bytes=0, write_buffer_bytes=MIB, **more)
+    return RocksStore(
+        folder, options, wall_s=wall, random_node=lambda: 7, free_bytes=lambda _: 2**40
+    )
+
+
+def logged(topic: str, payload: bytes = b"", publisher: str = "p") -> AppendToLog:
+    return AppendToLog(publisher, Publish(topic, payload, 1), NEVER_S)
+
+
+def read(log: MessageLog, iterator: LogIterator) -> tuple[list[LoggedMessage], LogIterator]:
+    found: list[LoggedMessage] = []
+    while True:
+        page = log.next(iterator, 7, MIB)
+        found += page.messages
+        iterator = page.iterator
+        if page.ahead is not Ahead.MORE:
+            return found, iterator
+
+
+def replay(log: MessageLog, *filters: str, start: int = 0) -> list[str]:
+    """Topics and payloads."""
+    return [
+        f"{each.message.topic} {each.message.payload.decode()}"
+        for stream in log.get_streams(start)
+        for each in read(log, log.make_iterator(stream, filters, start))[0]
+    ]
+
+
+def test_a_log_and_queues_are_one_commit(tmp_path: Path) -> None:
+    """A batch that is not written leaves nothing, neither in a queue nor in the log."""
+    store = opened(tmp_path / "s")
+    store.commit([PutSession("c", 9, None), logged("t", b"1")])
+    write = store._engine.write
+
+    def stalled(*_: object, **__: object) -> None:
+        raise StallError("for once")
+
+    batch: list[StoreOp] = [
+        logged("t", b"2"),
+        Append("c", 1, Delivery(Publish("t", b"2", 1), 1, False, (), NEVER_S)),
+    ]
+    store._engine.write = stalled
+    with pytest.raises(StallError):
+        store.commit(batch)
+    assert replay(store.log, "#") == ["t 1"]
+    assert store.fetch("c", 0, 9) == []
+    store._engine.write = write
+    store.commit(batch)
+    assert replay(store.log, "#") == ["t 1", "t 2"]
+    assert store.log.generations[0].count == 2
+    assert [each.pos for each in store.fetch("c", 0, 9)] == [1]
+    store.close()
+
+
+def test_a_commit_of_the_log_is_synced(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    store.commit([logged("t")])
+    synced: list[bool] = []
+    write = store._engine.write
+    store._engine.write = lambda batch, *, sync=True, wait=False: (  # type: ignore[method-assign]
+        synced.append(sync),
+        write(batch, sync=sync, wait=wait),
+    )[1]
+    store.commit([logged("t"), logged("t")])
+    assert synced == [True]
+    store.close()
+
+
+def test_what_was_logged_is_there_after_a_restart(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    store.commit([logged(f"a/{n % 3}", b"%d" % n) for n in range(30)])
+    (first, *_) = [
+        store.log.make_iterator(s, ["a/+"])
+        for s in store.log.get_streams()
+        if store.log.next(store.log.make_iterator(s, ["a/+"]), 1, MIB).messages
+    ]
+    page = store.log.next(first, 4, MIB)
+    token = page.iterator.encode()
+    store.close()
+    store = opened(tmp_path / "s")
+    rest, iterator = read(store.log, LogIterator.decode(token))
+    numbers = [int(each.message.payload) for each in [*page.messages, *rest]]
+    assert sorted(numbers) == list(range(30))
+    store.commit([logged("a/0", b"30"), logged("$a/0", b"31")])
+    more, _ = read(store.log, iterator)
+    assert [each.message.payload for each in more] == [b"30"]
+    store.close()
+
+
+def test_a_clock_that_is_set_back_hides_nothing(tmp_path: Path) -> None:
+    wall = Wall()
+    store = opened(tmp_path / "s", wall)
+    store.commit([logged("t", b"1")])
+    store.log.roll()
+    wall.now_s += 3_600
+    store.commit([])
+    store.close()
+    wall.now_s -= 7_200
+    store = opened(tmp_path / "s", wall)
+    store.commit([logged("t", b"2")])
+    assert replay(store.log, "t") == ["t 1", "t 2"]
+    store.close()
+
+
+def test_retention_deletes_families(tmp_path: Path) -> None:
+    wall = Wall()
+    store = opened(tmp_path / "s", wall, log_retention_s=80)
+    for n in range(30):
+        store.commit([logged("t", b"%d" % n)])
+        wall.now_s += 5
+        while store.maintain():
+            pass
+    kept = replay(store.log, "t")
+    assert kept[-1] == "t 29"
+    assert 16 <= len(kept) <= 22
+    names = [name for name in families_in(tmp_path / "s") if name.startswith("log.")]
+    assert len(names) == len(store.log.generations) <= 10
+    store.close()
+    store = opened(tmp_path / "s", wall, log_retention_s=80)
+    assert replay(store.log, "t") == kept
+    assert store.log.lost_count(0) == 30 - len(kept)
+    store.close()
+
+
+def test_an_unfinished_creation_is_cleared_away(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    store.commit([logged("t")])
+    store._engine.add_slice(9)
+    store.close()
+    store = opened(tmp_path / "s")
+    assert "log.00000009" not in families_in(tmp_path / "s")
+    assert replay(store.log, "t") == ["t "]
+    store.close()
+
+
+def test_an_older_version_refuses_a_directory_with_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s")
+    record = store._engine.meta.get(FORMAT_KEY)
+    assert record is not None
+    assert record.endswith(b" ")
+    store.commit([logged("t")])
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store._engine.meta.get(FORMAT_KEY) == record + b"log"
+    store.close()
+    monkeypatch.setattr(format, "FEATURES", frozenset())
+    with pytest.raises(FormatError, match="uses log"):
+        opened(tmp_path / "s")
+
+
+def test_tools_read_a_directory_with_a_log(tmp_path: Path) -> None:
+    """Verification and backups know it; merging says that it does not."""
+    store = opened(tmp_path / "s")
+    store.commit([PutSession("c", 9, None), logged("t", b"x")])
+    store.backup(tmp_path / "copy")
+    store.close()
+    copy = opened(tmp_path / "copy")
+    assert replay(copy.log, "t") == ["t x"]
+    copy.close()
+    with StoreReader(tmp_path / "s") as reader:
+        assert verification.verify(reader, lambda *_: None).problems == []
+    with pytest.raises(StoreError, match="durable log"):
+        merge.merge(tmp_path / "s", tmp_path / "copy", tmp_path / "out", random_node=lambda: 8)
+
+
+def _next(key: bytes) -> bytes:
+    return (int.from_bytes(key) + 1).to_bytes(4)
+
+
+def test_the_options_of_a_leap_live_as_long_as_its_iterator(tmp_path: Path) -> None:
+    """A bound that is read from freed memory ends a scan anywhere, without an error."""
+    engine = RocksEngine(tmp_path / "e", StoreSettings(disk_reserve_bytes=0))
+    family = engine.add_slice(1)
+    batch = engine.batch()
+    for number in range(8_000):
+        batch.put(number.to_bytes(4, "big"), b"v" * 50, family.handle)
+    engine.write(batch)
+    end = (7_000).to_bytes(4, "big")
+    found, place = family.leap(b"", end, lambda key: key, 2**40, 2**40, 2**40)
+    assert len(found) == 7_000
+    assert place == b""
+    odd, _ = family.leap(b"", end, lambda key: key if key[3] & 1 else _next(key), 99, 2**40, 999)
+    assert [key[3] for key, _ in odd] == list(range(1, 199, 2))
+    engine.close()
+
+
+class AgainstMemory(RuleBasedStateMachine):
+    """RocksDB against the log in memory: batches, crashes, generations, pages."""
+
+    @initialize()
+    def start(self) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix="flowguard-log-"))
+        self.copies = 0
+        self.memory = MemoryStore(lambda: NOW_S)
+        self.store = opened(self.root / "0")
+
+    def teardown(self) -> None:
+        if hasattr(self, "root"):
+            self.says_what_the_memory_says()
+            self.store.close()
+            shutil.rmtree(self.root)
+
+    @rule(
+        publisher=st.sampled_from("pqr"),
+        topics=st.lists(st.sampled_from(["a", "a/b", "b/b", "$s"]), min_size=1, max_size=5),
+        payload=st.sampled_from([b"", b"x" * 5_000]),
+    )
+    def append(self, publisher: str, topics: list[str], payload: bytes) -> None:
+        ops: list[StoreOp] = [logged(topic, payload, publisher) for topic in topics]
+        self.memory.commit(ops)
+        self.store.commit(ops)
+
+    @rule()
+    def roll(self) -> None:
+        self.store.log.roll()
+
+    @rule()
+    def crash(self) -> None:
+        self.store._engine._db.cancel_all_background(True)
+        self.copies += 1
+        old, new = self.store._folder, self.root / str(self.copies)
+        shutil.copytree(old, new)
+        self.store.close()
+        shutil.rmtree(old)
+        self.store = opened(new)
+        self.says_what_the_memory_says()
+
+    @rule()
+    def says_what_the_memory_says(self) -> None:
+        for filter in ("#", "+/b", "$s"):
+            expected = replay(self.memory.log, filter)
+            found = replay(self.store.log, filter)
+            assert sorted(found) == sorted(expected)
+            assert all(matches(filter, each.split(" ")[0]) for each in found)
+
+
+def test_rocksdb_says_what_the_memory_says() -> None:
+    run_state_machine_as_test(AgainstMemory, settings=settings(stateful_step_count=20))
