@@ -25,7 +25,7 @@ def test_rates_that_are_alike_have_a_name_in_common() -> None:
 
 
 @given(rates=st.dictionaries(st.text(max_size=3), st.floats(0, 1e9), max_size=20))
-def test_who_is_called_alike_is(rates: dict[str, float]) -> None:
+def test_rates_of_one_class_are_alike(rates: dict[str, float]) -> None:
     named = classes(rates)
     assert named.keys() == rates.keys()
     by_name: dict[str, list[float]] = {}

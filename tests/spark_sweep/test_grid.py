@@ -77,6 +77,6 @@ def test_limits_are_the_same_with_and_without_quotes(tmp_path: Path) -> None:
     assert list(plain.limits) == ["flow.window_max"]
 
 
-def test_so_many_seeds_are_the_first_ones(tmp_path: Path) -> None:
+def test_a_number_of_seeds_means_the_first_ones(tmp_path: Path) -> None:
     assert load_grid(written(tmp_path, CROWD + "seeds = 4")).seeds == (1, 2, 3, 4)
     assert load_grid(written(tmp_path, CROWD + "seeds = [7, 9]")).seeds == (7, 9)

@@ -56,7 +56,7 @@ def test_a_limit_that_is_what_it_is_anyway_is_the_defaults(tmp_path: Path) -> No
     ]
 
 
-def test_it_is_not_where_scenarios_have_their_own(tmp_path: Path) -> None:
+def test_a_limit_that_one_scenario_sets_is_no_default(tmp_path: Path) -> None:
     scenario(tmp_path, "mine.toml", "flow.queue_objective_s = 0.05")
     plan = planned(
         tmp_path,

@@ -122,13 +122,13 @@ class TableChange(Chore):
 class Subscribing(TableChange):
     """A SUBSCRIBE; behind its SUBACK the retained messages."""
 
-    __slots__ = ("packet", "replays")
+    __slots__ = ("packet", "retained")
 
     def __init__(self, subscriptions: "Subscriptions", inbound: Inbound, packet: Subscribe) -> None:
         size_bytes = sum([len(filter) for filter, _ in packet.filters])
         super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
-        self.replays: list[tuple[str, SubscriptionOptions]] = []
+        self.retained: list[tuple[str, SubscriptionOptions]] = []
 
     def work(self, start: int, stop: int) -> None:
         put, codes = self.subscriptions.put, self.codes
@@ -140,10 +140,12 @@ class Subscribing(TableChange):
     def answer(self, now_s: float) -> None:
         self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes)))
         session = self.inbound.session
-        if len(self.replays) > FILTERS_PIECE:
-            self.subscriptions.node.chores.add(Replaying(self.subscriptions, session, self.replays))
+        if len(self.retained) > FILTERS_PIECE:
+            self.subscriptions.node.chores.add(
+                SendingRetained(self.subscriptions, session, self.retained)
+            )
         else:
-            self.subscriptions.send_retained(session, self.replays, now_s)
+            self.subscriptions.send_retained(session, self.retained, now_s)
         if session.outbound is not None:
             session.outbound.tell_groups(now_s)
 
@@ -173,7 +175,7 @@ class Unsubscribing(TableChange):
 
 
 @final
-class Replaying(Chore):
+class SendingRetained(Chore):
     """Retained messages are looked for, for more filters than one stretch takes."""
 
     __slots__ = ("_at", "_session", "_subscriptions", "_wanted")
@@ -256,7 +258,7 @@ class Subscriptions:
             ops.append(PutSubscription(session.client_id, filter, options))
         change.note(ops)
         if _wants_retained(filter, options, is_new=is_new):
-            change.replays.append((filter, options))
+            change.retained.append((filter, options))
         return options.qos
 
     def drop(self, change: "Unsubscribing", filter: str) -> int:
@@ -267,7 +269,7 @@ class Subscriptions:
         session.charge_state(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
         if session.outbound is not None:
-            session.outbound.stop_replay(filter)
+            session.outbound.stop_retained(filter)
         if session.durable:
             ops.append(DropSubscription(session.client_id, filter))
         change.note(ops)

@@ -24,7 +24,7 @@ The conversation:
 
 - `aliases`        topic aliases, ours and the client's
 - `frames`         deliveries to the wire, encoded once for all who get them
-- `replay`         retained messages for new subscriptions, a slice at a time
+- `retained_sends` retained messages for new subscriptions, a slice at a time
 - `resend`         what was sent on a former connection and not acknowledged
 - `outbox`         bytes to the client, until its socket takes them
 - `outbound`       messages to the client: when they are sent, resent, or have to wait

@@ -23,8 +23,8 @@ from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
 from flowguard.session.receiver import Receiver
-from flowguard.session.replay import Replay
 from flowguard.session.resend import Resend, with_dup
+from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
 
@@ -39,7 +39,7 @@ LARGE_INFLIGHT_MAX: Final = 16
 class Outbound(Outbox):
     """The outgoing half of one connection."""
 
-    __slots__ = ("_aliases", "_replay", "_resend", "_turn_left", "inflight_max", "session")
+    __slots__ = ("_aliases", "_resend", "_retained", "_turn_left", "inflight_max", "session")
 
     def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
         super().__init__(connection, node, version)
@@ -49,7 +49,7 @@ class Outbound(Outbox):
         self.inflight_max = node.settings.session.inflight_max
         self._aliases: TopicAliases | None = None
         self._resend: Resend | None = None
-        self._replay: Replay | None = None
+        self._retained: RetainedSends | None = None
 
     def attach(self, session: Receiver, properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""
@@ -230,8 +230,8 @@ class Outbound(Outbox):
 
     def pump(self, now_s: float) -> None:
         """A new turn: send what may be sent."""
-        if self._replay is not None:
-            self._replay.new_turn()
+        if self._retained is not None:
+            self._retained.new_turn()
         self.send_waiting(now_s)
 
     def send_waiting(self, now_s: float) -> None:
@@ -244,11 +244,13 @@ class Outbound(Outbox):
             if self._resend.is_done:
                 self._resend = None
         self._pump_queue(session, now_s)
-        if self._replay is not None and not session.queue.waits:
-            self._pump_replay(session, self._replay, now_s)
-            if self._replay.is_done:
-                self._replay = None
-        self.has_more = session.queue.waits or self._replay is not None or self._resend is not None
+        if self._retained is not None and not session.queue.waits:
+            self._pump_retained(session, self._retained, now_s)
+            if self._retained.is_done:
+                self._retained = None
+        self.has_more = (
+            session.queue.waits or self._retained is not None or self._resend is not None
+        )
         if session.membership is not None:
             self.tell_groups(now_s)
 
@@ -262,7 +264,7 @@ class Outbound(Outbox):
                     session.fetch(self.node)
                 return
             pos, delivery, _ = head
-            if pos < session.backlog_end and not self._may_replay(session):
+            if pos < session.backlog_end and not self._may_send_backlog(session):
                 return
             if delivery.expires_at_s <= now_s:
                 queue.take()
@@ -292,12 +294,12 @@ class Outbound(Outbox):
             else:
                 self.write_publish(packet_id, with_dup(frame), delivery)
 
-    def _pump_replay(self, session: Receiver, replay: Replay, now_s: float) -> None:
+    def _pump_retained(self, session: Receiver, sends: RetainedSends, now_s: float) -> None:
         """Retained messages, as far as there is room in this turn."""
-        if replay.is_tired:
+        if sends.is_tired:
             return
         while self.is_open(session):
-            delivery = replay.next()
+            delivery = sends.next()
             if delivery is None:
                 break
             if delivery.expires_at_s <= now_s:
@@ -306,7 +308,7 @@ class Outbound(Outbox):
                 self.send_qos_0(delivery, now_s)
             elif not session.offer_retained(delivery, self.node, now_s):
                 return
-        if replay.is_tired and not replay.is_done:
+        if sends.is_tired and not sends.is_done:
             self.pump_again()
 
     def has_room(self, session: Receiver, membership: Membership) -> bool:
@@ -332,7 +334,7 @@ class Outbound(Outbox):
         if asked:
             self.has_more = True
 
-    def _may_replay(self, session: Receiver) -> bool:
+    def _may_send_backlog(self, session: Receiver) -> bool:
         """Whether the first of the backlog may go now, as far as the node is concerned.
 
         By turns, and no faster than its window lets clients publish.
@@ -356,16 +358,16 @@ class Outbound(Outbox):
     def send_retained(self, wanted: list[tuple[str, Iterator[Delivery | None]]]) -> None:
         """Send these (retained) messages, by filter, at the client's pace, after its queue."""
         self.has_more = True
-        if self._replay is None:
-            self._replay = Replay()
+        if self._retained is None:
+            self._retained = RetainedSends()
         for filter, deliveries in wanted:
-            self._replay.add(filter, deliveries)
+            self._retained.add(filter, deliveries)
         self.pump_again()
 
-    def stop_replay(self, filter: str) -> None:
+    def stop_retained(self, filter: str) -> None:
         """[MQTT-3.10.4-2] `filter` is no longer subscribed."""
-        if self._replay is not None:
-            self._replay.remove(filter)
+        if self._retained is not None:
+            self._retained.remove(filter)
 
     # --- resume ------------------------------------------------------------------------------
 
@@ -399,7 +401,7 @@ class Outbound(Outbox):
         """The connection is over: free what it held; the session keeps its messages."""
         self.ended = True
         del self.connection  # A cycle would wait for the garbage collector, outbox and all.
-        self.session = self._replay = self._resend = None
+        self.session = self._retained = self._resend = None
         if self._aliases is not None:
             self._aliases.clear()
         budget = self.node.outbox_budget

@@ -73,7 +73,7 @@ async def test_a_connection_that_is_over_is_freed() -> None:
 
 
 @pytest.mark.usefixtures("no_collection")
-async def test_who_leaves_without_a_word_is_not_remembered_until_the_connect_timeout() -> None:
+async def test_a_socket_that_closes_before_connect_is_forgotten_at_once() -> None:
     async with broker({"flow": {"connect_timeout_s": 600}}) as running:
         before = connections_held()
         for _ in range(10):

@@ -243,7 +243,7 @@ def test_a_connect_that_waited_in_vain_in_reality_is_served_on_in_the_shadow() -
     assert policy.report().in_process == 1
 
 
-def test_what_both_admitted_at_once_ends_at_once_whatever_floats_make_of_the_time_between() -> None:
+def test_rounding_does_not_keep_a_connect_in_the_shadow() -> None:
     policy = shadowed("unlimited", "unlimited", SMALL, SMALL)
     since_s, until_s = 0.008, 0.074
     assert since_s + (until_s - since_s) > until_s

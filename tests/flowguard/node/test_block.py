@@ -42,7 +42,7 @@ def test_a_publish_without_room_is_not_acknowledged_until_there_is_room(
     check(stage)
 
 
-def test_it_is_undone_nobody_has_it(store: MemoryStore) -> None:
+def test_a_message_whose_wait_is_over_reaches_nobody(store: MemoryStore) -> None:
     """Neither other subscribers nor the retained messages."""
     stage = blocking(store)
     subscriber = slow(stage)

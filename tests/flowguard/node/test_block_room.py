@@ -69,7 +69,7 @@ def test_who_unsubscribes_is_not_waited_for(store: MemoryStore) -> None:
     assert [m.payload for m in subscriber.publishes()] == [b"first", b"full 1", b"full 2"]
 
 
-def test_nor_who_lowers_its_qos_to_0(store: MemoryStore) -> None:
+def test_a_subscriber_that_lowers_its_qos_to_0_is_not_waited_for(store: MemoryStore) -> None:
     stage = blocking(store)
     subscriber = slow(stage)
     publisher = waiting(stage)
@@ -181,7 +181,7 @@ def test_a_client_that_fills_its_own_queue_goes_on_by_its_own_acknowledgements()
     assert payloads == [b"first", b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_and_if_it_sends_none_after_block_s() -> None:
+def test_a_publisher_that_waits_for_its_own_queue_goes_on_after_block_s() -> None:
     stage = blocking()
     client = slow(stage, "p")
     for number in range(1, 4):

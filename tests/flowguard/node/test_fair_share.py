@@ -96,7 +96,7 @@ def full_outboxes(stage: Stage) -> None:
         flooder.publish("silent", bytes(4 * KIB))
 
 
-def test_whose_socket_is_full_for_a_moment_stays_and_loses_nothing(version: int) -> None:
+def test_a_client_with_a_full_socket_stays_and_loses_nothing(version: int) -> None:
     stage = Stage(
         {"session": {"outbox_bytes_max": MIB}, "node": {"outbox_bytes_max": 4 * MIB}},
     )

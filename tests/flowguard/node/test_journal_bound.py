@@ -61,7 +61,7 @@ def test_the_journal_exceeds_its_bound_by_one_packet_at_most(
 
 
 @given(counts=st.lists(st.integers(1, 150), min_size=1, max_size=6))
-def test_so_it_does_where_filters_are_what_is_stored(counts: list[int]) -> None:
+def test_the_journal_keeps_its_bound_where_filters_are_stored(counts: list[int]) -> None:
     stage = Stage({"flow": FLOW})
     clients = [stage.connect_durable(f"c{number}") for number in range(len(counts))]
     stage.hold_commits = True

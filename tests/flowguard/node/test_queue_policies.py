@@ -179,7 +179,7 @@ def test_what_is_in_flight_is_untouched(store: MemoryStore, policy: str, left: l
 @pytest.mark.parametrize(
     ("policy", "left"), [("drop-new", [3, 4, 5]), ("drop-oldest", [10, 11, 12])]
 )
-def test_nor_while_its_client_is_away_or_the_broker_restarts(
+def test_the_bound_holds_while_the_client_is_away_or_the_broker_restarts(
     store: MemoryStore, policy: str, left: list[int]
 ) -> None:
     stage = stage_with(store, policy, queue_messages_max=3)

@@ -64,7 +64,7 @@ def test_packets_that_do_not_count_are_counted(
     ),
     times=st.integers(1, BATCH_MAX),
 )
-def test_so_are_all_together_and_none_is_left(kinds: list[Packet], times: int) -> None:
+def test_kinds_together_are_bounded_and_all_are_handled(kinds: list[Packet], times: int) -> None:
     client = Stage().connect("c")
     stage = client.stage
     data = b"".join(encode(kind, MQTT_5) for kind in kinds) * times

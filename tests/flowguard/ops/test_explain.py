@@ -1,8 +1,10 @@
 """`explain` names what holds a client back, and nothing that does not."""
 
-from flowguard.flow import Reason
+from flowguard.codec import Connect
+from flowguard.config import MIB
+from flowguard.flow import Pause, Reason
 from flowguard.ops.explain import Explanation, explain
-from flowguard.types import Publish
+from flowguard.types import Properties, Publish
 from tests.support.stage import Client, Stage
 
 
@@ -136,6 +138,35 @@ def test_a_client_that_takes_no_answers_waits_where_others_do_not_either() -> No
     (pause,) = explained(stage, "c")["paused"]
     assert pause["reason"] == "socket"
     assert f"of the {others.limit_bytes // 2:,} bytes" in pause["text"]
+
+
+def test_a_client_is_connected_only_once_its_connect_is_answered() -> None:
+    stage = Stage()
+    stage.connect_durable("c").close()
+    stage.hold_commits = True
+    properties = Properties(session_expiry_interval=3_600)
+    client = stage.attempt(Connect("c", clean_start=False, properties=properties))
+    assert client.connection.pauses() == [Pause.CONNACK]
+    shown = explained(stage, "c")
+    assert shown["connected"] is None
+    assert shown["undelivered"]["reason"] == "offline"
+    stage.release_commits()
+    assert client.connection.pauses() == reasons(stage, "c") == []
+    assert explained(stage, "c")["connected"] is not None
+
+
+def test_paused_clients_that_fill_the_nodes_memory_are_not_read_ahead_either() -> None:
+    session, node = {"packet_size_max": MIB}, {"input_bytes_max": MIB}
+    stage, publisher = slow_store({"session": session, "node": node, "flow": {"window_max": 1}})
+    publishers = [publisher, *(stage.connect(f"p{number}") for number in range(9))]
+    for each in publishers:
+        each.send(*[Publish("t", bytes(60_000), 1, packet_id=number) for number in (1, 2)])
+    pauses = explained(stage, "p")["paused"]
+    assert [pause["reason"] for pause in pauses] == ["window", "input_bytes"]
+    assert pauses[1]["text"] == "the memory of the node for what paused clients send is spent"
+    assert not publisher.connection.wants_read
+    stage.release_commits()
+    assert reasons(stage, "p") == []
 
 
 def test_the_reason_has_a_sentence_with_numbers() -> None:

@@ -119,7 +119,7 @@ async def test_a_reset_is_a_reset() -> None:
     assert crowd.tally.resets == crowd.tally.gave_up == 5
 
 
-async def test_an_end_without_a_word_is_no_reset() -> None:
+async def test_a_connection_that_closes_silently_is_no_reset() -> None:
     async def mute(stream: trio.SocketStream) -> None:
         await stream.receive_some()
 

@@ -82,7 +82,7 @@ def test_a_store_that_was_closed_fits_together(tmp_path: Path, layout: str) -> N
 
 
 @LAYOUTS
-def test_so_does_one_that_crashed(tmp_path: Path, layout: str) -> None:
+def test_a_store_that_crashed_fits_together(tmp_path: Path, layout: str) -> None:
     store = store_with_everything(tmp_path / "store", layout)
     store._engine._db.cancel_all_background(True)
     shutil.copytree(tmp_path / "store", tmp_path / "crashed")

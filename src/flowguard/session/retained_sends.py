@@ -2,7 +2,7 @@
 
 Finding them is work that no window bounds: a filter may look at every topic there is and match
 none. So it is done in slices, and after a few of them the connection has to wait for its next turn.
-A filter is replayed once at a time: whoever subscribes again starts again.
+Each filter is worked off once at a time: whoever subscribes again starts again.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ SLICE_STEPS: Final = 200
 
 
 @final
-class Replay:
+class RetainedSends:
     """The retained messages that one client is still to be sent."""
 
     __slots__ = ("_by_filter", "_steps_left")
