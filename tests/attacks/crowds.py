@@ -9,13 +9,12 @@ from flowguard.types import MQTT_5, Publish
 from tests.attacks.attack import Attack, Finding, Size
 from tests.attacks.controls import nobody_home
 from tests.attacks.probes import answers, open_all
-from tests.attacks.victim import Victim, victim
+from tests.attacks.victim import ANSWER_S, Victim, victim
 from tests.support.real import connect_packet
 from tests.support.storm import Storm
 
 NEWCOMERS = 10
 PATIENCE_S = 8.0
-STORM_S = 120.0
 
 
 # --- a storm -------------------------------------------------------------------------------------
@@ -26,7 +25,7 @@ async def storm(size: Size) -> Finding:
     count = size.of(5_000, 100)
     async with victim(size.folder, store="rocks") as broker:
         crowd = Storm(broker.address, count, expiry_s=3_600, seed=1)
-        outcome = await trio.to_thread.run_sync(crowd.run, STORM_S)
+        outcome = await trio.to_thread.run_sync(crowd.run, ANSWER_S)
         crowd.close()
     said = f"{outcome.connected} of {count} connected, accidents: {dict(outcome.accidents)}"
     return Finding(outcome.connected == count and not outcome.accidents, said)
@@ -62,7 +61,7 @@ async def newcomers(size: Size) -> Finding:
             for number in range(size.of(10, 2)):
                 nursery.start_soon(flood, broker, number)
             await trio.sleep(1.0)
-            within_s = PATIENCE_S + 4.0 if size.is_full else 60.0
+            within_s = PATIENCE_S + 4.0 if size.is_full else ANSWER_S
             found = [await answers(broker, f"new{n}", within_s) for n in range(NEWCOMERS)]
             nursery.cancel_scope.cancel()
     return Finding(all(found), f"{sum(found)} of {NEWCOMERS} answered")

@@ -19,13 +19,13 @@ from starlette.routing import Route
 
 from broker_adapter.asgi import IngestionGuard, principal_of
 from flowguard.config import FlowSettings
+from tests.support.patience import HANG_S
 
 FLOODING = 10
 REQUESTS = 20
 WINDOW = 2
 WAITING = 3
 CALM = FlowSettings(window_max=WINDOW, store_objective_s=1e9, loop_objective_s=1e9)
-TEST_S = 240.0
 
 
 class Service:
@@ -80,7 +80,7 @@ async def post(port: int, principal: str) -> tuple[int, dict[str, str], str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TEST_S):
+    async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

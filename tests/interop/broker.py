@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 240.0
-"""Only against hanging: no test measures time."""
+from tests.support.patience import HANG_S
+
+PATIENCE_S = HANG_S
 ANNOUNCEMENT = "listening on "
 OURS = (sys.executable, "-m", "flowguard")
 

@@ -41,9 +41,10 @@ from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore, Store
 from flowguard.stores.base import StoreLoad
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
+from tests.support.patience import HANG_S
 
 P = TypeVar("P")
-TEST_S = 240.0
+TEST_S = HANG_S
 POLL_S = 0.005
 CALM = {"queue_objective_s": 1e9, "loop_objective_s": 1e9, "store_objective_s": 1e9}
 """Objectives that no machine misses, so that the window does not depend on its speed."""

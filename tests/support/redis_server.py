@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import HANG_S
+
 PROGRAM = shutil.which("redis-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
-READY_S = 60.0
 """A machine under load is slow; only one that does nothing is an error."""
 ALWAYS = {"appendonly": "yes", "appendfsync": "always"}
 EVERY_SECOND = {"appendonly": "yes", "appendfsync": "everysec"}
@@ -81,7 +82,7 @@ class RedisServer:
     def wait_until_ready(self) -> None:
         import redis
 
-        until_s = time.monotonic() + READY_S
+        until_s = time.monotonic() + HANG_S
         while True:
             assert self._process is not None
             if self._process.poll() is not None:
@@ -122,7 +123,7 @@ class RedisServer:
         if process is not None:
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
-            process.wait(READY_S)
+            process.wait(HANG_S)
 
     def remove(self) -> None:
         self.kill()

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import HANG_S
 from tests.support.reaper import VARIABLE, bearers
 
 ROOT = Path(__file__).resolve().parents[2]
-HANG_S = 120.0
-"""Only against hanging: no test measures time."""
 LOOK_S = 0.05
 STARTS_CHILDREN = """
 import multiprocessing

@@ -26,13 +26,12 @@ from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.stores import Store
+from tests.support.patience import HANG_S
 from tests.torture.stores import STORES
 from tests.torture.wire import HOST
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__])
-END_S = 60.0
-"""Until a killed process is gone, or a drained one: no broker is as slow as that."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Broker:
 
     def wait(self) -> int:
         """Its exit code: negative, the signal that it died of."""
-        self._process.join(END_S)
+        self._process.join(HANG_S)
         code = self._process.exitcode
         assert code is not None, "the process does not end"
         assert self.serving_s is None or self.serving_s > self.started_s

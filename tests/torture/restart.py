@@ -12,9 +12,10 @@ from pathlib import Path
 from flowguard.config import Settings
 from flowguard.records import NEVER_S, Append, Delivery, PutSession, StoreOp
 from flowguard.types import MQTT_5, SESSION_NEVER_EXPIRES, Publish
+from tests.support.patience import HANG_S
 from tests.support.peer import Peer, Presence
 from tests.torture.cast import SETTINGS
-from tests.torture.process import CONTEXT, END_S, Broker, Start
+from tests.torture.process import CONTEXT, Broker, Start
 from tests.torture.stores import STORES
 from tests.torture.wire import Line, reserve_port
 
@@ -70,7 +71,7 @@ def measure(
     try:
         while len(came) < messages:
             assert broker.is_alive
-            assert time.monotonic() < broker.started_s + END_S
+            assert time.monotonic() < broker.started_s + HANG_S
             for key, _ in selector.select(0.001):
                 key.data.read()
             if line.wire is None:
@@ -104,7 +105,7 @@ def _fill(start: Start, sessions: int, messages: int) -> None:
     """In a process that kills itself: whoever comes next finds what a crash leaves."""
     process = CONTEXT.Process(target=_fill_and_die, args=(start, sessions, messages), daemon=True)
     process.start()
-    process.join(END_S)
+    process.join(HANG_S)
     assert process.exitcode == -signal.SIGKILL, process.exitcode
 
 

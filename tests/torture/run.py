@@ -19,6 +19,7 @@ from signal import SIGKILL
 from typing import NoReturn
 
 from flowguard.codec.packets import Disconnect
+from tests.support.patience import HANG_S
 from tests.torture.cast import cast, settings
 from tests.torture.ledger import Ledger
 from tests.torture.players import Mortal, Player, Publisher
@@ -28,8 +29,6 @@ from tests.torture.wire import TcpWire, reserve_port
 
 TURN_S = 0.002
 """A turn waits no longer than that for something to come."""
-HANG_S = 30.0
-"""Until a broker serves, or has drained; nobody judges its speed here."""
 PATIENCE_S = 20.0
 """At the end: nothing has come for so long, nothing will."""
 IN_A_MOMENT_S = 0.5

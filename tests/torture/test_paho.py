@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import HANG_S
 from tests.torture.cast import settings
 from tests.torture.process import Broker, Start
 from tests.torture.test_kills import SEED
@@ -30,7 +31,6 @@ BURST_SHARE = 0.3
 OUTSTANDING_MAX = 20
 LIFE_S = (0.005, 0.15)
 TURN_S = 0.002
-HANG_S = 60.0
 TOPICS = ("t/0", "t/1")
 
 Message = tuple[str, bytes, int]

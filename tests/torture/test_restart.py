@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import HANG_S
 from tests.torture.restart import BACKLOGS, measure
-
-HANG_S = 30.0
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from flowguard.codec.packets import Connack, Pingreq, Pingresp
 from flowguard.flow import Reason, Rung
 from flowguard.stores import Store
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
+from tests.support.patience import HANG_S
 from tests.support.real import (
     SlowStore,
     broker,
@@ -26,13 +27,19 @@ from tests.support.real import (
 from tests.support.storm import Outcome, Storm
 
 CROWD = 5_000
-STORM_S = 50.0
+GATE = {
+    "connects_in_process_max": 50,
+    "connect_buffer_max": 1_000,
+    "connect_timeout_s": HANG_S,
+    "connect_patience_s": HANG_S,
+}
+"""It closes and refuses nobody for being late: with a starved machine all of them are."""
 
 
 async def run_storm(storm: Storm) -> Outcome:
     """The crowd in its own thread, the broker in this one."""
     try:
-        return await trio.to_thread.run_sync(storm.run, STORM_S)
+        return await trio.to_thread.run_sync(storm.run, HANG_S)
     finally:
         storm.close()
 
@@ -43,9 +50,8 @@ async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
     expiry_s: int,
 ) -> None:
     """Beyond 50 in process and 1,000 waiting they are told 137 and come again."""
-    flow = {"connects_in_process_max": 50, "connect_buffer_max": 1_000}
     store = SlowStore()
-    async with broker({"flow": flow}, store=store, calm=True) as running:
+    async with broker({"flow": GATE}, store=store, calm=True) as running:
         gate = running.node.guard.gate
         outcome = await run_storm(Storm(running.address, CROWD, expiry_s=expiry_s, seed=1))
         assert not outcome.accidents
@@ -59,10 +65,9 @@ async def test_five_thousand_clients_at_once_all_get_in_through_a_gate_of_fifty(
 
 @pytest.mark.slow
 async def test_a_crowd_before_a_store_that_hangs_waits_up_to_its_limits_and_is_told_137() -> None:
-    flow = {"connects_in_process_max": 50, "connect_buffer_max": 1_000}
     store = SlowStore()
     store.open.clear()
-    async with broker({"flow": flow}, store=store, calm=True) as running:
+    async with broker({"flow": GATE}, store=store, calm=True) as running:
         gate = running.node.guard.gate
         storm = Storm(running.address, CROWD, expiry_s=3_600, seed=2)
         async with trio.open_nursery() as nursery:

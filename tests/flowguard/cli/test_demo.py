@@ -23,17 +23,17 @@ from flowguard.cli.demo_summary import DemoOutcome, show_summary
 from flowguard.config import FlowSettings
 from flowguard.flow import Signal
 from flowguard.ops.status import status_of
+from tests.support.patience import HANG_S
 from tests.support.stage import Stage
 
 DEMO = [sys.executable, "-m", "flowguard", "demo", "--publishers", "3", "--calm", "0.3"]
-LIMIT_S = 240
 """Only against hanging: no test measures time."""
 
 
 @pytest.mark.slow
 def test_a_small_demo_keeps_its_promise() -> None:
     done = subprocess.run(
-        [*DEMO, "--clients", "250"], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [*DEMO, "--clients", "250"], capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("1 calm", "250 of 250", "messages lost", "make serve"):
@@ -49,7 +49,7 @@ def test_an_interrupt_ends_it_cleanly() -> None:
         while "1 calm" not in demo.stdout.readline():
             assert demo.poll() is None
         demo.send_signal(signal.SIGINT)
-        assert demo.wait(LIMIT_S) == 130
+        assert demo.wait(HANG_S) == 130
         assert "interrupted" in demo.stdout.read()
         assert demo.stderr.read() == ""
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import HANG_S
+
 FLOWGUARD = [sys.executable, "-m", "flowguard"]
-LIMIT_S = 240
 
 pytestmark = pytest.mark.slow
 
@@ -25,12 +26,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().removeprefix("listening on ").split()[0]
         process.terminate()
-        assert process.wait(LIMIT_S) == 0
+        assert process.wait(HANG_S) == 0
 
 
 def storm(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*FLOWGUARD, "storm", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [*FLOWGUARD, "storm", *words], capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
 

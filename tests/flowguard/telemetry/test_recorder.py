@@ -113,7 +113,8 @@ def test_what_was_recorded_can_be_replayed_in_virtual_time(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     (run,) = json.loads(result.stdout)["runs"]
     assert (run["clients"], run["connected_share"]) == (CLIENTS + 1, 1.0)
-    assert 0 < run["acknowledged_count"] == run["due_count"]
+    # What is due before its device is connected is nobody's message.
+    assert 0 < run["acknowledged_count"] <= run["due_count"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from flowguard.records import Append, Durability, PutSession, StoreOp
 from flowguard.stores.redis.store import RedisStore
 from tests.flowguard.stores.redis.benches import new_prefix, open_store
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of
-from tests.support.redis_server import READY_S, RedisServer, redis_server
+from tests.support.patience import HANG_S
+from tests.support.redis_server import RedisServer, redis_server
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def told(server: RedisServer, key: str) -> object:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + READY_S
+    end_s = time.monotonic() + HANG_S
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.02)
