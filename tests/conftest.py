@@ -10,6 +10,8 @@ says more about the machine than about the code.
 
 import os
 import signal
+from collections import Counter
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,3 +61,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """The last line says what was skipped, and why: what is missing here proves nothing."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):
+        return
+    reasons = Counter(
+        "; ".join(report.longrepr[2].removeprefix("Skipped: ").splitlines())
+        for report in reporter.stats.get("skipped", ())
+    )
+    if reasons:
+        told = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+        reporter.write_line(f"skipped: {told}")
