@@ -74,7 +74,9 @@ def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
     if (what := missing()) is not None:
         raise SystemExit(what)
     stamp = build.digest(ROOT)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as name:
+    tidy(folder)
+    prefix = f"{folder.name}.{os.getpid()}."
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as name:
         work = Path(name) / "rooms"
         shutil.copytree(PACKAGE, work / "flowguard", ignore=shutil.ignore_patterns("__pycache__"))
         sources = [str(path.relative_to(work)) for path in sources_of(names, work)]
@@ -95,6 +97,13 @@ def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
         (work / build.STAMP).write_text(stamp)
         shutil.rmtree(folder, ignore_errors=True)
         work.rename(folder)
+
+
+def tidy(folder: Path) -> None:
+    """Delete what those left beside it that were killed while they compiled."""
+    for path in folder.parent.glob(f"{folder.name}.[0-9]*.*"):
+        if not Path("/proc", path.name.split(".")[-2]).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:

@@ -1,8 +1,11 @@
 """What ships is what is tested: the same tests pass on the compiled rooms as on their sources."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from tests.support.compiled import compiled_rooms, run
+from tests.support.compiled import compiled_rooms, run, script
 
 ASK_OF_COLLECTOR = """
 import gc
@@ -15,7 +18,7 @@ delivery = Delivery(message, 1, False, (), 0.0)
 for each in (message, delivery, Append("c", 1, delivery), Puback(1)):
     print(gc.is_tracked(each))
 """
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("compiled")]
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector() -> None:
@@ -46,3 +49,12 @@ def test_the_tests_of_a_room_pass_on_the_compiled_rooms(room: str) -> None:
     rooms = compiled_rooms()
     how = {"HYPOTHESIS_PROFILE": "brief", "BUILD_UNDER_TEST": "compiled"}
     run("-m", "pytest", *options, f"tests/{room}", rooms=rooms, **how)
+
+
+def test_what_a_compiler_that_was_killed_left_is_deleted(tmp_path: Path) -> None:
+    dead = run("-c", "import os; print(os.getpid())").strip()
+    mine, left = tmp_path / f"rooms.{os.getpid()}.a_b", tmp_path / f"rooms.{dead}.x"
+    for folder in (mine, left, tmp_path / "rooms"):
+        (folder / "flowguard").mkdir(parents=True)
+    script().tidy(tmp_path / "rooms")
+    assert set(tmp_path.iterdir()) == {mine, tmp_path / "rooms"}

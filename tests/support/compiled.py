@@ -1,6 +1,7 @@
 """The compiled rooms, compiled once for whoever asks, and processes that run on them."""
 
 import faulthandler
+import fcntl
 import importlib.util
 import os
 import resource
@@ -10,6 +11,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -19,20 +21,28 @@ CPU_S = 3_600
 
 
 @cache
+def script() -> ModuleType:
+    """What compiles."""
+    spec = importlib.util.spec_from_file_location("compile_rooms", ROOT / "scripts" / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
 def compiled_rooms() -> Path:
     """The folder that comes first on PYTHONPATH, made of the sources as they are now.
 
     It is the one that `make serve` has, so that neither compiles what the other has compiled. Skips
     the test where there is no C compiler.
     """
-    spec = importlib.util.spec_from_file_location("compile_rooms", ROOT / "scripts" / "compile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    if (why := script.missing()) is not None:
+    if (why := script().missing()) is not None:
         pytest.skip(why)
-    run("scripts/compile.py")
+    with (ROOT / "scripts" / "compile.py").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Who comes later finds them, and compiles nothing.
+        run("scripts/compile.py")
     return ROOT / ".compiled"
 
 
