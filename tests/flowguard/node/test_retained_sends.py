@@ -5,7 +5,7 @@ import pytest
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.flow import Reason
-from flowguard.session import replay
+from flowguard.session import retained_sends
 from flowguard.session.acknowledging import on_pubcomp
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
@@ -43,7 +43,7 @@ def test_a_search_takes_many_turns_and_ends(filters: tuple[str, ...]) -> None:
     subscribe(client, *dict.fromkeys(filters), qos=0)
     turns = 0
     while client.connection.outbound.has_more:
-        assert turn(client) <= replay.STEPS_MAX
+        assert turn(client) <= retained_sends.STEPS_MAX
         turns += 1
     assert turns > 3
 
@@ -58,7 +58,7 @@ def test_messages_nobody_may_be_sent_are_dropped_in_slices() -> None:
         turn(client)
         turns += 1
     assert stage.node.counters.dropped == {Reason.PACKET_TOO_LARGE: TOPICS}
-    assert turns >= TOPICS / replay.STEPS_MAX
+    assert turns >= TOPICS / retained_sends.STEPS_MAX
 
 
 def test_acknowledgements_buy_no_extra_turns() -> None:
