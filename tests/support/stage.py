@@ -209,6 +209,8 @@ class Stage:
 
     def restart(self) -> None:
         """Drop the node, connections and all, and build another one over the same store."""
+        if isinstance(self.store, StoreWithLog):
+            self.store.log.appended_count = 0  # It counts from where it was opened.
         self.__init__(  # type: ignore[misc]
             self.node.settings.model_dump(),
             store=self.store,

@@ -227,6 +227,20 @@ def test_replay_joins_real_time_without_a_gap() -> None:
     assert payloads(client) == [b"5"]
 
 
+def test_replay_joins_real_time_in_a_process_that_found_a_log() -> None:
+    stage = staged()
+    away(stage, "s")
+    publish(stage, "a", b"1")
+    stage.restart()
+    publish(stage, "a", b"2")
+    stage.hold_replays = True
+    client = stage.connect_durable("s")
+    publish(stage, "a", b"3")
+    stage.hold_replays = False
+    stage.advance(1)
+    assert payloads(client) == [b"1", b"2", b"3"]
+
+
 def test_a_long_replay_comes_in_bounded_pieces() -> None:
     stage = staged(queue_messages_max=20)
     away(stage, "s")

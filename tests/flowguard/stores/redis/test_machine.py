@@ -105,10 +105,13 @@ class RedisAgainstMemory(AgainstMemory):
 
     @rule(which=st.integers(0, 30))
     def come_late(self, which: int) -> None:
-        """A copy of an old commit, which lay on a connection that was given up."""
+        """A copy of an old commit, which lay on a connection that was given up.
+
+        Nobody reads its answer, which may say that a session is not there any more; it changes
+        nothing, as every step proves (`says_what_the_memory_says`).
+        """
         if which < len(self.late):
-            (answer, *_) = self.store._link.call(*self.late[which])
-            assert answer == []
+            self.store._link.call(*self.late[which])
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
