@@ -96,6 +96,8 @@ class Broker:
         self._batch_is_done = False
         self._tick_is_due = False
         self._ticked = False
+        self._worked_s = 0.0
+        """Of the loop's time, as far as the observer knows."""
         self._next_tick()
 
     def _make_turns(self) -> BrokerTurns:
@@ -297,6 +299,8 @@ class Broker:
         now_s = self.loop.clock_s
         memory_bytes = self.memory_bytes
         self.guard.observe_memory(memory_bytes)
+        self.guard.observer.worked(self.loop.busy_s - self._worked_s)
+        self._worked_s = self.loop.busy_s
         self.guard.observer.replication(self.machine.replication_age_s(now_s))
         self.journal.observe(now_s)
         self.guard.tick(now_s)

@@ -96,7 +96,9 @@ class Entrance:
 
     def _claim(self, connection: Connection, now_s: float) -> None:
         """Its session is its own as soon as that is durable."""
+        started_s = self._loop.clock_s
         self._broker.spend(self._plan.connect_s)
+        self._guard.observer.connecting(self._loop.clock_s - started_s)
         ops: list[StoreOp] = list(CLAIM_OPS) if connection.population.plan.durable else []
         self._journal.append(ops, partial(self._claimed, connection), now_s)
 
@@ -146,7 +148,10 @@ class Entrance:
             invariants.on_refusal(broker, connection)
         started_s = self._loop.clock_s
         broker.spend(self._plan.refuse_s)
-        self._counters.refusing_s += self._loop.clock_s - started_s
+        took_s = self._loop.clock_s - started_s
+        self._counters.refusing_s += took_s
+        if connection.state == WAITING or not self._plan.accepts_first:
+            self._guard.refused(took_s, started_s)  # Else whoever accepts says so.
         self._counters.refused_count += 1
         broker.end(connection, now_s, refused=True)
         self._answers.append((connection, hint_s))

@@ -47,7 +47,8 @@ class _Tick:
         self._resident_bytes = resident_bytes
         self._sys_topics = SysTopics(node, now_s)
         self._sys_due_s = now_s
-        self._seen = (now_s, time.thread_time(), reactor.idle_s)
+        self._ran_s = time.thread_time()
+        self._seen = (now_s, self._ran_s, reactor.idle_s)
         overload_log = OverloadLog(node, now_s)
         self.parts: Sequence[Callable[[float], None]] = (
             self._observe,
@@ -67,8 +68,10 @@ class _Tick:
 
     def _see_how_it_runs(self, now_s: float) -> None:
         """Measure the share of its working time in which the loop had a processor."""
+        before_s, self._ran_s = self._ran_s, time.thread_time()
+        self._node.guard.observer.worked(self._ran_s - before_s)
         since_s, ran_s, idle_s = self._seen
-        seen = (now_s, time.thread_time(), self._reactor.idle_s)
+        seen = (now_s, self._ran_s, self._reactor.idle_s)
         busy_s = (seen[0] - since_s) - (seen[2] - idle_s)
         if busy_s >= BUSY_MIN_S:
             share = (seen[1] - ran_s) / busy_s

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from os import close as close_fd
 from os import eventfd, eventfd_read, eventfd_write
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR, socket
+from time import thread_time
 from typing import Final, final
 
 import trio
@@ -151,11 +152,16 @@ class Reactor(NodePorts[Event]):
 
     def receive(self, now_s: float) -> None:
         chunks, self._chunks = self._chunks, []
+        guard = self._node.guard
+        started_s, before = thread_time(), guard.refused_count
         for link, data in chunks:
             if not data:  # The peer has ended.
                 self._on_end_of_input(link, now_s)
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
+        count = guard.refused_count - before
+        if count:  # Each took as long as any other conversation of this slice.
+            guard.refused((thread_time() - started_s) * count / len(chunks), now_s, count)
 
     def run_again(self, connection: ServerConnection, now_s: float) -> bool:
         if not super().run_again(connection, now_s):

@@ -48,6 +48,8 @@ class ConnectGate(Generic[K]):
         "_newest_bytes",
         "_outlook",
         "_patience",
+        "_spent_s",
+        "_ticked_s",
         "_waiting",
         "reason",
         "refused",
@@ -65,6 +67,9 @@ class ConnectGate(Generic[K]):
         self._outlook = Outlook(settings.connect_patience_s)
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
+        self._spent_s = 0.0
+        """On accepting and refusing, since the last tick."""
+        self._ticked_s = -inf
         self._ladder = Ladder()
         self._is_full = False
         self._held_bytes_max = inf
@@ -208,7 +213,7 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_full = pressure.cause is Signal.MEMORY
         self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
-        self._budget.running_share = sample.running_share
+        self._watch_messages(sample)
         self._let_in_count = 0
         on_places = pressure_on(Actuator.PLACES, pressure).value
         self._concurrency.tick(now_s, on_places, len(self._in_process), sample.response_s)
@@ -256,6 +261,7 @@ class ConnectGate(Generic[K]):
 
         Free while nobody waits and pressure is low; and so is closing while nobody waits.
         """
+        self._spent_s += cost_s
         answers = self._ladder.rung is not Rung.BUFFER and self._budget.allows(now_s)
         if len(self._waiting) or answers:
             self._budget.spend(cost_s, now_s)
@@ -272,6 +278,16 @@ class ConnectGate(Generic[K]):
 
     def _advance(self, now_s: float) -> None:
         self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
+
+    def _watch_messages(self, sample: Sample) -> None:
+        """Tell the budget what messages took: all that the loop did besides CONNECTs."""
+        budget, elapsed_s = self._budget, sample.now_s - self._ticked_s
+        budget.running_share = sample.running_share
+        if 0.0 < elapsed_s < inf:
+            messages_s = sample.worked_s - sample.connecting_s - self._spent_s
+            budget.observe(max(0.0, messages_s) / elapsed_s, elapsed_s)
+        self._ticked_s = sample.now_s
+        self._spent_s = 0.0
 
     def _admit(self, key: K, now_s: float) -> None:
         self._in_process[key] = now_s

@@ -60,7 +60,7 @@ on its way, and costs one system call, not one for each packet."""
 RESIDENT_SHARE_MAX: Final = 1.1
 """Of the memory limit: more than that is pressure, whatever is counted."""
 REFUSAL_S: Final = 0.000_1
-"""What decoding and refusing a CONNECT takes of the loop, nominally: no clock here, seconds."""
+"""What decoding and refusing a CONNECT takes of the loop at least: no clock here, seconds."""
 
 
 class Guarded(Protocol):
@@ -113,6 +113,7 @@ class Guard(Generic[C]):
         "observer",
         "policy",
         "pool",
+        "refused_count",
         "shadow",
         "shadow_settings",
         "window",
@@ -168,6 +169,8 @@ class Guard(Generic[C]):
         """Who waits because the host takes nothing at all."""
         self._rationed: dict[C, None] = {}
         """Who has spent its credits of this round (`Grant.credits`)."""
+        self.refused_count = 0
+        """CONNECTs told to come back, since the start."""
         self._decided = decided
         self._draw = draw
         self._is_full = is_full
@@ -182,6 +185,14 @@ class Guard(Generic[C]):
         """
         return self._admission(self.gate.offer(client, arrival, now_s), now_s)
 
+    def refused(self, took_s: float, now_s: float, count: int = 1) -> None:
+        """Book what these refusals took beyond what was booked for them already.
+
+        Not for one of which the host tells the gate itself, with the accept before it.
+        """
+        if took_s > count * REFUSAL_S:
+            self.gate.spent(took_s - count * REFUSAL_S, now_s)
+
     def answered(self, client: C, now_s: float) -> None:
         """Its CONNECT is over, or is not our work for now: its place is free. Safe to repeat."""
         self.gate.settle(client, now_s)
@@ -193,6 +204,7 @@ class Guard(Generic[C]):
             return WAITS
         if verdict is Verdict.DROP:
             return Admission(verdict, self.gate.reason)
+        self.refused_count += 1
         retry_after_s = self.gate.retry_after_s(self._draw())
         self.gate.spent(REFUSAL_S, now_s)
         return Admission(verdict, self.gate.reason, retry_after_s)

@@ -118,6 +118,7 @@ class Observer:
     __slots__ = (
         "_commit_age_s",
         "_commits",
+        "_connecting_s",
         "_drifts",
         "_finished",
         "_kept_waiting_s",
@@ -131,6 +132,7 @@ class Observer:
         "_unfinished_share",
         "_used_share",
         "_waiting_s",
+        "_worked_s",
     )
 
     def __init__(self) -> None:
@@ -149,6 +151,16 @@ class Observer:
         self._response_sum_s = 0.0
         self._used_share = 0.0
         self._running_share = 1.0
+        self._worked_s = 0.0
+        self._connecting_s = 0.0
+
+    def worked(self, took_s: float) -> None:
+        """Count time for which the loop has worked, on whatever it was."""
+        self._worked_s += took_s
+
+    def connecting(self, took_s: float) -> None:
+        """Count the part of it that CONNECTs took which were let in."""
+        self._connecting_s += took_s
 
     def running(self, share: float) -> None:
         """A level: for how much of the time in which it has work the loop runs, 0 to 1."""
@@ -255,6 +267,8 @@ class Observer:
             clients_active=clients_active,
             running_share=self._running_share,
             used_share=self._used_share,
+            worked_s=self._worked_s,
+            connecting_s=self._connecting_s,
         )
         self._sojourn_s = inf
         self._waiting_s = 0.0
@@ -263,5 +277,6 @@ class Observer:
         self._finished = 0
         self._response_sum_s = 0.0
         self._used_share = 0.0
+        self._worked_s = self._connecting_s = 0.0
         self._store_worst = self._store_state
         return sample

@@ -34,25 +34,43 @@ RETRY_MAX_S: Final = 40.0
 JITTER_MIN: Final = 0.5
 
 
+LEFT_MIN: Final = 0.2
+"""Of the loop is taken to be left by messages, at least: else nobody would be refused any more."""
+LEFT_MEMORY_S: Final = 0.5
+
+
 @final
 class RefusalBudget:
     """Seconds of the loop that accepting and refusing may take: a token bucket.
 
     In any T seconds the work is at most `share` * (T + `TICK_S`) plus the unit that overdraws it
     (invariant 16 of docs/overload.md), if whoever starts a unit of work asks `allows` before and
-    reports its cost. On a machine where the loop runs for a tenth of the time, it is that share of
-    a tenth: what refusing takes would else be all there is.
+    reports its cost. It is a share of what messages leave (`observe`): where they need most of the
+    loop, refusing would else take all of the rest. On a machine where the loop runs for a tenth of
+    the time, it is that share of a tenth: what refusing takes would else be all there is.
     """
 
-    __slots__ = ("_at_s", "_balance_s", "_burst_s", "_share", "running_share")
+    __slots__ = ("_at_s", "_balance_s", "_burst_s", "_left", "_share", "running_share")
 
     def __init__(self, share: float) -> None:
         self._share = share
+        self._left = 1.0
+        """Share of the loop that messages leave, smoothed."""
         self.running_share = 1.0
         """Of the time in which the loop has work, it has a processor for so much."""
         self._burst_s = share * TICK_S
         self._balance_s = self._burst_s
         self._at_s = -inf
+
+    @property
+    def share(self) -> float:
+        """Share of the loop for accepting and refusing now."""
+        return self._share * self._left * self.running_share
+
+    def observe(self, messages_share: float, elapsed_s: float) -> None:
+        """Messages took that share of the loop since the last time, so long ago."""
+        left = max(LEFT_MIN, 1.0 - messages_share)
+        self._left += (left - self._left) * (1.0 - exp(-elapsed_s / LEFT_MEMORY_S))
 
     def allows(self, now_s: float) -> bool:
         """Whether one more unit of work may be started."""
@@ -65,8 +83,7 @@ class RefusalBudget:
         self._balance_s -= cost_s
 
     def _refill(self, now_s: float) -> None:
-        share = self._share * self.running_share
-        balance_s = self._balance_s + share * (now_s - self._at_s)
+        balance_s = self._balance_s + self.share * (now_s - self._at_s)
         self._balance_s = min(self._burst_s, balance_s)
         self._at_s = now_s
 

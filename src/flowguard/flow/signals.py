@@ -98,6 +98,10 @@ class Sample:
     """Clients that have packets in process, or waiting, now."""
     running_share: float = 1.0
     """Of the time in which the loop has work, it has a processor for so much, 0 to 1."""
+    worked_s: float = 0.0
+    """Time for which the loop has worked since the last tick; 0: nobody says."""
+    connecting_s: float = 0.0
+    """The part of it that serving CONNECTs took."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

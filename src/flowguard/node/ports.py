@@ -71,7 +71,9 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         return self._node.has_work
 
     def admit(self, now_s: float) -> None:
+        started_s = self._clock()
         self._node.turn(now_s)
+        self._node.guard.observer.connecting(self._clock() - started_s)
 
     def replay(self, piece: Piece, now_s: float) -> None:
         self._node.replay(piece, now_s)

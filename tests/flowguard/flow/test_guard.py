@@ -234,6 +234,37 @@ def test_who_is_refused_reads_why_and_when_to_come_back(
     assert (refused.retry_after_s > 0.0) is (policy == "flowguard")
 
 
+def test_a_refusal_is_booked_with_what_it_took() -> None:
+    broker = broker_of(connects_in_process_max=1, connect_buffer_max=1)
+    for _ in range(3):
+        broker.connect(client_of(broker))
+    gate = broker.guard.gate
+    assert broker.guard.refused_count == 1
+    assert gate.may_accept(broker.now_s)
+    broker.guard.refused(1.0, broker.now_s)
+    assert not gate.may_accept(broker.now_s + 3.0)
+    assert gate.may_accept(broker.now_s + 3.5)
+
+
+def test_a_loop_full_of_messages_refuses_less() -> None:
+    """What the loop did besides letting CONNECTs in and turning them away was for messages."""
+    shares = []
+    for messages_s in (0.0, 0.05):
+        broker = broker_of(connects_in_process_max=1)
+        for _ in range(2):
+            broker.connect(client_of(broker))
+        for _ in range(50):
+            broker.guard.observer.worked(0.05 + messages_s)
+            broker.guard.observer.connecting(0.05)
+            broker.tick(TICK_S)
+        broker.guard.gate.spent(0.3, broker.now_s)
+        waits_s = 0.0
+        while not broker.guard.gate.may_accept(broker.now_s + waits_s):
+            waits_s += 0.01
+        shares.append(0.27 / waits_s)
+    assert shares == pytest.approx([0.3, 0.15], rel=0.05)
+
+
 def test_a_client_that_asks_again_is_waited_for_once() -> None:
     broker = broker_of(connects_in_process_max=1)
     broker.connect(client_of(broker))

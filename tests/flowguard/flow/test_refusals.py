@@ -75,6 +75,22 @@ def test_a_loop_that_seldom_runs_refuses_as_seldom(running_share: float, cost_s:
     assert worked_s <= 0.3 * (running_share * now_s + TICK_S) + cost_s
 
 
+@given(messages=st.floats(0.0, 1.5), cost_s=st.floats(0.000_1, 0.01))
+def test_refusing_has_its_share_of_what_messages_leave(messages: float, cost_s: float) -> None:
+    """They need most of the loop: else refusing would take all of the rest."""
+    budget = RefusalBudget(0.3)
+    for _ in range(100):
+        budget.observe(messages, TICK_S)
+    assert budget.share == pytest.approx(0.3 * max(0.2, 1.0 - messages))
+    worked_s, now_s = 0.0, 0.0
+    while now_s < 10.0:
+        if budget.allows(now_s):
+            budget.spend(cost_s, now_s)
+            worked_s += cost_s
+        now_s += cost_s
+    assert worked_s <= budget.share * now_s + 0.3 * TICK_S + cost_s
+
+
 # --- the ladder ---
 
 
