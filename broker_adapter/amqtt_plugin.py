@@ -26,11 +26,11 @@ from typing import Any, Final, Protocol, final
 
 from amqtt.plugins.base import BasePlugin
 
-from broker_adapter import proxy_frames as f
 from broker_adapter.asyncio_guard import AsyncioBell, Ticking
 from broker_adapter.host_guard import GuardedClient, GuardedPacket, HostGuard
 from broker_adapter.proxy_frames import FrameSplitter
 from broker_adapter.waits import AsyncGuard, RefusedError
+from flowguard.codec import tables
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect
@@ -42,7 +42,7 @@ from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonC
 BROADCASTS_MAX: Final = 100
 """Messages on their way to subscribers; beyond it who publishes waits."""
 CONNECT_BYTES_MAX: Final = MIB
-COUNTED: Final = frozenset((f.PUBLISH, f.SUBSCRIBE, f.UNSUBSCRIBE))
+COUNTED: Final = frozenset((tables.PUBLISH, tables.SUBSCRIBE, tables.UNSUBSCRIBE))
 
 
 class Reader(Protocol):
@@ -264,9 +264,9 @@ class GuardedWriter:
     def write(self, data: bytes) -> None:
         """Packets of the broker, one at a time."""
         kind = data[0] >> 4 if data else 0
-        if kind in (f.CONNACK, f.SUBACK, f.UNSUBACK):
+        if kind in (tables.CONNACK, tables.SUBACK, tables.UNSUBACK):
             _, heads = FrameSplitter().scan(bytes(data))
-            if kind == f.CONNACK:
+            if kind == tables.CONNACK:
                 self._reader.accepted()
             elif heads:
                 self._reader.answered(heads[0].packet_id)

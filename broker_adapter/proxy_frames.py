@@ -7,21 +7,18 @@ that is not complete: a fixed header, and of a PUBLISH of QoS 1 and 2 its topic.
 
 from typing import Final, final
 
+from flowguard.codec.tables import (
+    CONNACK,
+    PUBACK,
+    PUBLISH,
+    PUBREC,
+    SUBACK,
+    SUBSCRIBE,
+    UNSUBACK,
+    UNSUBSCRIBE,
+)
 from flowguard.errors import MalformedPacket
 
-CONNECT: Final = 1
-CONNACK: Final = 2
-PUBLISH: Final = 3
-PUBACK: Final = 4
-PUBREC: Final = 5
-PUBREL: Final = 6
-PUBCOMP: Final = 7
-SUBSCRIBE: Final = 8
-SUBACK: Final = 9
-UNSUBSCRIBE: Final = 10
-UNSUBACK: Final = 11
-PINGREQ: Final = 12
-AUTH: Final = 15
 WITH_ID: Final = frozenset((PUBACK, PUBREC, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK))
 """Packets whose identifier, the first two bytes of the body, is looked at."""
 LENGTH_BYTES_MAX: Final = 4

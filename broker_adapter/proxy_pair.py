@@ -16,9 +16,9 @@ from collections import deque
 from enum import Enum
 from typing import Final, Protocol, final
 
-from broker_adapter import proxy_frames as f
 from broker_adapter.proxy_frames import FrameHead, FrameSplitter
 from broker_adapter.proxy_packets import HeldPacket, Outstanding
+from flowguard.codec import tables
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect
@@ -35,9 +35,11 @@ from flowguard.flow import (
 )
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
-COUNTED: Final = frozenset((f.PUBLISH, f.SUBSCRIBE, f.UNSUBSCRIBE))
-LANE: Final = frozenset((f.PUBACK, f.PUBREC, f.PUBREL, f.PUBCOMP, f.PINGREQ))
-ANSWERS: Final = frozenset((f.PUBACK, f.PUBREC, f.SUBACK, f.UNSUBACK))
+COUNTED: Final = frozenset((tables.PUBLISH, tables.SUBSCRIBE, tables.UNSUBSCRIBE))
+LANE: Final = frozenset(
+    (tables.PUBACK, tables.PUBREC, tables.PUBREL, tables.PUBCOMP, tables.PINGREQ)
+)
+ANSWERS: Final = frozenset((tables.PUBACK, tables.PUBREC, tables.SUBACK, tables.UNSUBACK))
 LOOKAHEAD_BYTES: Final = 64 * KIB
 """So far a client without room is read ahead, for the control lane."""
 OUT_BYTES: Final = 256 * KIB
@@ -225,7 +227,7 @@ class ProxyPair:
     def _await_connect(self, data: bytes, now_s: float) -> None:
         connect = self._connect
         connect += data
-        if connect[0] >> 4 != f.CONNECT:
+        if connect[0] >> 4 != tables.CONNECT:
             raise MalformedPacket("the first packet is no CONNECT")
         try:
             length, body = remaining_length(connect, 0, MQTT_311)
@@ -278,7 +280,7 @@ class ProxyPair:
         """Where a packet belongs: to the upstream (None), or among those that wait."""
         kind = head.kind
         if self.state is not PairState.CONNECTED:
-            passes = kind == f.AUTH and self.state is PairState.CONNECTING
+            passes = kind == tables.AUTH and self.state is PairState.CONNECTING
         elif kind in LANE:
             passes = True
         elif self._held:
@@ -415,7 +417,7 @@ class ProxyPair:
                 packet = self._by_id.pop(head.packet_id, None) if head.kind in ANSWERS else None
                 if packet is not None:
                     self._settle(packet, now_s)
-            elif head.kind == f.CONNACK and self.state is PairState.CONNECTING:
+            elif head.kind == tables.CONNACK and self.state is PairState.CONNECTING:
                 self._connected(head.reason, now_s)
 
     def _connected(self, reason: int, now_s: float) -> None:

@@ -12,7 +12,8 @@ its end, an error or a cancellation, gives its place back.
 an exception.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Protocol, final
 
@@ -60,9 +61,34 @@ class AsyncGuard:
         """A client of its own window, see `HostGuard.client`."""
         return self.guard.client(client_id, tenant)
 
-    def connecting(self, client: GuardedClient, size_bytes: int = 0) -> "Connecting":
+    @asynccontextmanager
+    async def connecting(
+        self, client: GuardedClient, size_bytes: int = 0
+    ) -> AsyncIterator[GuardedClient]:
         """A block in which its CONNECT is in process; an error in it means that it is gone."""
-        return Connecting(self, client, size_bytes, self._bell)
+        bell, decided = self._bell(), list[Admission]()
+
+        def decide(admission: Admission) -> None:
+            decided.append(admission)
+            bell.ring()
+
+        admission = self.guard.offer(client, self.clock(), size_bytes=size_bytes, decided=decide)
+        with self._gone_on_error(client):
+            if admission.verdict is Verdict.DELAY:
+                await bell.wait()
+                (admission,) = decided
+        _go_on_if_admitted(admission)
+        with self._gone_on_error(client):
+            yield client
+        self.guard.answered(client, self.clock())
+
+    @contextmanager
+    def _gone_on_error(self, client: GuardedClient) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.gone(client)
+            raise
 
     def packet(self, client: GuardedClient, cost: int = 1, size_bytes: int = 0) -> "Starting":
         """A block in which a packet of it is in process."""
@@ -71,58 +97,6 @@ class AsyncGuard:
     def gone(self, client: GuardedClient) -> None:
         """Its connection has ended; blocks of it that wait are refused."""
         self.guard.gone(client, self.clock())
-
-
-@final
-class Connecting:
-    """`AsyncGuard.connecting`."""
-
-    __slots__ = ("_admission", "_bell", "_client", "_host", "_size_bytes")
-
-    def __init__(
-        self,
-        host: AsyncGuard,
-        client: GuardedClient,
-        size_bytes: int,
-        bell: Callable[[], Bell],
-    ) -> None:
-        self._host = host
-        self._client = client
-        self._size_bytes = size_bytes
-        self._bell = bell
-        self._admission: Admission | None = None
-
-    async def __aenter__(self) -> GuardedClient:
-        host, bell = self._host, self._bell()
-
-        def decided(admission: Admission) -> None:
-            self._admission = admission
-            bell.ring()
-
-        admission = host.guard.offer(
-            self._client, host.clock(), size_bytes=self._size_bytes, decided=decided
-        )
-        if admission.verdict is Verdict.DELAY:
-            try:
-                await bell.wait()
-            except BaseException:
-                host.gone(self._client)
-                raise
-            assert self._admission is not None
-            admission = self._admission
-        _go_on_if_admitted(admission)
-        return self._client
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._host.guard.answered(self._client, self._host.clock())
-        else:
-            self._host.gone(self._client)
 
 
 @final

@@ -8,11 +8,19 @@ from rich.table import Table
 from rich.text import Text
 
 from flowguard.storm import ConnectTally, Crowd, LatencyHistogram, Traffic, TrafficTally
+from flowguard.storm.loop import Fate
 from flowguard.storm.tally import SHARES
 from flowguard.types import ReasonCode
 
 FRAME_S = 0.25
 PLAIN_S = 5.0
+FATES = {
+    Fate.RESET: "reset",
+    Fate.CLOSED: "closed unanswered",
+    Fate.UNREACHABLE: "unreachable",
+    Fate.BROKEN: "broken answer",
+    Fate.LOCAL: "no port or descriptor here",
+}
 
 
 async def watch(running: Crowd | Traffic, title: str, console: Console) -> None:
@@ -174,20 +182,13 @@ def _slowness(tally: TrafficTally) -> Table:
 
 def _failures(tally: ConnectTally) -> int:
     refused = sum(tally.refused.values())
-    ends = tally.resets + tally.closed + tally.timeouts + tally.unreachable
-    return refused + ends + tally.broken + tally.local
+    return refused + tally.timeouts + tally.fates.total()
 
 
 def _failure_words(tally: ConnectTally) -> str:
-    counts = (
-        (tally.resets, "reset"),
-        (tally.closed, "closed unanswered"),
-        (tally.timeouts, "timed out"),
-        (tally.unreachable, "unreachable"),
-        (tally.broken, "broken answer"),
-        (tally.local, "no port or descriptor here"),
-    )
-    words = [f"{count:,} {name}" for count, name in counts if count]
+    words = [f"{tally.fates[fate]:,} {name}" for fate, name in FATES.items() if tally.fates[fate]]
+    if tally.timeouts:
+        words.append(f"{tally.timeouts:,} timed out")
     if tally.refused:
         words.append(f"refused: {_codes(tally.refused)}")
     return ", ".join(words)

@@ -171,17 +171,7 @@ class Client:
             tally.connected -= 1
             tally.lost += 1
         elif self.stage is Stage.TRYING:
-            match fate:
-                case Fate.RESET:
-                    tally.resets += 1
-                case Fate.CLOSED:
-                    tally.closed += 1
-                case Fate.UNREACHABLE:
-                    tally.unreachable += 1
-                case Fate.BROKEN:
-                    tally.broken += 1
-                case Fate.LOCAL:
-                    tally.local += 1
+            tally.fates[fate] += 1
             self._failed(now_s)
 
     # --- leaving -----------------------------------------------------------------------------

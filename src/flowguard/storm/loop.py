@@ -39,9 +39,13 @@ class Fate(Enum):
 
     RESET = "resets"
     CLOSED = "closed"
+    """Closed without an answer, but not by a reset."""
     UNREACHABLE = "unreachable"
+    """There was no TCP connection."""
     BROKEN = "broken"
+    """What came is not MQTT."""
     LOCAL = "local"
+    """This machine had no descriptor or port left."""
 
 
 class WireOwner(Protocol):

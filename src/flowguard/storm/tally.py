@@ -5,6 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import final
 
+from flowguard.storm.loop import Fate
+
 RESOLUTION = 1.02
 """Latencies are kept with a precision of 2 %, so that a million of them cost as much as a
 hundred."""
@@ -88,17 +90,10 @@ class ConnectTally:
     """Answers CONNACK 137 (5.0) or 3 (3.1.1): come back later."""
     refused: Counter[int] = field(default_factory=Counter)
     """Other refusals, by reason code in the words of MQTT 5.0."""
-    resets: int = 0
-    closed: int = 0
-    """Connections closed without an answer, but not by a reset."""
-    unreachable: int = 0
-    """Attempts without a TCP connection."""
+    fates: Counter[Fate] = field(default_factory=Counter)
+    """Attempts without an answer, by how their connections ended."""
     timeouts: int = 0
     """Attempts without an answer in time."""
-    broken: int = 0
-    """Answers that are not MQTT."""
-    local: int = 0
-    """Attempts for which this machine had no descriptor or port left."""
     # Clients:
     connected: int = 0
     trying: int = 0
@@ -136,8 +131,8 @@ class ConnectTally:
             "attempts_mean": round(self.attempts / max(1, self.clients), 3),
             "attempts_max": self.attempts_max,
             "connect_seconds": round(self.seconds, 3),
-            **_results(self, "accepted busy refused resets closed unreachable timeouts broken"),
-            "local": self.local,
+            **_results(self, "accepted busy refused timeouts"),
+            **{fate.value: self.fates[fate] for fate in Fate},
             "connected_after_s": {
                 f"p{percent}": None if s is None else round(s, 6) for percent, s in after_s.items()
             },

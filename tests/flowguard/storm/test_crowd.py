@@ -3,6 +3,7 @@ import trio
 
 from flowguard.codec import Connack, encode
 from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
+from flowguard.storm.loop import Fate
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import LINGER_ZERO, broker, server, target, until
 from tests.support.real import TEST_S
@@ -47,7 +48,7 @@ async def test_who_is_refused_comes_back_until_it_is_in(version: int) -> None:
     assert 0 < tally.came_back <= tally.busy
     assert tally.attempts == 40 + tally.busy
     assert tally.busy == running.node.counters.connects_refused
-    assert tally.resets == tally.closed == tally.timeouts == tally.lost == 0
+    assert tally.fates.total() == tally.timeouts == tally.lost == 0
 
 
 async def test_without_retries_a_refusal_is_the_end() -> None:
@@ -116,7 +117,7 @@ async def test_a_reset_is_a_reset() -> None:
 
     async with server(resetting) as address:
         crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
-    assert crowd.tally.resets == crowd.tally.gave_up == 5
+    assert crowd.tally.fates[Fate.RESET] == crowd.tally.gave_up == 5
 
 
 async def test_a_connection_that_closes_silently_is_no_reset() -> None:
@@ -125,7 +126,7 @@ async def test_a_connection_that_closes_silently_is_no_reset() -> None:
 
     async with server(mute) as address:
         crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
-    assert crowd.tally.closed == crowd.tally.gave_up == 5
+    assert crowd.tally.fates[Fate.CLOSED] == crowd.tally.gave_up == 5
 
 
 async def test_bytes_that_are_no_mqtt_are_told_apart() -> None:
@@ -135,7 +136,7 @@ async def test_bytes_that_are_no_mqtt_are_told_apart() -> None:
 
     async with server(web) as address:
         crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
-    assert crowd.tally.broken == crowd.tally.gave_up == 5
+    assert crowd.tally.fates[Fate.BROKEN] == crowd.tally.gave_up == 5
 
 
 async def test_other_refusals_are_counted_by_code() -> None:
@@ -153,4 +154,4 @@ async def test_nobody_there_is_unreachable() -> None:
     async with server(lambda stream: stream.aclose()) as address:
         pass
     crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
-    assert crowd.tally.unreachable == crowd.tally.gave_up == 5
+    assert crowd.tally.fates[Fate.UNREACHABLE] == crowd.tally.gave_up == 5
