@@ -33,6 +33,7 @@ from flowguard.flow.verdict import Reason, Verdict
 from tests.flowguard.flow.crowd import Crowd
 
 NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
+EXAMPLES = settings.default.max_examples
 SMALL = FlowSettings(
     window_max=40,
     window_floor=0.05,
@@ -95,7 +96,7 @@ def test_every_name_of_the_settings_has_a_policy_and_no_other_name_has_one() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(samples=st.lists(SAMPLES, min_size=1, max_size=40), seed=st.integers(0, 1_000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=EXAMPLES // 2)
 def test_a_thousand_ticks_of_anything_leave_the_window_in_its_range(
     name: PolicyName, samples: list[Sample], seed: int
 ) -> None:
@@ -110,7 +111,7 @@ def test_a_thousand_ticks_of_anything_leave_the_window_in_its_range(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(samples=st.lists(SAMPLES, min_size=1, max_size=40))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=EXAMPLES // 2)
 def test_the_same_samples_give_the_same_grants(name: PolicyName, samples: list[Sample]) -> None:
     one: Policy[str] = make_policy(name, SMALL)
     other: Policy[str] = make_policy(name, SMALL)
@@ -285,7 +286,7 @@ class GateContract(RuleBasedStateMachine):
 @pytest.mark.parametrize("name", NAMES)
 def test_invariant_11_every_connect_has_one_outcome_at_any_gate(name: PolicyName) -> None:
     contract = type(f"Gate_{name}", (GateContract,), {"name": name})
-    run_state_machine_as_test(contract, settings=settings(max_examples=30, deadline=None))
+    run_state_machine_as_test(contract, settings=settings(max_examples=EXAMPLES // 2))
 
 
 def test_the_settings_that_are_minded_are_those_that_are_looked_at() -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from flowguard.errors import CorruptionError, DescriptorsError, StoreError
 from flowguard.records import (
@@ -37,7 +38,7 @@ from tests.flowguard.stores.rocks.damage import (
     with_byte_changed,
 )
 
-POSITIONS = 24
+POSITIONS = settings.default.max_examples // 2
 """Of each file, evenly, and its last bytes."""
 LAST = 8
 KINDS = (".sst", ".blob", ".log", "MANIFEST", "CURRENT", SYNCED)

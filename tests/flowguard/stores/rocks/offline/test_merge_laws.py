@@ -27,6 +27,8 @@ from flowguard.records import packet_id_of
 from flowguard.stores.rocks.offline import merge_queue
 from tests.flowguard.stores.rocks.offline.replicas import Model, Seen, Site, World, look, merged
 
+EXAMPLES = settings.default.max_examples
+"""Of the profile; each of them makes stores, which is dear."""
 CLIENTS = ["a", "ab"]
 FILTERS = ["t", "t/#"]
 IDS = [1, 2]
@@ -138,7 +140,7 @@ def content(found: Seen) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=EXAMPLES // 2)
 @given(before=HISTORY, first=HISTORY, second=HISTORY, by_hand=st.booleans())
 def test_a_merge_has_what_either_has_unless_the_other_has_deleted_it(
     before: list[tuple],  # type: ignore[type-arg]
@@ -163,7 +165,7 @@ def test_a_merge_has_what_either_has_unless_the_other_has_deleted_it(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=EXAMPLES // 4)
 @given(before=HISTORY, histories=st.tuples(PUTTING, PUTTING, PUTTING), late=st.booleans())
 def test_three_replicas_may_be_merged_in_any_order(
     before: list[tuple],  # type: ignore[type-arg]
@@ -191,7 +193,7 @@ def test_three_replicas_may_be_merged_in_any_order(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=EXAMPLES // 4)
 @given(before=BUSY, first=BUSY, second=BUSY, third=HISTORY, fourth=HISTORY)
 def test_a_merged_store_lives_on_and_is_merged_again(
     before: list[tuple],  # type: ignore[type-arg]

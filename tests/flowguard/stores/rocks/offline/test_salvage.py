@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from flowguard.errors import CorruptionError
 from flowguard.stores.rocks.offline.reader import StoreReader
@@ -11,7 +12,7 @@ from flowguard.stores.rocks.offline.salvage import Salvage, salvage
 from flowguard.stores.rocks.offline.verification import Verification, verify
 from tests.flowguard.stores.rocks.damage import build, contents, with_byte_changed
 
-POSITIONS = 6
+POSITIONS = max(2, settings.default.max_examples // 8)
 """Of each file, from its first to its last byte."""
 
 
