@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from flowguard.cli.descriptors import use_all_descriptors
+
 from . import conditions, machine, pages, parts, report
 from .brokers import Broker
 from .build import Unavailable, build, work_folder
@@ -46,7 +48,7 @@ def main(
     repeat = repeat or (QUICK_REPEAT if quick else FULL_REPEAT)
     chosen = choose_scenarios(only, quick=quick)
     names = choose_brokers(brokers)
-    machine.raise_descriptor_limit()
+    use_all_descriptors()
     cores = machine.choose_cores()
     try:
         bench = Bench(build("loadgen"), cores, seconds)

@@ -92,7 +92,6 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path, port: int) -> 
 
 
 def answers_connect(port: int) -> bool:
-    """Whether a CONNECT is answered by an accepting CONNACK."""
     try:
         with socket.create_connection((HOST, port), timeout=2) as client:
             client.sendall(CONNECT)

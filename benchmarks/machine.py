@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,11 +11,11 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryFile
 
+from simulations.calibration.process import cpu_model
+
 
 @dataclass(frozen=True)
 class Cores:
-    """The core of the broker and the core of the generator."""
-
     broker: int
     generator: int
 
@@ -37,13 +36,6 @@ def pinned(core: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def raise_descriptor_limit() -> int:
-    """Raises the soft limit of open files to the hard one; children inherit it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
 
 
 def resident_kib(pid: int) -> int:
@@ -73,13 +65,6 @@ def sync_ms(count: int = 200) -> float:
             os.fdatasync(file)
             times_s.append(time.perf_counter() - started_s)
     return median(times_s) * 1e3
-
-
-def cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def describe() -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, get_args
 import typer
 from rich.markup import escape
 
+from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.config import PolicyName
 
 from . import machine, pages
@@ -65,7 +66,7 @@ def main(
     """
     parts = choose(only)
     measured_policies = choose_policies(policies)
-    machine.raise_descriptor_limit()
+    use_all_descriptors()
     conditions = Conditions(machine.choose_cores(), QUICK_SECONDS if quick else seconds)
     chosen = {part: PARTS[part] for part in parts}
     if side_by_side.KEY in chosen:

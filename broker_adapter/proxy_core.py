@@ -85,7 +85,6 @@ class ProxyCore:
 
     @property
     def in_process_count(self) -> int:
-        """Packets in process."""
         return len(self._in_process)
 
     @property

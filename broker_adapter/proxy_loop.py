@@ -50,7 +50,6 @@ class ProxySide:
 
     @property
     def outgoing(self) -> bytearray:
-        """The bytes to be sent."""
         return self.pair.to_upstream if self.is_upstream else self.pair.to_client
 
     @property

@@ -49,8 +49,6 @@ BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
 
 
 class PairState(Enum):
-    """The states of a pair."""
-
     OPENED = "opened"
     OFFERED = "offered"
     DIALING = "dialing"
@@ -197,7 +195,6 @@ class ProxyPair:
 
     @property
     def wants_upstream(self) -> bool:
-        """Whether the upstream is to be read."""
         return not self.ended and len(self.to_client) < (1 if self._core.is_tight else OUT_BYTES)
 
     @property
@@ -208,7 +205,6 @@ class ProxyPair:
     # --- the client --------------------------------------------------------------------------
 
     def client_data(self, data: bytes, now_s: float) -> None:
-        """Bytes from the client."""
         self._core.dirty[self] = None
         try:
             if self.state is PairState.OPENED:

@@ -93,7 +93,6 @@ class Population:
 
     @property
     def clients(self) -> int:
-        """The number of clients."""
         return self.plan.clients
 
     def start(self) -> None:

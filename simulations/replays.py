@@ -50,7 +50,6 @@ class Replays:
             self._broker.loop.wake()
 
     def forget(self, connection: Connection) -> None:
-        """The connection has ended."""
         self._held.pop(connection, None)
 
     def read(self, now_s: float) -> None:

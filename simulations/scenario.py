@@ -256,7 +256,6 @@ class Scenario(_Part):
 
     @property
     def clients(self) -> int:
-        """Clients of all populations."""
         return sum(population.clients for population in self.populations.values())
 
     @property

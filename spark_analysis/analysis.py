@@ -130,8 +130,6 @@ class AllDamaged(Exception):
 
 
 class _Analysing:
-    """One attempt at an analysis."""
-
     def __init__(self, spark: SparkSession, runs: Sequence[Run], tell: Tell) -> None:
         self._spark = spark
         self._runs = tuple(runs)

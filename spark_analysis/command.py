@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn
 
+from spark_analysis import terminal
 from spark_analysis.terminal import (
     EXIT_ARGUMENT,
     LOCAL,
@@ -19,12 +20,6 @@ from spark_analysis.terminal import (
     Memory,
     Partitions,
     Runs,
-    check_directories,
-    progress,
-    quiet_console,
-    refused,
-    say,
-    step,
 )
 
 
@@ -51,25 +46,25 @@ def analyze(
     With --follow instead: a summary per minute on the terminal and in DIR/running.json, which goes
     on where it was after a restart.
     """
-    console = quiet_console()
-    with step(console, "loading Spark"):
+    console = terminal.quiet_console()
+    with terminal.step(console, "loading Spark"):
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
 
-    check_directories(console, runs)
+    terminal.check_directories(console, runs)
     if follow and len(runs) != 1:
-        raise refused(console, "--follow watches one directory.", EXIT_ARGUMENT)
+        raise terminal.refused(console, "--follow watches one directory.", EXIT_ARGUMENT)
     try:
         java = find_java()
         if follow:
             follow_job(runs[0], out, master, memory_gib=memory, console=Console())
             return
-        with progress(console, BarColumn(), MofNCompleteColumn()) as shown:
+        with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
                 runs, out, master, memory_gib=memory, partitions=partitions, progress=shown
             )
     except (JavaMissing, JobFailed, FollowingFailed) as failure:
-        raise refused(console, failure) from None
-    say(console, result.lines())
-    say(console, [f"{java}, Spark on {master}"], style="dim")
+        raise terminal.refused(console, failure) from None
+    terminal.say(console, result.lines())
+    terminal.say(console, [f"{java}, Spark on {master}"], style="dim")

@@ -16,16 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.errors import ConfigError
-from spark_analysis.terminal import (
-    EXIT_FAILED,
-    LOCAL,
-    Master,
-    progress,
-    quiet_console,
-    refused,
-    say,
-    step,
-)
+from spark_analysis import terminal
+from spark_analysis.terminal import EXIT_FAILED, LOCAL, Master
 
 if TYPE_CHECKING:
     from spark_sweep.folder import SweepFolder
@@ -52,8 +44,8 @@ def sweep(
     The defaults are always among them. Runs that are finished in DIR are not repeated, so the same
     command goes on where it was; one that fails is reported, and the others go on.
     """
-    console = quiet_console()
-    with step(console, "loading Spark"):
+    console = terminal.quiet_console()
+    with terminal.step(console, "loading Spark"):
         from spark_analysis.java import JavaMissing
         from spark_sweep.folder import SweepFolder
         from spark_sweep.grid import load_grid
@@ -75,11 +67,11 @@ def sweep(
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
     except (JavaMissing, SweepFailed) as failure:
-        raise refused(console, failure) from None
+        raise terminal.refused(console, failure) from None
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on with what is missing.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    say(console, _lines(plan, result, folder, time.perf_counter() - started_s, master))
+    terminal.say(console, _lines(plan, result, folder, time.perf_counter() - started_s, master))
     if result.failed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -124,7 +116,7 @@ def _lines(
 
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator["Tell"]:
-    shown = progress(
+    shown = terminal.progress(
         console,
         BarColumn(),
         MofNCompleteColumn(),

@@ -33,12 +33,7 @@ class Figures:
     @property
     def half_width(self) -> float:
         """Of the 95 % interval of the mean; 0: one seed tells nothing about it."""
-        known = [value for value in self.values if value is not None]
-        if len(known) < 2:
-            return 0.0
-        freedom = len(known) - 1
-        factor = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 2.1
-        return factor * stdev(known) / sqrt(len(known))
+        return half_width([value for value in self.values if value is not None])
 
     def by(self, unit: float) -> "Figures":
         """In multiples of that; of nothing there are none."""
@@ -53,6 +48,15 @@ class Figures:
             return f"never{often}"
         spread = f" ± {self.half_width:,.{digits}f}" if self.half_width else ""
         return f"{self.mean:,.{digits}f}{spread}{unit}"
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of their mean; 0: a single one tells nothing about it."""
+    freedom = len(values) - 1
+    if freedom < 1:
+        return 0.0
+    factor = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 2.1
+    return factor * stdev(values) / sqrt(len(values))
 
 
 # --- over time -------------------------------------------------------------------------------

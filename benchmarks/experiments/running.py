@@ -1,10 +1,11 @@
 """Runs cases, each in a process of its own: a fresh heap, and several at a time."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +18,9 @@ from simulations.world import World
 
 from .cases import OURS, Case, Experiment, Runs
 from .probe import Observed, Probe
+
+S = TypeVar("S")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,27 @@ def run_all(experiment: Experiment, scale: float, seeds: int, jobs: int, console
     steps = list(steps_of(experiment.cases(scale), seeds))
     observed: dict[tuple[str, str], list[Observed]] = defaultdict(list)
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1)
+    for step, one in in_processes(pool, observe, steps, experiment.key, console):
+        observed[step.case.name, step.policy].append(one)
+    return Runs(scale, seeds, observed)
+
+
+def in_processes(
+    pool: ProcessPoolExecutor,
+    work: Callable[[S], R],
+    steps: Sequence[S],
+    what: str,
+    console: Console,
+) -> list[tuple[S, R]]:
+    """The result of each step, in their order, with progress; the first error ends them all."""
     with pages.progress(console) as progress:
-        task = progress.add_task(experiment.key, total=len(steps))
-        futures: dict[Future[Observed], Step] = {pool.submit(observe, s): s for s in steps}
+        task = progress.add_task(what, total=len(steps))
+        futures = {pool.submit(work, step): step for step in steps}
         try:
             for future in as_completed(futures):
-                step = futures[future]
-                progress.update(task, description=f"{experiment.key} {escape(str(step))}")
+                description = f"{what} {escape(str(futures[future]))}"
+                progress.update(task, description=description, advance=1)
                 future.result()
-                progress.advance(task)
         finally:
             pool.shutdown(cancel_futures=True)
-    for future, step in futures.items():
-        observed[step.case.name, step.policy].append(future.result())
-    return Runs(scale, seeds, observed)
+    return [(step, future.result()) for future, step in futures.items()]

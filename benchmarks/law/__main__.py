@@ -1,13 +1,14 @@
 """`python -m benchmarks.law`: the dominance table; with --write its page in benchmarks/results."""
 
 from collections import defaultdict
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Annotated, get_args
+from typing import Annotated, NamedTuple, get_args
 
 import typer
 
 from benchmarks import pages
+from benchmarks.experiments.running import in_processes
 from benchmarks.parts import Strict, Write, split
 from flowguard.config import PolicyName
 
@@ -15,9 +16,17 @@ from .cases import CASES
 from .dominance import OURS, report
 from .figures import Row, observe
 
-Step = tuple[str, PolicyName, int]
 console = pages.console()
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
+
+
+class Step(NamedTuple):
+    case: str
+    policy: PolicyName
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.policy}, seed {self.seed}"
 
 
 def main(
@@ -43,7 +52,10 @@ def main(
         raise typer.BadParameter(f"unknown policies {unknown}; there are {', '.join(POLICIES)}")
     chosen = [policy for policy in POLICIES if policy in wanted or policy == OURS]
     steps = [
-        (case, policy, seed) for case in cases for policy in chosen for seed in range(1, seeds + 1)
+        Step(case, policy, seed)
+        for case in cases
+        for policy in chosen
+        for seed in range(1, seeds + 1)
     ]
     rows, violations = run_all(steps, jobs)
     told = report(rows, violations, seeds)
@@ -59,25 +71,15 @@ def run_all(
     rows: dict[tuple[str, PolicyName], list[Row]] = defaultdict(list)
     violations: dict[tuple[str, PolicyName], str] = {}
     pool = ProcessPoolExecutor(jobs, get_context("spawn"))
-    with pages.progress(console) as progress:
-        task = progress.add_task("law", total=len(steps))
-        futures: dict[Future[tuple[Row, str | None]], Step] = {
-            pool.submit(observe, CASES[case], policy, seed): (case, policy, seed)
-            for case, policy, seed in steps
-        }
-        try:
-            for future in as_completed(futures):
-                case, policy, seed = futures[future]
-                progress.update(task, description=f"{case}: {policy}, seed {seed}", advance=1)
-                future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-    for future, (case, policy, _) in futures.items():
-        row, violation = future.result()
-        rows[case, policy].append(row)
+    for step, (row, violation) in in_processes(pool, _observe, steps, "law", console):
+        rows[step.case, step.policy].append(row)
         if violation is not None:
-            violations[case, policy] = violation
+            violations[step.case, step.policy] = violation
     return rows, violations
+
+
+def _observe(step: Step) -> tuple[Row, str | None]:
+    return observe(CASES[step.case], step.policy, step.seed)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ seeds. A figure that never happened is worse than any that did.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite, sqrt
-from statistics import fmean, stdev
+from math import inf, isfinite
+from statistics import fmean
 
 from benchmarks.checks import Check, Grid, Report
-from benchmarks.experiments.figures import STUDENT_95
+from benchmarks.experiments.figures import half_width
 from flowguard.config import PolicyName
 
 from .cases import CASES
@@ -105,8 +105,6 @@ def _cell(values: Sequence[float]) -> str:
     mean = fmean(values)
     if not isfinite(mean):
         return "∞"
-    freedom = len(values) - 1
-    if not freedom or len(set(values)) == 1:
+    if len(set(values)) == 1:
         return f"{mean:.3g}"
-    student = STUDENT_95[freedom - 1] if freedom <= len(STUDENT_95) else 2.1
-    return f"{mean:.3g} ± {student * stdev(values) / sqrt(len(values)):.2g}"
+    return f"{mean:.3g} ± {half_width(values):.2g}"

@@ -190,12 +190,9 @@ def slow_subscriber(conditions: Conditions, broker: Broker, version: str, second
         *("slow-subscriber", "--clients", str(SUBSCRIBERS), "--payload", str(PAYLOAD_BYTES)),
         *("--seconds", f"{seconds:g}", "--catch-up", f"{CATCH_UP_S:g}", "--version", version),
     ]
-    core = conditions.broker_core
     try:
-        with broker.running(core, "slow-subscriber") as running:
-            alone, _ = storm_at(running, conditions, [*words, "--slow", "0"])
-        with broker.running(core, "slow-subscriber") as running:
-            result, memory = storm_at(running, conditions, [*words, "--slow", str(SLOW)])
+        alone, _ = storm_at(conditions, broker, [*words, "--slow", "0"])
+        result, memory = storm_at(conditions, broker, [*words, "--slow", str(SLOW)])
     except (BadData, BrokerFailed, OSError) as error:
         return Score(broker.name, version, failure=str(error))
     return Score(broker.name, version, memory, result, alone)
@@ -207,17 +204,24 @@ def connect_storm(conditions: Conditions, broker: Broker, version: str, clients:
         *("--connect-seconds", f"{STORM_S:g}", "--hold", "1"),
     ]
     try:
-        with broker.running(conditions.broker_core, "connect-storm") as running:
-            result, memory = storm_at(running, conditions, words)
+        result, memory = storm_at(conditions, broker, words)
     except (BadData, BrokerFailed, OSError) as error:
         return Score(broker.name, version, failure=str(error))
     return Score(broker.name, version, memory, result)
 
 
 def storm_at(
+    conditions: Conditions, broker: Broker, words: list[str]
+) -> tuple[dict[str, Any], Memory]:
+    """One `flowguard storm` at a fresh broker; `words`: which, with its options."""
+    with broker.running(conditions.broker_core, words[0]) as running:
+        return stormed(running, conditions, words)
+
+
+def stormed(
     running: Running, conditions: Conditions, words: list[str]
 ) -> tuple[dict[str, Any], Memory]:
-    """One `flowguard storm`; its exit status says only that clients lost something."""
+    """Its exit status says only that clients lost something."""
     command = [sys.executable, "-m", "flowguard", "storm", f"{HOST}:{running.port}", *words]
     before_kib = machine.resident_kib(running.pid)
     seen_kib, over = [before_kib], Event()

@@ -65,8 +65,6 @@ return 1
 
 
 class LiteralQueue:
-    """The queue of one client."""
-
     def __init__(self, client: Any, client_id: str, limit: int = LIMIT) -> None:
         self._client = client
         self._limit = limit

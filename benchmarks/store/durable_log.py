@@ -70,8 +70,6 @@ class ReplayRate:
 
 @dataclass(frozen=True)
 class DurableLog:
-    """All that was measured."""
-
     messages: int
     append_per_s: float
     costs: list[FanOutCost] = field(default_factory=list)

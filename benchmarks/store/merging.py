@@ -94,7 +94,6 @@ COLUMNS: Columns[Merged] = {
 
 
 def measure(conditions: Conditions) -> Merges:
-    """A tenth of the goal, and the goal."""
     goal = conditions.count(GOAL_ENTRIES)
     return Merges(tuple(measure_one(entries) for entries in (goal // 10, goal)))
 

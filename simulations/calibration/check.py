@@ -106,8 +106,6 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The settings of a check."""
-
     store: StoreKind
     costs: Costs
     clients: int = 2_000

@@ -20,7 +20,7 @@ from simulations.calibration.check import TOLERANCE, Check, Comparison
 from simulations.calibration.costs import Costs, costs_toml, load_costs
 from simulations.calibration.estimates import Estimate, estimates
 from simulations.calibration.probes import STEPS, Sizes, measure
-from simulations.calibration.process import CalibrationError, StoreKind
+from simulations.calibration.process import CalibrationError, StoreKind, cpu_model
 
 BUSY_SHARE: Final = 0.1
 """Share of its time that the broker waited for a core, from which the machine is too busy for a
@@ -144,17 +144,9 @@ def costs_of(measured: dict[str, Estimate], store: StoreKind) -> Costs:
 def _comments(store: StoreKind) -> list[str]:
     return [
         f"What work costs a broker, measured by flowguard {__version__} calibrate --store {store}",
-        f"on {_cpu_model()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
+        f"on {cpu_model()}, Python {platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}.",
         "Overlays a scenario: flowguard simulate SCENARIO --costs FILE",
     ]
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()
 
 
 def costs_table(measured: dict[str, Estimate]) -> Table:

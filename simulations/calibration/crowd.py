@@ -61,8 +61,6 @@ class _Call:
 
 @final
 class RealCrowd:
-    """One population."""
-
     def __init__(self, load: Load, name: str, plan: PopulationPlan, seed: int) -> None:
         self.load = load
         self.name = name

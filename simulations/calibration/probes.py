@@ -86,8 +86,6 @@ NO_RETRY: Final = RetryPlan(kind="none")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of all measurements."""
-
     clients: int = 2_000
 
     @property

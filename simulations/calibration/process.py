@@ -7,6 +7,7 @@ commits run in other threads of the process."""
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -48,6 +49,13 @@ class Usage(NamedTuple):
 
     def since(self, earlier: "Usage") -> "Usage":
         return Usage(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 @final

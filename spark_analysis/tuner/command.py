@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import SpinnerColumn
 
+from spark_analysis import terminal
 from spark_analysis.terminal import (
     EXIT_ARGUMENT,
     LOCAL,
@@ -15,12 +16,6 @@ from spark_analysis.terminal import (
     Memory,
     Partitions,
     Runs,
-    check_directories,
-    progress,
-    quiet_console,
-    refused,
-    say,
-    step,
 )
 
 if TYPE_CHECKING:
@@ -54,17 +49,17 @@ def tune(
     Where the runs do not support a recommendation there is none: a sentence says why, and the exit
     code is 3.
     """
-    console = quiet_console()
-    with step(console, "loading Spark"):
+    console = terminal.quiet_console()
+    with terminal.step(console, "loading Spark"):
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed
         from spark_analysis.tuner.job import run_tuning
 
-    check_directories(console, runs)
+    terminal.check_directories(console, runs)
     wanted = _wanted(objective, console)
     try:
         java = find_java()
-        with progress(console, SpinnerColumn()) as shown:
+        with terminal.progress(console, SpinnerColumn()) as shown:
             result = run_tuning(
                 runs,
                 wanted,
@@ -76,9 +71,9 @@ def tune(
                 progress=shown,
             )
     except (JavaMissing, JobFailed) as failure:
-        raise refused(console, failure) from None
-    say(console, result.lines())
-    say(console, [f"{java}, Spark on {master}"], style="dim")
+        raise terminal.refused(console, failure) from None
+    terminal.say(console, result.lines())
+    terminal.say(console, [f"{java}, Spark on {master}"], style="dim")
     if result.limits is None:
         raise typer.Exit(EXIT_REFUSED)
 
@@ -90,4 +85,4 @@ def _wanted(name: str, console: Console) -> "Objective":
     try:
         return load_objective(name)
     except ObjectiveFailed as failure:
-        raise refused(console, failure, EXIT_ARGUMENT) from None
+        raise terminal.refused(console, failure, EXIT_ARGUMENT) from None

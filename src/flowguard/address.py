@@ -24,20 +24,16 @@ class Scheme(StrEnum):
 
     @property
     def has_tls(self) -> bool:
-        """Whether TLS is one of them."""
         return self in (Scheme.MQTTS, Scheme.WSS)
 
     @property
     def has_websocket(self) -> bool:
-        """Whether WebSocket is one of them."""
         return self in (Scheme.WS, Scheme.WSS)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address to listen on."""
-
     scheme: Scheme
     host: str
     """The path, where it is a Unix socket."""

@@ -51,7 +51,6 @@ class _Bufferless(Generic[K]):
 
     @property
     def held_bytes(self) -> int:
-        """Always 0."""
         return 0
 
     @property

@@ -22,7 +22,8 @@ from flowguard.cli.console import plain, refused
 from flowguard.errors import CorruptionError, LockedError, StoreError
 
 if TYPE_CHECKING:
-    from flowguard.stores.rocks.offline.reader import Findings
+    from flowguard.stores.log.message_log import MessageLog
+    from flowguard.stores.rocks.offline.reader import Findings, StoreReader
 
 EXIT_BAD: Final = 1
 EXIT_USAGE: Final = 2
@@ -289,11 +290,7 @@ def _existing(directory: Path, command: str) -> Path:
     return directory
 
 
-def _wrong(command: str, what: str) -> typer.Exit:
-    return _said(command, what, EXIT_USAGE)
-
-
-def _said(command: str, what: str, code: int) -> typer.Exit:
+def _wrong(command: str, what: str, code: int = EXIT_USAGE) -> typer.Exit:
     return refused(f"flowguard store {command}: {what}", code=code)
 
 
@@ -308,48 +305,36 @@ def log_info(
 ) -> None:
     """Show the durable log: messages, size, age, and which sessions have missed how much."""
     from flowguard.cli import store_log
-    from flowguard.stores.rocks.offline import durable_log
-    from flowguard.stores.rocks.offline.reader import StoreReader
+    from flowguard.stores.rocks.offline.durable_log import places_in
 
-    with _complaints("log info"), StoreReader(_existing(directory, "log info")) as reader:
+    with _reading_log(directory, "info") as (found, reader):
         disk_bytes = sum(family.size_bytes for family in reader.engine.slices.values())
-        found = durable_log.log_in(reader.engine, tidies=False)
-        store_log.show(found, disk_bytes, durable_log.places_in(reader), top, _console())
+        store_log.show(found, disk_bytes, places_in(reader), top, plain(soft_wrap=False))
 
 
 @log.command("generations")
 def log_generations(directory: Folder = DEFAULT) -> None:
     """Show the generations of the durable log, oldest first."""
     from flowguard.cli import store_log
-    from flowguard.stores.rocks.offline import durable_log
-    from flowguard.stores.rocks.offline.reader import StoreReader
 
-    folder = _existing(directory, "log generations")
-    with _complaints("log generations"), StoreReader(folder) as reader:
-        found = durable_log.log_in(reader.engine, tidies=False)
-        store_log.show_generations(found.generations, _console())
+    with _reading_log(directory, "generations") as (found, _):
+        store_log.show_generations(found.generations, plain(soft_wrap=False))
 
 
 @log.command("streams")
 def log_streams(directory: Folder = DEFAULT) -> None:
     """Show the streams of the durable log with their messages, which are counted."""
     from flowguard.cli import store_log
-    from flowguard.stores.rocks.offline import durable_log
-    from flowguard.stores.rocks.offline.reader import StoreReader
 
-    with _complaints("log streams"), StoreReader(_existing(directory, "log streams")) as reader:
-        found = durable_log.log_in(reader.engine, tidies=False)
+    with _reading_log(directory, "streams") as (found, _):
         counts = {stream: found.count_in(stream) for stream in found.get_streams()}
-        store_log.show_streams(counts, _console())
+        store_log.show_streams(counts, plain(soft_wrap=False))
 
 
 @log.command("add")
 def log_add(directory: Folder = DEFAULT) -> None:
     """Seal the current generation, so that it can be dropped, and begin the next."""
-    from flowguard.stores.rocks.offline import durable_log
-
-    with _complaints("log add"):
-        durable_log.change(_existing(directory, "log add"), time.time(), lambda log: log.roll())
+    _change_log(directory, "add", lambda log: log.roll())
 
 
 @log.command("drop")
@@ -358,15 +343,25 @@ def log_drop(
     directory: Folder = DEFAULT,
 ) -> None:
     """Drop a generation with all its messages, whoever has not read them."""
-    from flowguard.stores.rocks.offline import durable_log
-
-    with _complaints("log drop"):
-        folder = _existing(directory, "log drop")
-        durable_log.change(folder, time.time(), lambda log: log.drop(number))
+    _change_log(directory, "drop", lambda log: log.drop(number))
 
 
-def _console() -> Console:
-    return Console(markup=False, highlight=False, emoji=False)
+@contextmanager
+def _reading_log(directory: Path, command: str) -> Iterator[tuple["MessageLog", "StoreReader"]]:
+    from flowguard.stores.rocks.offline.durable_log import log_in
+    from flowguard.stores.rocks.offline.reader import StoreReader
+
+    name = f"log {command}"
+    with _complaints(name), StoreReader(_existing(directory, name)) as reader:
+        yield log_in(reader.engine, tidies=False), reader
+
+
+def _change_log(directory: Path, command: str, act: Callable[["MessageLog"], object]) -> None:
+    from flowguard.stores.rocks.offline.durable_log import change
+
+    name = f"log {command}"
+    with _complaints(name):
+        change(_existing(directory, name), time.time(), act)
 
 
 @contextmanager
@@ -376,15 +371,15 @@ def _complaints(command: str) -> Iterator[None]:
         yield
     except LockedError as error:
         what = f"{_held(error)}; stop that one, or look at a copy: flowguard store backup DIR"
-        raise _said(command, what, EXIT_BAD) from error
+        raise _wrong(command, what, EXIT_BAD) from error
     except CorruptionError as error:
         what = f"start on a backup: flowguard serve --data COPY; or {SALVAGE}"
-        raise _said(command, f"{error}\n{what}", EXIT_BAD) from error
+        raise _wrong(command, f"{error}\n{what}", EXIT_BAD) from error
     except StoreError as error:
-        raise _said(command, str(error), EXIT_BAD) from error
+        raise _wrong(command, str(error), EXIT_BAD) from error
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-        raise _said(command, what, EXIT_BAD) from error
+        raise _wrong(command, what, EXIT_BAD) from error
 
 
 @contextmanager

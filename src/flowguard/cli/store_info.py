@@ -107,7 +107,6 @@ def state_text(expiry_interval_s: int, ends_at_s: float | None) -> str:
 
 
 def largest_queues(largest: list[QueueSize]) -> Table:
-    """The table of them."""
     table = Table(title="The largest queues", title_justify="left", box=box.SIMPLE, pad_edge=False)
     table.add_column("client, or shared subscription", overflow="fold")
     table.add_column("messages", justify="right")

@@ -15,8 +15,6 @@ from flowguard.flow.observer import BOUNDS_S
 
 @final
 class Acknowledgements:
-    """The acknowledgements of one node."""
-
     __slots__ = ("at_once_count", "latency", "since_s")
 
     def __init__(self) -> None:

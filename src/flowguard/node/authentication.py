@@ -63,8 +63,6 @@ class Accept:
 
 @dataclass(slots=True)
 class Refuse:
-    """The client is refused with this reason code."""
-
     reason_code: ReasonCode = ReasonCode.NOT_AUTHORIZED
 
 

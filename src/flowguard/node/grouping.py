@@ -83,5 +83,4 @@ class Grouping:
         self.ops += ops
 
     def groups(self) -> list[Group]:
-        """All of them."""
         return list(self._groups.values())

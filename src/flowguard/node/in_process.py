@@ -103,7 +103,6 @@ def placed(admitted: list[Admitted]) -> list[Target]:
 
 
 def appends(targets: list[Target]) -> list[StoreOp]:
-    """The operations for the store."""
     return [
         Append(owner.client_id, pos, delivery)
         for owner, pos, delivery in targets

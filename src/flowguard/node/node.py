@@ -59,8 +59,6 @@ Answered = tuple[Fetch, list[QueueEntry]]
 
 @final
 class Node(Lifecycle[ServerConnection]):
-    """One broker node."""
-
     def __init__(
         self,
         bounds: Bounds,

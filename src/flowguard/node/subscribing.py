@@ -152,8 +152,6 @@ class Subscribing(TableChange):
 
 @final
 class Unsubscribing(TableChange):
-    """An UNSUBSCRIBE."""
-
     __slots__ = ("packet",)
 
     def __init__(

@@ -151,8 +151,6 @@ class Ports(ABC, Generic[E, C, P]):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Turns(Generic[E, C, Q, P]):
-    """The turns of one loop."""
-
     def __init__(
         self,
         ports: Ports[E, C, P],
@@ -253,7 +251,6 @@ class Turns(Generic[E, C, Q, P]):
         self._was_idle = True
 
     def resume(self) -> None:
-        """They have run."""
         now_s = self._clock()
         if self._is_paused:
             self._is_paused = False

@@ -55,8 +55,6 @@ class TopicAliases:
 
 @final
 class ClientAliases:
-    """The aliases that the client sets."""
-
     __slots__ = ("_node", "_session", "topics")
 
     def __init__(self, session: Receiver, node: NodeState) -> None:

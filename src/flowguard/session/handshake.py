@@ -140,7 +140,6 @@ def will_message(will: Will) -> Publish:
 
 
 def will_of(packet: Connect) -> WillRecord | None:
-    """The will that a CONNECT brings."""
     if packet.will is None:
         return None
     return WillRecord(will_message(packet.will), packet.will.properties.will_delay_interval or 0)

@@ -49,8 +49,6 @@ class Fate(Enum):
 
 
 class WireOwner(Protocol):
-    """The owner of a connection."""
-
     def opened(self, now_s: float) -> None:
         """The TCP connection is there."""
 

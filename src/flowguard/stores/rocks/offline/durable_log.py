@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from flowguard.errors import LockedError
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace
-from flowguard.stores.rocks import format
 from flowguard.stores.rocks.engine import RocksEngine
 from flowguard.stores.rocks.keys import HLC_KEY
 from flowguard.stores.rocks.log_home import RocksLogHome
-from flowguard.stores.rocks.offline.reader import SETTINGS, StoreReader
+from flowguard.stores.rocks.offline.reader import StoreReader, held
 from flowguard.stores.rocks.sessions import Sessions
 
 EVERYTHING = Retention(float("inf"), 2**63)
@@ -37,15 +35,6 @@ def places_in(reader: StoreReader) -> dict[str, LogPlace]:
 
 def change(folder: Path, now_s: float, act: Callable[[MessageLog], object]) -> None:
     """Do something to the log of a store. Raises `StoreError`."""
-    StoreReader(folder).close()  # It is one, and nobody has it open.
-    try:
-        engine = RocksEngine(folder, SETTINGS)
-    except LockedError as error:
-        raise format.locked(folder) from error
-    try:
-        format.hold(folder, now_s)
+    with held(folder, now_s) as engine:
         act(log_in(engine, tidies=True))
         engine.sync()
-    finally:
-        format.let_go(folder)
-        engine.close()

@@ -19,6 +19,7 @@ new rows from the other. Everything is read once, in order; memory holds a batch
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -79,12 +80,9 @@ def merge(
         try:
             with published(out, first, second) as unfinished:
                 copy_files(a.folder, unfinished)
-                engine = RocksEngine(unfinished, SETTINGS, bulk=True)
-                try:
+                with closing(RocksEngine(unfinished, SETTINGS, bulk=True)) as engine:
                     report = _Merge(a, b, Output(engine), progress).run()
                     _finish(a, b, engine, unfinished, random_node)
-                finally:
-                    engine.close()
         except OSError as error:
             raise StoreError(f"{error.filename} cannot be written: {error.strerror}") from error
     return report

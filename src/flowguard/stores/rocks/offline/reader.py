@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self, final
 
 from flowguard.config import MIB, StoreSettings
-from flowguard.errors import CorruptionError, FormatError, StoreError
+from flowguard.errors import CorruptionError, FormatError, LockedError, StoreError
 from flowguard.records import QueueEntry, SessionRecord, owner_name
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from flowguard.stores.rocks import format, keys
@@ -196,6 +196,23 @@ class StoreReader:
 
     def close(self) -> None:
         self._stack.close()
+
+
+@contextmanager
+def held(folder: Path, now_s: float) -> Iterator[RocksEngine]:
+    """The engine of a store that no broker has open, to change what is in it. Raises
+    `StoreError`."""
+    StoreReader(folder).close()  # It is one, and nobody has it open.
+    try:
+        engine = RocksEngine(folder, SETTINGS)
+    except LockedError as error:
+        raise format.locked(folder) from error
+    try:
+        format.hold(folder, now_s)
+        yield engine
+    finally:
+        format.let_go(folder)
+        engine.close()
 
 
 @contextmanager

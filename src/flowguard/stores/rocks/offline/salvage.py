@@ -6,6 +6,7 @@ merged.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
@@ -51,23 +52,17 @@ def salvage(
 
         opened().close()
         _copy_payloads(reader, unfinished)
-        store = opened()
-        try:
+        with closing(opened()) as store:
             return _Saving(reader, store, progress).run()
-        finally:
-            store.close()
 
 
 def _copy_payloads(reader: StoreReader, out: Path) -> None:
     """Copy shared messages under their names: entries refer to them, and others are swept."""
-    engine = RocksEngine(out, SETTINGS)
-    try:
+    with closing(RocksEngine(out, SETTINGS)) as engine:
         for place, row in reader.engine.payloads.rows():
             batch = engine.batch()
             batch.put(place, row, engine.payloads.handle)
             engine.write(batch, wait=True)
-    finally:
-        engine.close()
 
 
 @final
