@@ -23,7 +23,8 @@ from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, 
 
 SAMPLES_PER_S: Final = 10
 """Samples per second: the broker's ticks."""
-FINISH_S: Final = 5.0
+FINISH_S: Final = 30.0
+"""Only a disk that hangs takes longer; on a starved machine, the end of a run may take several."""
 RUN_SHARE: Final = 0.25
 """The part of `keep_bytes` at which a run ends, so that there is always an older one to delete."""
 WHY_FIELD: Final = -1

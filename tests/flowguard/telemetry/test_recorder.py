@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from flowguard.broker.server import Running, unix_clock
 from flowguard.cli import app
 from flowguard.node.attempts import CONNECTED
+from flowguard.telemetry import recorder
 from flowguard.telemetry.observation import Observation
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.progress import OF_A_BROKER
@@ -218,12 +219,12 @@ async def recorded(folder: Path, **telemetry: Any) -> AsyncIterator[Recorded]:
     settings = {"telemetry": {"record_dir": str(folder), **telemetry}}
     async with broker(settings) as running, trio.open_nursery() as nursery:
         runs = Runs(folder, running.node.settings.telemetry)
-        recorder = Recorder(running, unix_clock(), runs)
-        scene = Recorded(running, recorder, trio.CancelScope(), trio.Event())
+        recording = Recorder(running, unix_clock(), runs)
+        scene = Recorded(running, recording, trio.CancelScope(), trio.Event())
 
         async def record(task_status: trio.TaskStatus[None]) -> None:
             with scene.stop:
-                await recorder.run(task_status)
+                await recording.run(task_status)
             scene.ended.set()
 
         await nursery.start(record)
@@ -263,6 +264,23 @@ async def test_a_disk_that_hangs_costs_rows_and_no_memory(
     assert len(rows(directory, "attempts")) == 500
     assert rows(directory, "samples")
     assert len(rows(directory, "end")) == 1
+
+
+async def test_a_disk_that_hangs_at_the_end_costs_the_run_and_ends_the_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = threading.Event()
+    monkeypatch.setattr(recorder, "FINISH_S", 0.1)
+    monkeypatch.setattr(Runs, "write", lambda *_: moves.wait(PATIENCE_S))
+    with structlog.testing.capture_logs() as log:
+        async with recorded(tmp_path) as scene:
+            scene.stop.cancel()
+            with trio.fail_after(PATIENCE_S):
+                await scene.ended.wait()
+            await serves(scene.running)
+            moves.set()
+    (line,) = [line for line in log if line["event"] == "recording stopped"]
+    assert line["error"] == "the disk did not take the end of the run within 0.1 s"
 
 
 async def test_a_directory_that_disappears_ends_the_recording_with_a_line_in_the_log(
