@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -164,9 +165,9 @@ def main(
         finally:
             server.end()
 
-    def stream(server: Server) -> list[Cost]:
+    def ours(server: Server, layout: str) -> list[Cost]:
         store = {"kind": "redis", "durability": "os"}
-        where = {"url": f"unix://{server.path}"}
+        where = {"url": f"unix://{server.path}", "layout": layout}
         opened = open_store(Settings.model_validate({"store": store, "redis": where}), folder)
         try:
             return through_store(opened, server, messages)
@@ -178,7 +179,8 @@ def main(
             return through_literal(client, server, messages)
 
     try:
-        on_redis("redis stream", stream)
+        for layout in ("stream", "zset"):
+            on_redis(f"redis {layout}", partial(ours, layout=layout))
         on_redis("published schema", literal)
         store = open_store(Settings.model_validate({"store": {"durability": "os"}}), folder / "db")
         try:

@@ -5,7 +5,7 @@ Unknown keys are errors. No setting means "unlimited" by being zero: what may be
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -33,6 +33,9 @@ PolicyName = Literal[
     "vegas",
     "gradient2",
 ]
+
+ZSET_MESSAGES_MAX: Final = 65_535
+"""Messages in a queue of `redis.layout` zset: the published schema takes no more."""
 
 NO_LESS_THAN = (
     (
@@ -290,8 +293,10 @@ class RedisSettings(_Settings):
     """Its address: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or unix:///PATH."""
     prefix: str = Field("fg1", min_length=1, max_length=100)
     """The first part of all keys; one broker at a time has it."""
-    layout: Literal["stream"] = "stream"
-    """How queues lie there: a stream for each."""
+    layout: Literal["stream", "zset"] = "stream"
+    """How queues lie there: a stream for each; `zset` is the published schema, a sorted set of
+    references and a string for each message, and takes `session.queue_messages_max` up to
+    65,535."""
     replicas: int = Field(1, ge=1, le=100)
     """Replicas that must confirm each commit, with `store.durability = "replicated"`."""
     timeout_s: float = Field(5.0, gt=0)
@@ -439,6 +444,15 @@ class Settings(_Settings):
             raise ValueError(
                 f"store.durability {self.store.durability} needs store.kind redis: "
                 f"{self.store.kind} has no replicas"
+            )
+        if (
+            self.store.kind == "redis"
+            and self.redis.layout == "zset"
+            and self.session.queue_messages_max > ZSET_MESSAGES_MAX
+        ):
+            raise ValueError(
+                f"session.queue_messages_max is above {ZSET_MESSAGES_MAX}, which redis.layout zset "
+                "takes at most: lower it, or choose redis.layout stream"
             )
         for lesser, greater, why in NO_LESS_THAN:
             if self._follows(lesser, greater):

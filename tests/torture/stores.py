@@ -229,11 +229,11 @@ def redis(folder: Path, settings: StoreSettings) -> Store:
 
     from flowguard.stores.redis import RedisStore
 
-    url, durability = (folder.parent / REDIS_FILE).read_text().split()
+    url, durability, layout = (folder.parent / REDIS_FILE).read_text().split()
     chosen = Settings.model_validate(
         {
             "store": {"kind": "redis", "durability": durability, "disk_reserve_bytes": 0},
-            "redis": {"url": url},
+            "redis": {"url": url, "layout": layout},
         }
     )
     with driver.Redis.from_url(url) as client:

@@ -53,11 +53,12 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RedisServ
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.parametrize("layout", ["stream", "zset"])
 @pytest.mark.parametrize("server", [ALWAYS], indirect=True, ids=["always"])
 def test_nothing_acknowledged_is_lost_whoever_is_killed(
-    server: RedisServer, tmp_path: Path
+    server: RedisServer, tmp_path: Path, layout: str
 ) -> None:
-    (tmp_path / REDIS_FILE).write_text(f"{server.unix_url} fsync")
+    (tmp_path / REDIS_FILE).write_text(f"{server.unix_url} fsync {layout}")
     torture = TwoKills(tmp_path, server, kills=KILLS, seed=SEED)
     verdict = torture.run()
     print(verdict, torture.server_kills)
@@ -76,7 +77,7 @@ def test_a_level_that_is_too_low_loses_what_was_acknowledged(
     for seed in range(ROUNDS_MAX):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        (folder / REDIS_FILE).write_text(f"{server.unix_url} memory")
+        (folder / REDIS_FILE).write_text(f"{server.unix_url} memory stream")
         torture = TwoKills(folder, server, kills=CONTROL_KILLS, seed=seed)
         findings = torture.run().findings
         assert findings

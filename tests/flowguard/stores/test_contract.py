@@ -96,16 +96,20 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
     return make
 
 
-def redis(folder: Path) -> Bench:
-    prefix = new_prefix()
-    return Bench(lambda: open_store(shared_server(), prefix))
+def redis(layout: str) -> Callable[[Path], Bench]:
+    def make(folder: Path) -> Bench:
+        prefix = new_prefix()
+        return Bench(lambda: open_store(shared_server(), prefix, layout=layout))
+
+    return make
 
 
 STORES: dict[str, Callable[[Path], Bench]] = {
     "memory": memory,
     "window": rocks("window"),
     "status": rocks("status"),
-    "redis-stream": redis,
+    "redis-stream": redis("stream"),
+    "redis-zset": redis("zset"),
 }
 
 

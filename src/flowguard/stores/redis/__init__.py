@@ -3,6 +3,7 @@
 - `store`      `RedisStore`, the contract on one server
 - `changes`    a batch as what it leaves of each session
 - `functions`  what runs in Redis: a commit, checked by its owner's token
+- `queues`     the layouts `stream` and `zset`; `queue_functions`: the same in Redis
 - `keys`       names of keys; `values`: what lies there
 - `lease`      one broker at a time has a prefix
 - `reader`     what is stored, for looking at

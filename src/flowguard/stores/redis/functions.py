@@ -3,8 +3,9 @@
 Its name and those of its functions end with a digest of its text: two versions of flowguard may use
 one server, none replaces the other's, and a server that lost the library is simply given it again.
 
-`commit`  KEYS: the prefix's own, then those of each part in turn. ARGV: token, number of the
-commit, the parts. A part is its kind, then what the kind has:
+`commit_stream`, `commit_zset`  one for each layout of queues. KEYS: the prefix's own, then those of
+each part in turn. ARGV: token, number of the commit, the parts. A part is its kind, then what the
+kind has:
 
     p  keys of a session; head: a change of a session that is there
     n  keys of a session, owner and client ids of its bucket; client id, head: a new session, in
@@ -26,14 +27,14 @@ commit may be sent again, and a copy of it that comes late does nothing.
 from hashlib import sha256
 from typing import Final
 
+from flowguard.stores.redis.queue_functions import QUEUES
+
 REFUSED_FENCED: Final = 1
 """Another token is the session's owner, or the bucket's."""
 REFUSED_BEHIND: Final = 2
 """Redis has not the session's last commit, or not the session: it has gone back."""
 
 _TEXT: Final = """
-local PAGE = 1000
-
 local function each_page(at, count, call)
   while count > 0 do
     local some = math.min(count, PAGE)
@@ -44,26 +45,11 @@ local function each_page(at, count, call)
   return at
 end
 
-local function size_of(entry)
-  local size = struct.unpack('>I4', entry[2][2], 3)
-  return size
-end
-
-local function bytes_of(queue)
-  local total, start = 0, '-'
-  while true do
-    local page = redis.call('XRANGE', queue, start, '+', 'COUNT', PAGE)
-    if #page == 0 then return total end
-    for _, entry in ipairs(page) do total = total + size_of(entry) end
-    start = '(' .. page[#page][1]
-  end
-end
-
-local function settle(session, queue, released, argv, at, count, size)
+local function settle(queues, queue, released, argv, at, count, size)
   local gone = 0
   local first = at
   at = each_page(at, count, function(from, to)
-    gone = gone + redis.call('XDEL', queue, unpack(argv, from, to))
+    gone = gone + queues.remove(queue, argv, from, to)
   end)
   if gone == count then return at, size end
   each_page(first, count, function(from, to)
@@ -72,37 +58,35 @@ local function settle(session, queue, released, argv, at, count, size)
   return at, nil
 end
 
-local function change(session, queue, released, argv, at, head, size, seq)
+local function change(queues, session, queue, released, argv, at, head, size, seq)
   local puts, drops, adds, settled, settled_size, unknown, releases = unpack(head)
   local first, last = at, at + 2 * puts - 1
   at = each_page(last + 1, drops, function(from, to)
     redis.call('HDEL', session, unpack(argv, from, to))
   end)
   for _ = 1, adds do
-    redis.call('XADD', queue, argv[at], 'm', argv[at + 1])
-    size = size + struct.unpack('>I4', argv[at + 1], 3)
+    queues.add(queue, argv[at], argv[at + 1])
+    size = size + size_of(argv[at + 1])
     at = at + 2
   end
   if settled > 0 then
     local less
-    at, less = settle(session, queue, released, argv, at, settled, settled_size)
-    size = less and size - less or bytes_of(queue)
+    at, less = settle(queues, queue, released, argv, at, settled, settled_size)
+    size = less and size - less or queues.bytes_of(queue)
   end
   for _ = 1, unknown do
-    local found = redis.call('XRANGE', queue, argv[at], argv[at])
-    if #found == 1 then
-      size = size - size_of(found[1])
-      redis.call('XDEL', queue, argv[at])
+    local less = queues.take(queue, argv[at])
+    if less then
+      size = size - less
     else
       redis.call('HDEL', released, argv[at])
     end
     at = at + 1
   end
   for _ = 1, releases do
-    local found = redis.call('XRANGE', queue, argv[at], argv[at])
-    if #found == 1 then
-      size = size - size_of(found[1])
-      redis.call('XDEL', queue, argv[at])
+    local less = queues.take(queue, argv[at])
+    if less then
+      size = size - less
       redis.call('HSET', released, argv[at], argv[at + 1])
     end
     at = at + 2
@@ -138,7 +122,7 @@ local function may_replace(found, bucket, token, seq)
   return nil
 end
 
-local function on_session(kind, keys, key, argv, at, token, seq)
+local function on_session(queues, kind, keys, key, argv, at, token, seq)
   local session, queue, released = keys[key], keys[key + 1], keys[key + 2]
   local client_id
   if kind ~= 'p' then
@@ -151,17 +135,18 @@ local function on_session(kind, keys, key, argv, at, token, seq)
   if kind == 'p' then
     local code, there = may_change(found, token, head[8], seq)
     if not code then
-      change(session, queue, released, argv, at + 1, head, tonumber(found[3]), seq)
+      change(queues, session, queue, released, argv, at + 1, head, tonumber(found[3]), seq)
     end
     return key + 3, after, code, there
   end
   local code, there = may_replace(found, keys[key + 3], token, seq)
   if not code then
-    redis.call('UNLINK', session, queue, released)
+    queues.drop(queue)
+    redis.call('UNLINK', session, released)
     if kind == 'n' then
       redis.call('SADD', keys[key + 4], client_id)
       redis.call('HSET', session, 'o', token)
-      change(session, queue, released, argv, at + 1, head, 0, seq)
+      change(queues, session, queue, released, argv, at + 1, head, 0, seq)
     else
       redis.call('SREM', keys[key + 4], client_id)
       redis.call('HSET', keys[key + 3], 'd', seq)
@@ -191,7 +176,7 @@ local function on_retained(keys, key, argv, at, token, seq)
   return key + 2, at + 2 + 2 * puts + drops, code, 0
 end
 
-local function commit(keys, argv)
+local function commit(queues, keys, argv)
   local token, seq = argv[1], tonumber(argv[2])
   local key, at, part, refused = 2, 3, 0, {}
   while at <= #argv do
@@ -200,7 +185,7 @@ local function commit(keys, argv)
     if kind == 'r' then
       key, at, code, there = on_retained(keys, key, argv, at + 1, token, seq)
     else
-      key, at, code, there = on_session(kind, keys, key, argv, at + 1, token, seq)
+      key, at, code, there = on_session(queues, kind, keys, key, argv, at + 1, token, seq)
     end
     if code and code > 0 then
       table.insert(refused, part)
@@ -216,6 +201,9 @@ local function commit(keys, argv)
   return refused
 end
 
+local function commit_stream(keys, argv) return commit(stream, keys, argv) end
+local function commit_zset(keys, argv) return commit(zset, keys, argv) end
+
 local function adopt(keys, argv)
   local token, start = argv[1], argv[2]
   redis.call('HDEL', keys[1], 'd', 'r')
@@ -230,11 +218,6 @@ local function adopt(keys, argv)
     table.insert(found, positions[2])
   end
   return found
-end
-
-local function now_ms()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 local function claim(keys, argv)
@@ -265,9 +248,10 @@ local function leave(keys, argv)
 end
 """
 
-_DIGEST: Final = sha256(_TEXT.encode()).hexdigest()[:8]
+_DIGEST: Final = sha256((QUEUES + _TEXT).encode()).hexdigest()[:8]
 LIBRARY_NAME: Final = f"flowguard_{_DIGEST}"
-COMMIT: Final = f"flowguard_commit_{_DIGEST}".encode()
+COMMIT_STREAM: Final = f"flowguard_commit_stream_{_DIGEST}".encode()
+COMMIT_ZSET: Final = f"flowguard_commit_zset_{_DIGEST}".encode()
 ADOPT: Final = f"flowguard_adopt_{_DIGEST}".encode()
 CLAIM: Final = f"flowguard_claim_{_DIGEST}".encode()
 HOLD: Final = f"flowguard_hold_{_DIGEST}".encode()
@@ -285,8 +269,9 @@ def _registered(name: str) -> str:
 LIBRARY: Final = "\n".join(
     (
         f"#!lua name={LIBRARY_NAME}",
+        QUEUES,
         _TEXT,
-        *map(_registered, ("commit", "adopt", "claim", "hold", "leave")),
+        *map(_registered, ("commit_stream", "commit_zset", "adopt", "claim", "hold", "leave")),
     )
 )
 """The library's source, as FUNCTION LOAD takes it."""

@@ -7,7 +7,8 @@
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
     <prefix>:{<bucket>}:r     hash   retained messages by topic
     <prefix>:{<bucket>}:s:<client id>  hash    the session (`sessions`)
-    <prefix>:{<bucket>}:q:<client id>  stream  its queue: entries by position
+    <prefix>:{<bucket>}:q:<client id>  stream or sorted set  its queue (`queues`)
+    <prefix>:{<bucket>}:m:<position>:<client id>  string  an entry, in layout `zset`
     <prefix>:{<bucket>}:u:<client id>  hash    packet identifiers of released positions
 
 A bucket is the CRC-16 of the client id (of the topic, for retained messages) modulo BUCKETS; as the
@@ -50,3 +51,8 @@ class KeyNames:
         """The keys of a session: itself, its queue, its released positions."""
         start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
         return start + b"s:" + client_id, start + b"q:" + client_id, start + b"u:" + client_id
+
+    def message(self, client_id: bytes, pos: int) -> bytes:
+        """The key of one entry in layout `zset`."""
+        start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
+        return b"%sm:%d:%s" % (start, pos, client_id)

@@ -9,11 +9,13 @@ from typing import Final, final
 
 from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import SessionRecord
+from flowguard.stores.base import POS_MAX
 from flowguard.stores.redis.changes import session_record
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.server import FORMAT
-from flowguard.stores.redis.values import decode_entry, decode_retained
+from flowguard.stores.redis.values import decode_retained
 
 TIMEOUT_S: Final = 30.0
 PAGE: Final = 256
@@ -45,6 +47,7 @@ class RedisReader:
         commit of the broker."""
         if self.meta.get("format") != FORMAT:
             raise FormatError(f"there is no store {self.where}")
+        self._queues = LAYOUTS[self.meta.get("layout", "stream")]
 
     def close(self) -> None:
         self._link.close()
@@ -62,7 +65,7 @@ class RedisReader:
         """One of them. Raises `CorruptionError`."""
         session, queue, released = self._names.session(client_id.encode())
         flat, waiting, owed = self._link.ask(
-            [(b"HGETALL", session), (b"XLEN", queue), (b"HLEN", released)]
+            [(b"HGETALL", session), (self._queues.count, queue), (b"HLEN", released)]
         )
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         return session_record(client_id, fields, waiting, owed)
@@ -97,21 +100,21 @@ class RedisReader:
     def _verify_session(self, client_id: str) -> int:
         """The number of its entries. Raises `CorruptionError`."""
         record = self.session(client_id)
-        _, queue, released = self._names.session(client_id.encode())
-        count = size_bytes = 0
-        after = b"-"
+        count = size_bytes = after_pos = 0
+        name = client_id.encode()
         while True:
-            (rows,) = self._link.ask([(b"XRANGE", queue, after, b"+", b"COUNT", ENTRIES)])
-            for name, fields in rows:
-                pos = int(name.partition(b"-")[0])
-                if pos >= record.next_pos:
-                    raise CorruptionError(f"position {pos} was never given out")
-                size_bytes += decode_entry(fields[1]).size_bytes
+            entries, flat = self._queues.read(
+                self._link.ask, self._names, name, after_pos, POS_MAX, ENTRIES
+            )
+            for entry in entries:
+                if entry.pos >= record.next_pos:
+                    raise CorruptionError(f"position {entry.pos} was never given out")
+                size_bytes += 0 if entry.delivery is None else entry.delivery.size_bytes
                 count += 1
-            if not rows:
+            if not entries:
                 break
-            after = b"(" + rows[-1][0]
-        (positions,) = self._link.ask([(b"HKEYS", released)])
+            after_pos = entries[-1].pos
+        positions = flat[::2]
         if any(int(pos) >= record.next_pos for pos in positions):
             raise CorruptionError("a position was released that was never given out")
         if size_bytes != record.unsettled_bytes:

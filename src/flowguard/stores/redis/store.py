@@ -12,13 +12,14 @@ import structlog
 from flowguard.config import MIB, Settings
 from flowguard.errors import ConfigError, DataLostError, StallError, StoreError
 from flowguard.flow.signals import StoreState
-from flowguard.records import QueueEntry, SessionRecord, StoreOp, packet_id_of
+from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
-from flowguard.stores.redis.functions import ADOPT, COMMIT, REFUSED_FENCED
+from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED
 from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
 from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.server import (
     INFO_MEMORY,
     check_format,
@@ -27,7 +28,7 @@ from flowguard.stores.redis.server import (
     promise_of,
     values_of,
 )
-from flowguard.stores.redis.values import decode_entry, decode_retained
+from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
 
 log = structlog.get_logger()
@@ -91,6 +92,7 @@ class RedisStore:
         self.durability = self._promise.durability
         self._token = token
         self._clock = clock
+        self._queues = LAYOUTS[self._settings.layout]
         self._names = KeyNames(self._settings.prefix)
         self._link = RedisLink(self._settings.url, self._settings.timeout_s, self._greet)
         self._is_open = False
@@ -150,7 +152,7 @@ class RedisStore:
             )
         again = [commit for commit in self._kept if commit.number > there]
         for commit in again:
-            link.call(COMMIT, commit.keys, (self._token, commit.number, *commit.words))
+            link.call(self._queues.commit, commit.keys, (self._token, commit.number, *commit.words))
         log.warning("Redis had lost what it had confirmed: written again", commits=len(again))
 
     def _keep(self, commit: "_Commit") -> None:
@@ -213,7 +215,7 @@ class RedisStore:
             then.append((b"WAIT", promise.replicas, wait_ms))
         words = (self._token, unconfirmed.number, *unconfirmed.words)
         try:
-            answers = self._link.call(COMMIT, unconfirmed.keys, words, *then)
+            answers = self._link.call(self._queues.commit, unconfirmed.keys, words, *then)
             self._check_replicas(answers[-1])
         except StallError:
             self._state = StoreState.STOPPED
@@ -297,7 +299,11 @@ class RedisStore:
             commands: list[tuple[bytes, bytes]] = []
             for client_id in page:
                 session, queue, released = self._names.session(client_id.encode())
-                commands += ((b"HGETALL", session), (b"XLEN", queue), (b"HLEN", released))
+                commands += (
+                    (b"HGETALL", session),
+                    (self._queues.count, queue),
+                    (b"HLEN", released),
+                )
             answers = self._link.ask(commands)
             for index, client_id in enumerate(page):
                 flat, waiting, released_count = answers[3 * index : 3 * index + 3]
@@ -331,19 +337,14 @@ class RedisStore:
         owned = self._owned.get(client_id)
         if owned is None:
             return []
-        _, queue, released = self._names.session(client_id.encode())
         last_pos = min(until_pos, owned.next_pos - 1)
         found: list[QueueEntry] = []
         size_bytes = 0
         count = min(limit, FIRST_ENTRIES)
         while after_pos < last_pos and len(found) < limit and size_bytes < bytes_max:
-            rows, flat = self._link.ask(
-                [
-                    (b"XRANGE", queue, after_pos + 1, last_pos, b"COUNT", count),
-                    (b"HGETALL", released),
-                ]
+            page, flat = self._queues.read(
+                self._link.ask, self._names, client_id.encode(), after_pos, last_pos, count
             )
-            page = [_entry(*row) for row in rows]
             covered_pos = page[-1].pos if len(page) == count else last_pos
             for pos, packet_id in zip(map(int, flat[::2]), map(int, flat[1::2]), strict=True):
                 if after_pos < pos <= covered_pos:
@@ -380,9 +381,3 @@ class RedisStore:
             with suppress(StoreError):
                 self._lease.leave()
             self._link.close()
-
-
-def _entry(name: bytes, fields: list[bytes]) -> QueueEntry:
-    pos = int(name.partition(b"-")[0])
-    delivery = decode_entry(fields[1])
-    return QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery)

@@ -34,9 +34,9 @@ def queue(client: Any) -> LiteralQueue:
     return LiteralQueue(client, "c")
 
 
-@pytest.fixture
-def store(client: Any) -> Iterator[Store]:
-    store = open_store(shared_server(), new_prefix())
+@pytest.fixture(params=["stream", "zset"])
+def store(client: Any, request: pytest.FixtureRequest) -> Iterator[Store]:
+    store = open_store(shared_server(), new_prefix(), layout=request.param)
     store.commit([PutSession("c", 10, None)])
     yield store
     store.close()
@@ -156,4 +156,4 @@ def test_the_last_identifier_of_a_client_outlives_its_messages(
     assert client.ttl(queue.last_id) == -1
 
     store.commit([Append("c", 1, delivery()), Settle("c", 1), DropSession("c")])
-    assert client.keys("*}:[squ]:c") == []
+    assert client.keys("*}:[squm]:*c") == []

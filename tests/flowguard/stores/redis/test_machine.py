@@ -44,7 +44,7 @@ class RedisAgainstMemory(AgainstMemory):
         self.commit()
 
     def _open(self) -> Any:
-        return open_store(self.server, self.prefix, durability="fsync")
+        return open_store(self.server, self.prefix, durability="fsync", layout=self.layout)
 
     @rule()
     def maintain_all(self) -> None:
@@ -125,9 +125,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.mark.slow
-def test_a_store_on_redis_is_the_memory_made_durable(server: RedisServer) -> None:
+@pytest.mark.parametrize("redis_layout", ["stream", "zset"])
+def test_a_store_on_redis_is_the_memory_made_durable(
+    server: RedisServer, redis_layout: str
+) -> None:
     class Machine(RedisAgainstMemory):
-        pass
+        layout = redis_layout
 
     Machine.server = server
     run_state_machine_as_test(

@@ -113,3 +113,22 @@ def test_a_commit_that_waited_for_a_replica_is_done_once_when_it_is_back(tmp_pat
         until(lambda: is_taken(store, batch))
         assert queue_of(store) == [entry(1, delivery(b"once"))]
         store.close()
+
+
+def test_a_commit_sent_again_on_another_connection_still_waits_for_the_replica(
+    tmp_path: Path,
+) -> None:
+    """There it changes nothing any more, and must not be told yes for that."""
+    with pair(tmp_path) as (primary, replica):
+        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=0.5)
+        until(lambda: is_taken(store, [PutSession("c", 10, None)]))
+        replica.pause()
+        batch = [Append("c", 1, delivery(b"once"))]
+        for _ in range(3):
+            with pytest.raises(StallError):
+                store.commit(batch)
+            store._link.close()
+        replica.resume()
+        until(lambda: is_taken(store, batch))
+        assert queue_of(store) == [entry(1, delivery(b"once"))]
+        store.close()

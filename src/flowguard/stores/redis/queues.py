@@ -1,0 +1,93 @@
+"""How queues lie in Redis, and are read: a stream each, or references and a string per message.
+
+`stream`  entries by position, in `<prefix>:{<bucket>}:q:<client id>`
+`zset`    the published schema: there a sorted set of references, `<position>:<size>` by position,
+          and the entries in strings that expire with their message
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, final
+
+from flowguard.records import Delivery, QueueEntry, packet_id_of
+from flowguard.stores.redis.functions import COMMIT_STREAM, COMMIT_ZSET
+from flowguard.stores.redis.keys import KeyNames
+from flowguard.stores.redis.link import Words
+from flowguard.stores.redis.values import decode_entry
+from flowguard.types import Publish
+
+Ask = Callable[[Sequence[Words]], list[Any]]
+
+
+class QueueLayout(Protocol):
+    """One of the layouts."""
+
+    commit: bytes
+    """The function that commits."""
+    count: bytes
+    """The command that counts a queue's entries."""
+
+    def read(
+        self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
+    ) -> tuple[list[QueueEntry], list[bytes]]:
+        """At most `count` entries after a position, ascending; the released positions, flat."""
+
+
+@final
+class StreamQueues:
+    """A stream for each queue."""
+
+    commit = COMMIT_STREAM
+    count = b"XLEN"
+
+    def read(
+        self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
+    ) -> tuple[list[QueueEntry], list[bytes]]:
+        _, queue, released = names.session(client_id)
+        rows, flat = ask(
+            [
+                (b"XRANGE", queue, after_pos + 1, last_pos, b"COUNT", count),
+                (b"HGETALL", released),
+            ]
+        )
+        return [_entry(int(name.partition(b"-")[0]), fields[1]) for name, fields in rows], flat
+
+
+@final
+class ZsetQueues:
+    """A sorted set of references for each queue, and a string for each message."""
+
+    commit = COMMIT_ZSET
+    count = b"ZCARD"
+
+    def read(
+        self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
+    ) -> tuple[list[QueueEntry], list[bytes]]:
+        """See `QueueLayout`. A message that Redis has let expire is an entry that expired long ago:
+        its owner counts it, and settles the reference."""
+        _, queue, released = names.session(client_id)
+        limits = (after_pos + 1, last_pos, b"LIMIT", 0, count)
+        references, flat = ask([(b"ZRANGEBYSCORE", queue, *limits), (b"HGETALL", released)])
+        if not references:
+            return [], flat
+        found = [tuple(map(int, reference.split(b":"))) for reference in references]
+        (values,) = ask([(b"MGET", *(names.message(client_id, pos) for pos, _ in found))])
+        entries = [
+            _expired(pos, size_bytes) if value is None else _entry(pos, value)
+            for (pos, size_bytes), value in zip(found, values, strict=True)
+        ]
+        return entries, flat
+
+
+LAYOUTS: Final[dict[str, QueueLayout]] = {"stream": StreamQueues(), "zset": ZsetQueues()}
+
+
+def _entry(pos: int, value: bytes) -> QueueEntry:
+    delivery = decode_entry(value)
+    return QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery)
+
+
+def _expired(pos: int, size_bytes: int) -> QueueEntry:
+    """What is left of a message: that it was there, and what it counts."""
+    delivery = Delivery(Publish("", b"", 1), 1, False, (), 0.0)
+    delivery.size_bytes = size_bytes
+    return QueueEntry(pos, packet_id_of(pos, 1), delivery)
