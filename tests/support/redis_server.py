@@ -67,6 +67,10 @@ class RedisServer:
     def unix_url(self) -> str:
         return f"unix://{self.socket_path}"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self, *, wait: bool = True) -> "RedisServer":
         assert PROGRAM is not None
         conf = self.folder / "redis.conf"

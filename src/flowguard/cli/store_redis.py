@@ -1,5 +1,6 @@
 """`flowguard store info` and `verify` for a store on Redis: nothing is changed or taken over."""
 
+import time
 from contextlib import closing
 from heapq import nlargest
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ def open_reader(url: str, prefix: str) -> "RedisReader":
     except ModuleNotFoundError as error:
         typer.echo(needs_extra("redis"), err=True)
         raise typer.Exit(2) from error
-    return RedisReader(url, prefix)
+    return RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
 
 
 def show(url: str, prefix: str, top: int, console: Console) -> None:

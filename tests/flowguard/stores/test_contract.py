@@ -48,7 +48,14 @@ from flowguard.records import (
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
-from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
+from tests.flowguard.stores.redis.benches import (
+    new_prefix,
+    open_store,
+    shared_cluster,
+    shared_server,
+)
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_server import RedisServer
 
 SESSION_FIELDS = [
     "client_id",
@@ -96,10 +103,12 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
     return make
 
 
-def redis(layout: str) -> Callable[[Path], Bench]:
+def redis(
+    layout: str, server: Callable[[], RedisServer | RedisCluster] = shared_server
+) -> Callable[[Path], Bench]:
     def make(folder: Path) -> Bench:
         prefix = new_prefix()
-        return Bench(lambda: open_store(shared_server(), prefix, layout=layout))
+        return Bench(lambda: open_store(server(), prefix, layout=layout))
 
     return make
 
@@ -111,9 +120,13 @@ STORES: dict[str, Callable[[Path], Bench]] = {
     "redis-stream": redis("stream"),
     "redis-zset": redis("zset"),
 }
+CLUSTERS = {f"redis-cluster-{name}": redis(name, shared_cluster) for name in ("stream", "zset")}
+"""Of three primaries and replicas, while slots move from one to another."""
+ALL = [pytest.param(make, id=name) for name, make in STORES.items()]
+ALL += [pytest.param(make, id=name, marks=pytest.mark.slow) for name, make in CLUSTERS.items()]
 
 
-@pytest.fixture(params=STORES.values(), ids=STORES.keys())
+@pytest.fixture(params=ALL)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     return request.param(tmp_path)
 

@@ -49,6 +49,8 @@ SUBSCRIPTION: Final = b"s"
 """Followed by the filter."""
 INBOUND: Final = b"i"
 """Followed by the packet identifier."""
+WORD_BYTES: Final = 50
+"""Memory of a word of a call, besides its bytes."""
 _HEAD: Final = Struct(">IIIIQIIQ")
 
 
@@ -224,29 +226,67 @@ class CommitChanges:
                 change = self.sessions[op.client_id] = SessionChange(owned)
             change.apply(op)
 
-    def parts(self, names: KeyNames) -> tuple[list[bytes], list[bytes | int]]:
-        """KEYS and ARGV of the commit after its number; parts in the order of `sessions`."""
-        keys: list[bytes] = [names.meta]
-        words: list[bytes | int] = []
+    def calls(self, names: KeyNames, *, by_bucket: bool) -> list["CommitCall"]:
+        """The commit as one call, or as one for each bucket, where each has its own primary."""
+        whole = CommitCall(names.meta)
+        calls: dict[int, CommitCall] = {}
+
+        def call_of(bucket: int) -> CommitCall:
+            if not by_bucket:
+                return whole
+            call = calls.get(bucket)
+            if call is None:
+                call = calls[bucket] = CommitCall(names.mark(bucket)[0])
+            return call
+
         for client_id, change in self.sessions.items():
-            owned = self._owned.get(client_id)
             name = client_id.encode()
-            keys += names.session(name)
+            bucket = bucket_of(name)
+            call = call_of(bucket)
+            call.client_ids.append(client_id)
+            call.keys += names.session(name)
             if change.is_written_anew:
-                keys += names.bucket(bucket_of(name))[:2]
-                words += (b"n" if change.is_there else b"d", name)
+                call.keys += names.bucket(bucket)[:2]
+                call.words += (b"n" if change.is_there else b"d", name)
             else:
-                words.append(b"p")
-            words += change.words(owned)
+                call.words.append(b"p")
+            call.words += change.words(self._owned.get(client_id))
         for bucket, values in self.retained.items():
+            call = call_of(bucket)
             owner, _, retained = names.bucket(bucket)
-            keys += (owner, retained)
+            call.keys += (owner, retained)
             put = [(topic, value) for topic, value in values.items() if value is not None]
-            words += (b"r", len(put), len(values) - len(put))
+            call.words += (b"r", len(put), len(values) - len(put))
             for pair in put:
-                words += pair
-            words += [topic for topic, value in values.items() if value is None]
-        return keys, words
+                call.words += pair
+            call.words += [topic for topic, value in values.items() if value is None]
+        for bucket, call in calls.items():
+            call.keys.append(names.mark(bucket)[1])
+        return list(calls.values()) if by_bucket else [whole] if whole.words else []
+
+
+@final
+class CommitCall:
+    """One call of the function that commits: KEYS, and ARGV after the commit's number."""
+
+    __slots__ = ("client_ids", "keys", "words")
+
+    def __init__(self, mark: bytes) -> None:
+        self.keys: list[bytes] = [mark]
+        self.words: list[bytes | int] = []
+        self.client_ids: list[str] = []
+        """Sessions of its first parts, in order; parts with retained messages follow."""
+
+    @property
+    def mark(self) -> bytes:
+        """The key that has the number of the last commit."""
+        return self.keys[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory it takes, bytes."""
+        size_bytes = WORD_BYTES * (len(self.keys) + len(self.words)) + sum(map(len, self.keys))
+        return size_bytes + sum([len(word) for word in self.words if isinstance(word, bytes)])
 
 
 def session_record(

@@ -21,6 +21,7 @@ last commit. A part that this commit, or a later one, has already changed is lef
 commit may be sent again, and a copy of it that comes late does nothing.
 
 `adopt`  makes a token the owner of a bucket and of its sessions, and says which there are.
+In a Redis Cluster a commit is one call for each bucket, and the bucket has the prefix's own key.
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix.
 """
 
@@ -208,6 +209,7 @@ local function adopt(keys, argv)
   local token, start = argv[1], argv[2]
   redis.call('HDEL', keys[1], 'd', 'r')
   redis.call('HSET', keys[1], 'o', token)
+  if keys[3] then redis.call('HSET', keys[3], 'token', token, 'last', '0') end
   local found = {}
   for _, client_id in ipairs(redis.call('SMEMBERS', keys[2])) do
     local session = start .. 's:' .. client_id

@@ -6,6 +6,8 @@
                                      of a session, of the last change of retained messages
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
     <prefix>:{<bucket>}:r     hash   retained messages by topic
+    <prefix>:{<bucket>}:l     hash   in a Redis Cluster, token and last commit of the broker
+    <prefix>:{<bucket>}:-     never there: with it no function runs while half a slot has moved
     <prefix>:{<bucket>}:s:<client id>  hash    the session (`sessions`)
     <prefix>:{<bucket>}:q:<client id>  stream or sorted set  its queue (`queues`)
     <prefix>:{<bucket>}:m:<position>:<client id>  string  an entry, in layout `zset`
@@ -42,6 +44,11 @@ class KeyNames:
         """The keys of a bucket: its owner, its client ids, its retained messages."""
         start = self._buckets[number]
         return start + b"b", start + b"c", start + b"r"
+
+    def mark(self, number: int) -> tuple[bytes, bytes]:
+        """The keys of a bucket in a Redis Cluster: its last commit, and the one never there."""
+        start = self._buckets[number]
+        return start + b"l", start + b"-"
 
     def bucket_start(self, number: int) -> bytes:
         """Beginning of all keys of a bucket."""

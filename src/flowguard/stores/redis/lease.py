@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from flowguard.errors import LockedError
+from flowguard.stores.redis.cluster import RedisCluster
 from flowguard.stores.redis.functions import CLAIM, HOLD, LEAVE
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.link import RedisLink
@@ -22,7 +23,14 @@ LOOK_S: Final = 0.1
 class Lease:
     """The lease of a prefix, for the broker called `name`, under a `token` nobody else has."""
 
-    def __init__(self, link: RedisLink, names: KeyNames, token: str, name: str, lease_s: float):
+    def __init__(
+        self,
+        link: RedisLink | RedisCluster,
+        names: KeyNames,
+        token: str,
+        name: str,
+        lease_s: float,
+    ) -> None:
         self._link = link
         self._meta = names.meta
         self._token = token

@@ -4,8 +4,9 @@ Commands are packed and replies read on redis-py's own connection: addresses, TL
 business, pipelines and their objects are not needed.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
@@ -19,6 +20,10 @@ from flowguard.stores.redis.functions import LIBRARY
 
 Words = Sequence[bytes | str | int | float]
 """A command and its arguments."""
+Call = tuple[Sequence[bytes], Words]
+"""Keys and arguments of a function."""
+
+INFO_MEMORY: Final = (b"INFO", b"memory")
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 _PASSING: Final = (
@@ -28,6 +33,7 @@ _PASSING: Final = (
     exceptions.OutOfMemoryError,
     exceptions.ClusterDownError,
     exceptions.TryAgainError,
+    exceptions.AskError,  # And MOVED, which is one.
     OSError,
 )
 """Errors that end by themselves, or with the trouble that the server has."""
@@ -38,7 +44,8 @@ _DENIED: Final = (
     exceptions.NoPermissionError,
 )
 PERMISSIONS: Final = (
-    "+@read +@write +@connection +fcall +function|load +info +config|get +wait +time"
+    "+@read +@write +@connection +fcall +function|load +info +config|get +wait +time "
+    "+cluster|slots +cluster|info"
 )
 """What the user of an ACL needs, for the keys below the prefix."""
 
@@ -62,8 +69,13 @@ def check_url(url: str) -> None:
     if not fits:
         raise ConfigError(
             f"redis.url = {url!r} is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
-            "or unix:///path/to/redis.sock"
+            "unix:///path/to/redis.sock, or redis+cluster://HOST:PORT,HOST:PORT"
         )
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error of the driver or the server ends by itself."""
+    return isinstance(error, _PASSING) or str(error).startswith(_PASSING_TEXTS)
 
 
 def failure(error: BaseException, where: str) -> StoreError:
@@ -73,13 +85,47 @@ def failure(error: BaseException, where: str) -> StoreError:
         return StoreError(
             f"{where} denies it: {text}. The user needs: {PERMISSIONS}, and ~PREFIX:*"
         )
-    if isinstance(error, _PASSING) or text.startswith(_PASSING_TEXTS):
+    if is_passing(error):
         return StallError(f"{where}: {text}")
     if text.startswith("WRONGTYPE") or "WRONGTYPE" in text:
         return FormatError(
             f"{where} has other keys under our names: choose another redis.prefix ({text})"
         )
     return StoreError(f"{where}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """Another node of a Redis Cluster, which has what was asked for."""
+
+    slot: int
+    host: str
+    """Empty: as that of who said so."""
+    port: int
+    is_for_good: bool
+    """MOVED; else ASK: this once."""
+
+
+def redirection_of(answer: Exception) -> Redirection | None:
+    """Where an answer sends us; None: it is another error."""
+    if not isinstance(answer, exceptions.AskError):
+        return None
+    is_moved = isinstance(answer, exceptions.MovedError)
+    return Redirection(answer.slot_id, answer.host, answer.port, is_moved)
+
+
+def values_of(answer: bytes) -> dict[str, str]:
+    """The values in an answer to INFO."""
+    pairs = (line.partition(":") for line in answer.decode().splitlines())
+    return {key: value for key, colon, value in pairs if colon}
+
+
+def check_replicas(where: str, replicas: int, confirmed: Sequence[int]) -> None:
+    """Raise `StallError` where fewer replicas than asked for have answered WAIT."""
+    if replicas and confirmed[-1] < replicas:
+        raise StallError(
+            f"{where}: {confirmed[-1]} of {replicas} replicas have confirmed the commit"
+        )
 
 
 @final
@@ -128,6 +174,21 @@ class RedisLink:
                 raise failure(answer, self.where) from answer
         return found
 
+    def commit(
+        self, function: bytes, calls: Sequence[Call], replicas: int, wait_ms: int
+    ) -> list[Any]:
+        """The answers to the calls, when so many replicas have them; `StallError`: try again."""
+        ((keys, words),) = calls
+        waits = ((b"WAIT", replicas, wait_ms),) if replicas else ()
+        answer, *confirmed = self.call(function, keys, words, *waits)
+        check_replicas(self.where, replicas, confirmed)
+        return [answer]
+
+    def memory(self) -> dict[str, str]:
+        """The server's memory, as INFO has it."""
+        (answer,) = self.ask([INFO_MEMORY])
+        return values_of(answer)
+
     def load_functions(self) -> None:
         """Give the library to the server, where it has not got it yet."""
         (answer,) = self._exchange([(b"FUNCTION", b"LOAD", LIBRARY)])
@@ -168,19 +229,40 @@ class RedisLink:
 
     def _exchange(self, commands: Sequence[Words]) -> list[Any]:
         """Answers, errors among them; raises where the connection is of no use any more."""
+        self._post(commands)
+        return self.collect(len(commands))
+
+    def post(self, commands: Sequence[Words]) -> None:
+        """Send the commands, on a new connection if there is none; `collect` has the answers."""
+        if self._connection is None:
+            self._connect()
+        self._post(commands)
+
+    def _post(self, commands: Sequence[Words]) -> None:
+        connection = self._connection
+        with self._ending():
+            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+
+    def collect(self, count: int) -> list[Any]:
+        """The answers to what was posted, errors among them; raises as `ask`."""
         connection = self._connection
         found: list[Any] = []
-        try:
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-            for _ in commands:
+        with self._ending():
+            for _ in range(count):
                 try:
                     found.append(connection.read_response())
                 except exceptions.ResponseError as answer:
                     found.append(answer)
+        return found
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """A connection that broke is given up."""
+        try:
+            yield
         except (exceptions.RedisError, OSError) as error:
             self.close()
             raise failure(error, self.where) from error
         except BaseException:
             self.close()
             raise
-        return found

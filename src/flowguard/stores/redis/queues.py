@@ -87,7 +87,7 @@ def _entry(pos: int, value: bytes) -> QueueEntry:
 
 
 def _expired(pos: int, size_bytes: int) -> QueueEntry:
-    """What is left of a message: that it was there, and what it counts."""
+    """The rest of a message: its place, and the bytes that it counts."""
     delivery = Delivery(Publish("", b"", 1), 1, False, (), 0.0)
     delivery.size_bytes = size_bytes
     return QueueEntry(pos, packet_id_of(pos, 1), delivery)

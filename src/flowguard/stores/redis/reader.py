@@ -3,7 +3,7 @@
 A broker may be at work meanwhile: sessions are seen one after the other, each as it is then.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -11,6 +11,7 @@ from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import SessionRecord
 from flowguard.stores.base import POS_MAX
 from flowguard.stores.redis.changes import session_record
+from flowguard.stores.redis.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.link import RedisLink
 from flowguard.stores.redis.queues import LAYOUTS
@@ -36,8 +37,14 @@ class RedisFindings:
 class RedisReader:
     """A prefix of a server. Raises `FormatError` where no store is, and other `StoreError`."""
 
-    def __init__(self, url: str, prefix: str) -> None:
-        self._link = RedisLink(url, TIMEOUT_S, lambda link: None)
+    def __init__(
+        self, url: str, prefix: str, *, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        self._link: RedisLink | RedisCluster
+        if is_cluster(url):
+            self._link = RedisCluster(url, TIMEOUT_S, _no_greeting, clock=clock, sleep=sleep)
+        else:
+            self._link = RedisLink(url, TIMEOUT_S, _no_greeting)
         self._names = KeyNames(prefix)
         self.where = f"{prefix}: in {self._link.where}"
         (flat,) = self._link.ask([(b"HGETALL", self._names.meta)])
@@ -122,3 +129,7 @@ class RedisReader:
                 f"its queue has {size_bytes} bytes, and counts {record.unsettled_bytes}"
             )
         return count
+
+
+def _no_greeting(link: RedisLink) -> None:
+    """Ask nothing: a replica may be looked at, too."""

@@ -1,17 +1,20 @@
 """Can this server keep what is promised? Asked on every new connection."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flowguard.errors import ConfigError, FormatError, StallError
 from flowguard.records import Durability
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
-from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.link import RedisLink, values_of
+
+if TYPE_CHECKING:
+    from flowguard.stores.redis.cluster import RedisCluster
 
 VERSION_MIN: Final = (7, 0)
 FORMAT: Final = "1"
 SCAN_KEYS: Final = 1_000
-INFO_MEMORY: Final = (b"INFO", b"memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +50,19 @@ def info(link: RedisLink, *sections: str) -> dict[str, str]:
     return found
 
 
-def values_of(answer: bytes) -> dict[str, str]:
-    """The values in an answer to INFO."""
-    pairs = (line.partition(":") for line in answer.decode().splitlines())
-    return {key: value for key, colon, value in pairs if colon}
-
-
-def check_server(link: RedisLink, promise: Promise) -> None:
+def check_server(link: RedisLink, promise: Promise, *, in_cluster: bool = False) -> None:
     """Raise `ConfigError` where the server cannot do it, `StallError` where it cannot yet."""
     facts = info(link, "server", "memory", "persistence", "replication")
     where = link.where
     version = facts.get("redis_version", "0")
     if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
         raise ConfigError(f"{where} is Redis {version}: 7.0 or newer is needed, for functions")
-    if facts.get("redis_mode") == "cluster":
-        raise ConfigError(f"{where} is part of a Redis Cluster: name a single server")
+    if (facts.get("redis_mode") == "cluster") != in_cluster:
+        raise ConfigError(
+            f"{where} is no part of a Redis Cluster: redis://HOST:PORT names a single server"
+            if in_cluster
+            else f"{where} is part of a Redis Cluster: its address is redis+cluster://HOST:PORT"
+        )
     if facts.get("loading", "0") != "0":
         raise StallError(f"{where} is loading its data")
     if facts.get("role") != "master":
@@ -97,8 +98,16 @@ def _check_persistence(link: RedisLink, promise: Promise, facts: dict[str, str])
         )
 
 
-def check_format(link: RedisLink, names: KeyNames, prefix: str, layout: str) -> None:
-    """Raise `FormatError` where the prefix holds something else than a store of this layout."""
+def check_format(
+    link: "RedisLink | RedisCluster",
+    servers: Sequence[RedisLink],
+    names: KeyNames,
+    prefix: str,
+    layout: str,
+) -> None:
+    """Raise `FormatError` where the prefix holds something else than a store of this layout.
+
+    `servers`: all of those that have a part of its keys."""
     expected = {"format": FORMAT, "layout": layout, "buckets": str(BUCKETS)}
     (answer,) = link.ask([("HMGET", names.meta, *expected)])
     found = [None if value is None else value.decode() for value in answer]
@@ -110,8 +119,10 @@ def check_format(link: RedisLink, names: KeyNames, prefix: str, layout: str) -> 
             f"{link.where} has a store with {there} below {prefix}:, and this is for {expected}: "
             "choose another redis.prefix, or redis.layout"
         )
-    key = _any_key(link, prefix)
-    if key is not None:
+    for server in servers:
+        key = _any_key(server, prefix)
+        if key is None:
+            continue
         raise FormatError(
             f"{link.where} has foreign keys below {prefix}:, {key!r} is one of them: "
             "choose another redis.prefix"

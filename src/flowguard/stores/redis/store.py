@@ -1,11 +1,11 @@
-"""`RedisStore`: the store contract on one Redis server, for one broker at a time."""
+"""`RedisStore`: the store contract on Redis, a server or a cluster, for one broker at a time."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import structlog
 
@@ -14,20 +14,14 @@ from flowguard.errors import ConfigError, DataLostError, StallError, StoreError
 from flowguard.flow.signals import StoreState
 from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
-from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
+from flowguard.stores.redis.changes import CommitCall, CommitChanges, OwnedSession, session_record
+from flowguard.stores.redis.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED
 from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
-from flowguard.stores.redis.link import RedisLink
+from flowguard.stores.redis.link import RedisLink, Words
 from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.server import (
-    INFO_MEMORY,
-    check_format,
-    check_server,
-    info,
-    promise_of,
-    values_of,
-)
+from flowguard.stores.redis.server import check_format, check_server, promise_of
 from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
 
@@ -42,8 +36,6 @@ WAIT_SHARE: Final = 0.6
 KEPT_BYTES: Final = 8 * MIB
 """Confirmed commits that are kept, for a server that comes back without them: within what
 `flowguard.bounds.PROCESS_BYTES` has for RocksDB, which is not there."""
-WORD_BYTES: Final = 50
-"""Memory of a word of a kept commit, besides its bytes."""
 RESERVE_SHARE: Final = 8
 """Of `maxmemory`, at most one part in so many is kept in reserve."""
 
@@ -55,14 +47,13 @@ class _Commit:
     ops: Sequence[StoreOp]
     number: int
     changes: CommitChanges
-    keys: list[bytes]
-    words: list[bytes | int]
+    calls: list[CommitCall]
     size_bytes: int
 
 
 @final
 class RedisStore:
-    """One prefix of one server. Call everything but `load` from one thread at a time.
+    """One prefix of a server or a cluster. Call everything but `load` from one thread at a time.
 
     Where `commit` raises `StallError`, nobody knows whether Redis has done it: the same batch goes
     first, whatever is committed next, and Redis does it once.
@@ -92,9 +83,13 @@ class RedisStore:
         self.durability = self._promise.durability
         self._token = token
         self._clock = clock
+        self._sleep = sleep
         self._queues = LAYOUTS[self._settings.layout]
         self._names = KeyNames(self._settings.prefix)
-        self._link = RedisLink(self._settings.url, self._settings.timeout_s, self._greet)
+        self._timeout_s = self._settings.timeout_s
+        if is_cluster(self._settings.url):
+            # While one primary is silent the lease, on another one, has to be renewed.
+            self._timeout_s = min(self._timeout_s, self._settings.lease_s / 2)
         self._is_open = False
         self._number = 0
         """Of the last commit."""
@@ -103,15 +98,25 @@ class RedisStore:
         self._kept: deque[_Commit] = deque()
         """The last commits, in case that Redis loses them."""
         self._kept_bytes = 0
+        self._marks: dict[bytes, int] = {}
+        """Numbers of the last commits, by the keys that have them in Redis."""
+        self._let_go: dict[bytes, int] = {}
+        """Numbers of the last commits that are kept no more."""
         self._state = StoreState.FLOWING
         self._used_bytes = 0
         self._free_bytes: int | None = None
         self._max_bytes = 0
+        try:
+            self._link = self._connect()
+        except StallError as error:
+            raise StoreError(f"{error}. Is it running?") from error
         self._lease = Lease(self._link, self._names, token, name, self._settings.lease_s)
         try:
+            if isinstance(self._link, RedisCluster):
+                self._check_format(self._link, self._link.primaries)
             self._lease.claim(sleep, takeover=self._settings.takeover)
             self._adopt()
-            self._look(info(self._link, "memory"))
+            self._look(self._link.memory())
         except StallError as error:
             self._link.close()
             raise StoreError(f"{error}. Is it running, and not overloaded?") from error
@@ -120,12 +125,20 @@ class RedisStore:
             raise
         self._is_open = True
 
+    def _connect(self) -> RedisLink | RedisCluster:
+        """Reach the server, or the cluster that the address names."""
+        url = self._settings.url
+        if not is_cluster(url):
+            return RedisLink(url, self._timeout_s, self._greet)
+        return RedisCluster(url, self._timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
+
     def _greet(self, link: RedisLink) -> None:
         """Check a server that is new to us; one that was good enough once may become so again."""
+        in_cluster = is_cluster(self._settings.url)
         try:
-            check_server(link, self._promise)
-            settings = self._settings
-            check_format(link, self._names, settings.prefix, settings.layout)
+            check_server(link, self._promise, in_cluster=in_cluster)
+            if not in_cluster:
+                self._check_format(link, [link])
             if self._is_open:
                 self._write_again(link)
         except ConfigError as error:
@@ -133,48 +146,65 @@ class RedisStore:
                 raise StallError(str(error)) from error
             raise
 
+    def _check_format(self, link: RedisLink | RedisCluster, servers: list[RedisLink]) -> None:
+        check_format(link, servers, self._names, self._settings.prefix, self._settings.layout)
+
     def _write_again(self, link: RedisLink) -> None:
         """A server that came back, or another in its place, may lack the end of what it had
         confirmed: it gets that again, as far as it is kept; raises `DataLostError` if it is not."""
-        (found,) = link.ask([(b"HMGET", self._names.meta, b"token", b"last")])
-        token, last = found
-        if token is not None and token.decode() != self._token:
-            return  # It is another's: the lease will say whose.
-        there = 0 if last is None else int(last)
-        if there >= self._number:
-            return
-        first = self._kept[0].number if self._kept else self._number + 1
-        if token is None or first > there + 1:
-            raise DataLostError(
-                f"{link.where} has lost what it had confirmed: it is at commit {there} of "
-                f"{self._number}, and those from {first} on are kept here. What is there is what "
-                "the next start finds"
-            )
-        again = [commit for commit in self._kept if commit.number > there]
-        for commit in again:
-            link.call(self._queues.commit, commit.keys, (self._token, commit.number, *commit.words))
-        log.warning("Redis had lost what it had confirmed: written again", commits=len(again))
+        cluster = self._link
+        marks = list(self._marks)
+        if isinstance(cluster, RedisCluster):
+            marks = [mark for mark in marks if cluster.has_key(link, mark)]
+        asked = [(b"HMGET", mark, b"token", b"last") for mark in marks]
+        lacking: dict[bytes, int] = {}
+        for mark, (token, last) in zip(marks, link.ask(asked), strict=True):
+            if token is not None and token.decode() != self._token:
+                return  # It is another's: the lease will say whose.
+            there = 0 if last is None else int(last)
+            if there >= self._marks[mark]:
+                continue
+            if token is None or self._let_go.get(mark, 0) > there:
+                first = self._kept[0].number if self._kept else self._number + 1
+                raise DataLostError(
+                    f"{link.where} has lost what it had confirmed: it is at commit {there} of "
+                    f"{self._marks[mark]}, and those from {first} on are kept here. What is there "
+                    "is what the next start finds"
+                )
+            lacking[mark] = there
+        again = 0
+        for commit in self._kept:
+            for call in commit.calls:
+                if lacking.get(call.mark, self._number) < commit.number:
+                    words = (self._token, commit.number, *call.words)
+                    link.call(self._queues.commit, call.keys, words)
+                    again += 1
+        if again:
+            log.warning("Redis had lost what it had confirmed: written again", commits=again)
 
     def _keep(self, commit: "_Commit") -> None:
         """For a server that comes back without it; as much as fits."""
+        self._marks |= {call.mark: commit.number for call in commit.calls}
         self._kept.append(commit)
         self._kept_bytes += commit.size_bytes
         while self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popleft().size_bytes
+            oldest = self._kept.popleft()
+            self._kept_bytes -= oldest.size_bytes
+            self._let_go |= {call.mark: oldest.number for call in oldest.calls}
 
     def _adopt(self) -> None:
         """Become the owner of everything below the prefix: from here on all others are fenced."""
         names = self._names
+        in_cluster = isinstance(self._link, RedisCluster)
         for first in range(0, BUCKETS, PAGE):
-            buckets = range(first, min(first + PAGE, BUCKETS))
-            answers = self._link.ask(
-                [
-                    (b"FCALL", ADOPT, 2, *names.bucket(number)[:2], self._token, start)
-                    for number in buckets
-                    for start in (names.bucket_start(number),)
-                ]
-            )
-            for found in answers:
+            commands: list[Words] = []
+            for number in range(first, min(first + PAGE, BUCKETS)):
+                keys: tuple[bytes, ...] = names.bucket(number)[:2]
+                if in_cluster:
+                    keys += names.mark(number)
+                start = names.bucket_start(number)
+                commands.append((b"FCALL", ADOPT, len(keys), *keys, self._token, start))
+            for found in self._link.ask(commands):
                 for at in range(0, len(found), 3):
                     client_id, next_pos, sent_pos = found[at : at + 3]
                     owned = OwnedSession(int(next_pos or 1), int(sent_pos or 0))
@@ -191,72 +221,61 @@ class RedisStore:
             unconfirmed = None
         if unconfirmed is None:
             unconfirmed = self._prepare(ops)
-        if not unconfirmed.words:
+        if not unconfirmed.calls:
             return fenced
         self._unconfirmed = unconfirmed
         return fenced | self._send(unconfirmed)
 
     def _prepare(self, ops: Sequence[StoreOp]) -> _Commit:
         changes = CommitChanges(self._owned, ops)
-        keys, words = changes.parts(self._names)
-        size_bytes = WORD_BYTES * (len(keys) + len(words)) + sum(map(len, keys))
-        size_bytes += sum([len(word) for word in words if isinstance(word, bytes)])
-        return _Commit(ops, self._number + 1, changes, keys, words, size_bytes)
+        calls = changes.calls(self._names, by_bucket=isinstance(self._link, RedisCluster))
+        size_bytes = sum([call.size_bytes for call in calls])
+        return _Commit(ops, self._number + 1, changes, calls, size_bytes)
 
     def _send(self, unconfirmed: _Commit) -> Fenced:
-        promise = self._promise
-        then: list[tuple[bytes | str | int, ...]] = []
-        now_s = self._clock()
-        renews = self._lease.is_due(now_s)
-        if renews:  # Under load nobody calls `maintain`.
-            then += (self._lease.renewal(now_s), INFO_MEMORY)
-        if promise.replicas:
-            wait_ms = round(1_000 * WAIT_SHARE * self._settings.timeout_s)
-            then.append((b"WAIT", promise.replicas, wait_ms))
-        words = (self._token, unconfirmed.number, *unconfirmed.words)
+        replicas = self._promise.replicas
+        wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
+        number = unconfirmed.number
+        calls = [(call.keys, (self._token, number, *call.words)) for call in unconfirmed.calls]
         try:
-            answers = self._link.call(self._queues.commit, unconfirmed.keys, words, *then)
-            self._check_replicas(answers[-1])
+            if self._lease.is_due(self._clock()):  # Under load nobody calls `maintain`.
+                self._renew()
+            answers = self._link.commit(self._queues.commit, calls, replicas, wait_ms)
         except StallError:
             self._state = StoreState.STOPPED
             raise
-        if renews:
-            self._seen(*answers[1:3])
-        fenced = self._confirmed(unconfirmed, answers[0])
+        fenced = self._confirmed(unconfirmed, answers)
         self._state = StoreState.FLOWING
         return fenced
 
-    def _check_replicas(self, confirmed: Any) -> None:
-        if self._promise.replicas and confirmed < self._promise.replicas:
-            raise StallError(
-                f"{self._link.where}: {confirmed} of {self._promise.replicas} replicas have "
-                "confirmed the commit"
-            )
-
-    def _confirmed(self, unconfirmed: _Commit, refused: list[int]) -> Fenced:
+    def _confirmed(self, unconfirmed: _Commit, answers: list[list[int]]) -> Fenced:
         """The commit is done: what Redis has now is what we own."""
         self._unconfirmed = None
         self._keep(unconfirmed)
         number = self._number = unconfirmed.number
-        reasons = dict(zip(refused[::3], refused[1::3], strict=True))
-        if reasons:
+        if any(answers):
             self._check_lease()
         fenced: set[str] = set()
-        for part, (client_id, change) in enumerate(unconfirmed.changes.sessions.items()):
-            reason = reasons.pop(part, None)
-            if reason == REFUSED_FENCED:
-                fenced.add(client_id)
-                self._owned.pop(client_id, None)
-            elif reason is not None:
-                raise StoreError(
-                    f"{self._link.where} has lost what it had confirmed of session {client_id!r}"
-                )
-            elif change.is_there:
-                self._owned[client_id] = OwnedSession(change.next_pos, change.sent_pos, number)
-            else:
-                self._owned.pop(client_id, None)
-        if reasons:
-            raise StoreError(f"{self._link.where} has lost who owns its retained messages")
+        sessions = unconfirmed.changes.sessions
+        for call, refused in zip(unconfirmed.calls, answers, strict=True):
+            reasons = dict(zip(refused[::3], refused[1::3], strict=True))
+            for part, client_id in enumerate(call.client_ids):
+                change = sessions[client_id]
+                reason = reasons.pop(part, None)
+                if reason == REFUSED_FENCED:
+                    fenced.add(client_id)
+                    self._owned.pop(client_id, None)
+                elif reason is not None:
+                    raise StoreError(
+                        f"{self._link.where} has lost what it had confirmed of session "
+                        f"{client_id!r}"
+                    )
+                elif change.is_there:
+                    self._owned[client_id] = OwnedSession(change.next_pos, change.sent_pos, number)
+                else:
+                    self._owned.pop(client_id, None)
+            if reasons:
+                raise StoreError(f"{self._link.where} has lost who owns its retained messages")
         return frozenset(fenced) if fenced else NOT_FENCED
 
     def _check_lease(self) -> None:
@@ -266,23 +285,21 @@ class RedisStore:
 
     def maintain(self) -> bool:
         """Renew the lease and look at the server's memory, when it is time."""
-        now_s = self._clock()
-        if not self._lease.is_due(now_s):
+        if not self._lease.is_due(self._clock()):
             return False
         try:
-            seen = self._link.ask([self._lease.renewal(now_s), INFO_MEMORY])
+            self._renew()
         except StallError:
             self._state = StoreState.STOPPED
             return False
-        self._seen(*seen)
         if self._unconfirmed is None:
             self._state = StoreState.FLOWING
         return False
 
-    def _seen(self, renewed: Any, memory: bytes) -> None:
-        """The answers to a renewal of the lease and to INFO_MEMORY."""
+    def _renew(self) -> None:
+        (renewed,) = self._link.ask([self._lease.renewal(self._clock())])
         self._lease.check(renewed)
-        self._look(values_of(memory))
+        self._look(self._link.memory())
 
     def _look(self, facts: dict[str, str]) -> None:
         self._used_bytes = int(facts.get("used_memory", "0"))

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowguard.config import Settings
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import EVERY_SECOND, RedisServer, needs_redis
 
 if TYPE_CHECKING:
     from flowguard.stores.redis import RedisStore
 
+MOVED = (b"c", b"d", b"a", b"a/b", b"new", b"a\0b")
+"""Client ids and topics of which the slots move in the shared cluster."""
 _numbers = itertools.count(1)
 
 
@@ -33,11 +36,34 @@ def shared_server() -> RedisServer:
     return server
 
 
+@cache
+def shared_cluster() -> RedisCluster:
+    """Three primaries and three replicas, as `shared_server`; from now on its slots move."""
+    needs_redis()
+    from flowguard.stores.redis.cluster import slot_of
+    from flowguard.stores.redis.keys import bucket_of
+
+    folder = Path(tempfile.mkdtemp(prefix="fg-redis-"))
+    cluster = RedisCluster(folder)
+
+    cluster.start()
+    moving = cluster.moving([slot_of(b"%03x" % bucket_of(name)) for name in MOVED])
+    moving.__enter__()
+
+    def end() -> None:
+        moving.__exit__(None, None, None)
+        cluster.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return cluster
+
+
 def new_prefix() -> str:
     return f"t{next(_numbers)}"
 
 
-def settings_for(server: RedisServer, prefix: str, **more: Any) -> Settings:
+def settings_for(server: RedisServer | RedisCluster, prefix: str, **more: Any) -> Settings:
     durability = more.pop("durability", "os")
     redis = {"url": server.unix_url, "prefix": prefix, **more}
     return Settings.model_validate(
@@ -46,7 +72,7 @@ def settings_for(server: RedisServer, prefix: str, **more: Any) -> Settings:
 
 
 def open_store(
-    server: RedisServer, prefix: str, *, name: str = "here", **more: Any
+    server: RedisServer | RedisCluster, prefix: str, *, name: str = "here", **more: Any
 ) -> "RedisStore":
     """A store under a token of its own; tests that wait for a lease wait really."""
     from flowguard.stores.redis import RedisStore

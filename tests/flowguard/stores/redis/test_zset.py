@@ -1,5 +1,6 @@
 """What layout `zset` has of its own: references, and strings that expire."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,7 +76,8 @@ def test_a_reference_without_its_message_is_read_as_expired_and_cleaned_by_settl
     _, gone, _ = store.fetch("c", 0, 10)
     assert gone.delivery is not None
     assert (gone.pos, gone.delivery.expires_at_s) == (2, 0.0)
-    reader = RedisReader(shared_server().unix_url, prefix)
+    url = shared_server().unix_url
+    reader = RedisReader(url, prefix, clock=time.monotonic, sleep=time.sleep)
     assert not reader.verify().problems
     reader.close()
 

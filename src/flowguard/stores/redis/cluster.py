@@ -1,0 +1,316 @@
+"""RedisCluster: all primaries of a Redis Cluster, as `RedisLink` is one server.
+
+Each primary has a connection of its own; what is asked goes to all of them before the first answer
+is read, so they work at the same time. Redirections (MOVED, ASK, TRYAGAIN) and a primary that has
+just lost its place are tried again for RETRY_S; after that it is a `StallError`.
+"""
+
+from binascii import crc_hqx
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+from urllib.parse import urlsplit, urlunsplit
+
+from flowguard.errors import ConfigError, StallError
+from flowguard.stores.redis.link import (
+    INFO_MEMORY,
+    Call,
+    RedisLink,
+    Words,
+    check_replicas,
+    failure,
+    is_passing,
+    redirection_of,
+    values_of,
+)
+
+SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
+SLOTS: Final = 16_384
+RETRY_S: Final = 1.0
+"""Redirections and fail-overs are followed for so long within one question."""
+PAUSE_S: Final = 0.01
+"""Between two tries, seconds."""
+
+Address = tuple[str, int]
+Greet = Callable[[RedisLink], None]
+
+
+def is_cluster(url: str) -> bool:
+    """Whether the address is that of a Redis Cluster."""
+    return urlsplit(url).scheme in SCHEMES
+
+
+def slot_of(key: bytes) -> int:
+    """The slot of a key: of its hash tag, where it has one."""
+    begin = key.find(b"{")
+    if begin >= 0:
+        end = key.find(b"}", begin + 1)
+        if end > begin + 1:
+            key = key[begin + 1 : end]
+    return crc_hqx(key, 0) % SLOTS
+
+
+def _key_of(command: Words) -> bytes:
+    """The first key of a command; functions have it after their number of keys."""
+    key = command[3] if command[0] == b"FCALL" else command[1]
+    assert isinstance(key, bytes), command
+    return key
+
+
+def seeds_of(url: str) -> dict[Address, str]:
+    """The addresses of the nodes that are named, each as a server's URL. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    found: dict[Address, str] = {}
+    for host in hosts.split(","):
+        name, _, port = host.rpartition(":")
+        if not name or not port.isdecimal():
+            raise ConfigError(
+                f"redis.url names the node {host!r}: a Redis Cluster is "
+                "redis+cluster://HOST:PORT,HOST:PORT, and has no database"
+            )
+        server = urlunsplit((SCHEMES[parts.scheme], f"{user}{at}{host}", "", "", ""))
+        found[name.strip("[]"), int(port)] = server
+    return found
+
+
+@dataclass(slots=True)
+class _Questions:
+    """Commands on their way to who answers them."""
+
+    commands: Sequence[Words]
+    replicas: int
+    wait_ms: int
+    found: list[Any]
+    left: dict[int, Address] = field(default_factory=dict)
+    asking: dict[int, Address] = field(default_factory=dict)
+    """Those of a slot that is just moving there: each is asked for with ASKING before it."""
+
+    def words(self, indexes: Sequence[int]) -> list[Words]:
+        """These commands as one primary gets them."""
+        found: list[Words] = []
+        for index in indexes:
+            if index in self.asking:
+                found.append((b"ASKING",))
+            found.append(self.commands[index])
+        if self.replicas:
+            found.append((b"WAIT", self.replicas, self.wait_ms))
+        return found
+
+
+@final
+class RedisCluster:
+    """Call from one thread at a time. `greet` is called on every new connection to a primary."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        greet: Greet,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        """Find out who has which slot. Raises `StallError`, and other `StoreError`."""
+        self._seeds = seeds_of(url)
+        self.where = ",".join(f"{host}:{port}" for host, port in self._seeds)
+        self._timeout_s = timeout_s
+        self._greet = greet
+        self._clock = clock
+        self._sleep = sleep
+        self._links: dict[Address, RedisLink] = {}
+        self._slots: list[Address] = []
+        self._find_slots()
+
+    @property
+    def primaries(self) -> list[RedisLink]:
+        """The primaries, as far as we know."""
+        return [self._link_to(address) for address in sorted(set(self._slots))]
+
+    def has_key(self, link: RedisLink, key: bytes) -> bool:
+        """Whether this primary has the slot of the key, as far as we know."""
+        return self._links.get(self._slots[slot_of(key)]) is link
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def ask(self, commands: Sequence[Words]) -> list[Any]:
+        """The answers, in order, each of who has the command's key; errors as of `RedisLink`."""
+        return self._ask(commands, 0, 0)
+
+    def call(self, function: bytes, keys: Sequence[bytes], words: Words) -> list[Any]:
+        """The answer of a function of the library."""
+        return self.ask([(b"FCALL", function, len(keys), *keys, *words)])
+
+    def commit(
+        self, function: bytes, calls: Sequence[Call], replicas: int, wait_ms: int
+    ) -> list[Any]:
+        """The answers to the calls, when so many replicas of each primary have them."""
+        commands = [(b"FCALL", function, len(keys), *keys, *words) for keys, words in calls]
+        return self._ask(commands, replicas, wait_ms)
+
+    def memory(self) -> dict[str, str]:
+        """The memory of the primary that has least left, as INFO has it."""
+        found = [values_of(link.ask([INFO_MEMORY])[0]) for link in self.primaries]
+        return min(found, key=_left_bytes)
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+
+    # --- tries --------------------------------------------------------------------------------
+
+    def _ask(self, commands: Sequence[Words], replicas: int, wait_ms: int) -> list[Any]:
+        questions = _Questions(commands, replicas, wait_ms, [None] * len(commands))
+        questions.left = {index: self._home_of(each) for index, each in enumerate(commands)}
+        until_s = self._clock() + RETRY_S
+        while questions.left or questions.asking:
+            trouble = self._try(questions)
+            if trouble is None:
+                continue
+            if self._clock() >= until_s:
+                raise StallError(f"{self.where}: {trouble}")
+            self._sleep(PAUSE_S)
+            with suppress(StallError):  # Nobody knows just now: whoever had it is asked again.
+                self._find_slots()
+            questions.left = {index: self._home_of(commands[index]) for index in questions.left}
+        return questions.found
+
+    def _home_of(self, command: Words) -> Address:
+        return self._slots[slot_of(_key_of(command))]
+
+    def _try(self, questions: "_Questions") -> str | None:
+        """Ask all that is left, once. What stood in the way; None: nothing."""
+        trouble: str | None = None
+        groups: dict[Address, list[int]] = {}
+        for index, address in (questions.left | questions.asking).items():
+            groups.setdefault(address, []).append(index)
+        answers = self._exchange(
+            {address: questions.words(indexes) for address, indexes in groups.items()}
+        )
+        for address, indexes in groups.items():
+            got = answers[address]
+            if isinstance(got, StallError):
+                trouble = str(got)
+                for index in indexes:  # Who else has it by now?
+                    questions.asking.pop(index, None)
+                    questions.left[index] = address
+                continue
+            if questions.replicas:
+                confirmed = got.pop()
+                if isinstance(confirmed, Exception):
+                    raise failure(confirmed, self.where)
+                check_replicas(self._link_to(address).where, questions.replicas, [confirmed])
+            replies = iter(got)
+            for index in indexes:
+                if questions.asking.pop(index, None) is not None:
+                    next(replies)
+                trouble = self._take(index, next(replies), address, questions) or trouble
+        return trouble
+
+    def _take(
+        self, index: int, reply: Any, address: Address, questions: "_Questions"
+    ) -> str | None:
+        """Take one reply; what stood in the way."""
+        questions.left.pop(index, None)
+        if not isinstance(reply, Exception):
+            questions.found[index] = reply
+            return None
+        link = self._link_to(address)
+        redirection = redirection_of(reply)
+        if redirection is not None:
+            if redirection.is_for_good:
+                questions.left[index] = address
+                return f"slot {redirection.slot} has moved"
+            questions.asking[index] = (redirection.host or address[0], redirection.port)
+            return None
+        if "Function not found" in str(reply):
+            link.load_functions()
+        elif not is_passing(reply):
+            raise failure(reply, link.where) from reply
+        questions.left[index] = address
+        return str(reply)
+
+    def _exchange(
+        self, questions: Mapping[Address, list[Words]]
+    ) -> dict[Address, list[Any] | StallError]:
+        """Ask all primaries at once; those that do not answer have an error for an answer."""
+        found: dict[Address, list[Any] | StallError] = {}
+        posted: list[Address] = []
+        broken: BaseException | None = None
+        for address, words in questions.items():
+            try:
+                self._link_to(address).post(words)
+                posted.append(address)
+            except StallError as error:
+                found[address] = error
+            except BaseException as error:
+                broken = error
+                break
+        for address in posted:  # Also where one is broken: an answer that nobody reads comes later.
+            try:
+                found[address] = self._link_to(address).collect(len(questions[address]))
+            except StallError as error:
+                found[address] = error
+        if broken is not None:
+            raise broken
+        return found
+
+    # --- who has what -------------------------------------------------------------------------
+
+    def _link_to(self, address: Address) -> RedisLink:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = RedisLink(
+                self._url_of(address), self._timeout_s, self._welcome
+            )
+        return link
+
+    def _welcome(self, link: RedisLink) -> None:
+        """A primary may have joined just now, and know none of our functions."""
+        self._greet(link)
+        link.load_functions()
+
+    def _url_of(self, address: Address) -> str:
+        """As that of the nodes that were named: user, password and TLS are the same for all."""
+        parts = urlsplit(next(iter(self._seeds.values())))
+        user, at, _ = parts.netloc.rpartition("@")
+        host, port = address
+        shown = f"[{host}]" if ":" in host else host
+        return urlunsplit((parts.scheme, f"{user}{at}{shown}:{port}", "", "", ""))
+
+    def _find_slots(self) -> None:
+        """Ask whoever answers who has which slot; a node that is no primary any more is left."""
+        trouble: StallError | None = None
+        for address in dict.fromkeys([*self._slots[::64], *self._links, *self._seeds]):
+            try:
+                with closing(
+                    RedisLink(self._url_of(address), self._timeout_s, lambda link: None)
+                ) as link:
+                    state, ranges = link.ask([(b"CLUSTER", b"INFO"), (b"CLUSTER", b"SLOTS")])
+            except StallError as error:
+                trouble = error
+                continue
+            if values_of(state).get("cluster_state") != "ok":  # It may be cut off, and not know.
+                trouble = StallError(f"{link.where}: the cluster is down, as it sees it")
+                continue
+            slots: list[Address | None] = [None] * SLOTS
+            for first, last, (host, port, *_), *_ in ranges:
+                owner = (host.decode() if host else address[0], port)
+                slots[first : last + 1] = [owner] * (last + 1 - first)
+            missing = slots.count(None)
+            if missing:
+                trouble = StallError(f"{self.where}: nobody has {missing} of the slots")
+                continue
+            self._slots = [each for each in slots if each is not None]
+            for gone in self._links.keys() - set(self._slots):
+                self._links[gone].close()
+            return
+        assert trouble is not None
+        raise trouble
+
+
+def _left_bytes(memory: dict[str, str]) -> float:
+    """Memory that is left below a server's maxmemory; infinite without one."""
+    max_bytes = int(memory.get("maxmemory", "0"))
+    return max_bytes - int(memory.get("used_memory", "0")) if max_bytes else float("inf")
