@@ -2,8 +2,8 @@
 
 While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
 of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
-node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says how
-long one more would wait, and when it is worth coming back (`Outlook`; docs/overload.md, "CONNECT").
+node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says
+when it is worth coming back (`Outlook`; docs/overload.md, "CONNECT").
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ CROWD_MIN_S: Final = 0.5
 """So long somebody must have waited within the window before it tells a rate, seconds."""
 
 REFUSED_DECAY_S: Final = 10.0
-"""How long a refused client is expected back, time constant, seconds."""
+"""How long a refused client is expected back, and a rate remembered: time constant, seconds."""
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 40.0
 """Bounds before the jitter, so that it survives them: hints are between 0.5 s and 60 s."""
@@ -137,7 +137,15 @@ class Outlook:
     taken for one that can serve no more, and refuse the first small crowd.
     """
 
-    __slots__ = ("_at_s", "_buckets", "_completed", "_crowd_s", "_refused", "patience_s")
+    __slots__ = (
+        "_at_s",
+        "_best_rate",
+        "_buckets",
+        "_completed",
+        "_crowd_s",
+        "_refused",
+        "patience_s",
+    )
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
@@ -147,14 +155,17 @@ class Outlook:
         self._crowd_s = 0.0
         self._completed = 0
         self._refused = 0.0
+        self._best_rate = 0.0
+        """The completion rate, falling slowly: a second in which nobody is done is no outlook."""
 
     def advance(self, now_s: float, *, crowded: bool) -> None:
         """Time went on; `crowded`: somebody has been waiting since the last call."""
         buckets = self._buckets
         elapsed_s = now_s - self._at_s
         self._at_s = now_s
-        if self._refused:
-            self._refused *= exp(-elapsed_s / REFUSED_DECAY_S)
+        decay = exp(-elapsed_s / REFUSED_DECAY_S) if elapsed_s else 1.0
+        self._refused *= decay
+        self._best_rate = max(self._best_rate * decay, self.completion_rate)
         if crowded:
             buckets[-1].crowd_s += elapsed_s
             self._crowd_s += elapsed_s
@@ -179,14 +190,8 @@ class Outlook:
         """CONNECTs done per second while somebody waits; 0: unknown."""
         return self._completed / self._crowd_s if self._crowd_s >= CROWD_MIN_S else 0.0
 
-    def is_too_long(self, ahead: int, waited_s: float = 0.0) -> bool:
-        """Whether a client behind `ahead` others, which has waited before, would run out of
-        patience; unknown: no."""
-        rate = self.completion_rate
-        return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
-
     def retry_after_s(self, draw: float, waiting: int) -> float:
         """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""
-        rate = self.completion_rate
+        rate = self._best_rate
         drain_s = (waiting + self._refused) / rate if rate > 0.0 else self.patience_s
         return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s))

@@ -33,12 +33,11 @@ def test_a_buffer_full_of_bytes_refuses_although_entries_are_free() -> None:
     assert gate.refused == {Reason.GATE_BUFFER_BYTES: 1}
 
 
-def test_who_would_wait_longer_than_its_patience_is_refused_at_once() -> None:
+def test_nobody_is_refused_because_it_would_be_late() -> None:
+    """Ten per second are served now, but how many will be is not known while a crowd comes in."""
     busy = Busy(buffer_max=1_000)
-    while busy.come() is Verdict.DELAY:
-        pass
-    assert busy.gate.refused == {Reason.GATE_WAIT: 1}
-    assert 75 <= busy.gate.buffered <= 85
+    assert {busy.come() for _ in range(75)} == {Verdict.DELAY}
+    assert not busy.gate.refused
 
 
 def test_the_hint_grows_with_those_who_wait_and_those_who_were_refused() -> None:
@@ -98,14 +97,6 @@ def test_whoever_is_next_is_in_time_however_long_the_kernel_kept_it() -> None:
     assert gate.offer("b", Arrival("", 100, waited_s=2 * PATIENCE_S), 0.0) is Verdict.DELAY
     gate.settle("a", 1.0)
     assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
-
-
-def test_who_has_waited_in_the_backlog_is_refused_earlier_behind_others() -> None:
-    busy = Busy(buffer_max=1_000)
-    while busy.gate.offer(busy.keys, Arrival("", 100, waited_s=4.0), 2.0) is Verdict.DELAY:
-        busy.keys += 1
-    assert busy.gate.refused == {Reason.GATE_WAIT: 1}
-    assert 35 <= busy.gate.buffered <= 45
 
 
 def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> None:

@@ -62,13 +62,10 @@ class GateMachine(RuleBasedStateMachine):
             self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def why_not(self, size_bytes: int) -> Reason | None:
-        rate = self.gate.completion_rate
         if len(self.waiting) >= self.buffer_max:
             return Reason.GATE_BUFFER_FULL
         if sum(g.arrival.size_bytes for g in self.waiting) + size_bytes > self.bytes_max:
             return Reason.GATE_BUFFER_BYTES
-        if rate and len(self.hopeful) + 1 > rate * SHORT_PATIENCE_S:
-            return Reason.GATE_WAIT
         return None
 
     @rule(

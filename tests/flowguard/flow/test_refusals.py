@@ -194,7 +194,6 @@ def test_a_rate_that_changed_is_known_after_two_seconds() -> None:
 def test_a_crowd_of_less_than_half_a_second_tells_no_rate() -> None:
     outlook = crowd_of(100.0, 0.4)
     assert outlook.completion_rate == 0.0
-    assert not outlook.is_too_long(1_000_000)
 
 
 def test_a_quiet_node_is_not_taken_for_a_slow_one() -> None:
@@ -214,18 +213,14 @@ def test_a_rate_is_forgotten_two_seconds_after_the_crowd() -> None:
     assert outlook.completion_rate == 0.0
 
 
-def test_a_store_that_stands_still_tells_no_rate_and_nobody_is_refused_for_it() -> None:
+def test_a_store_that_stands_still_for_a_moment_sends_nobody_away_for_a_minute() -> None:
+    """Nobody is done in the last two seconds, but that will not last."""
     outlook = crowd_of(100.0, 5.0)
+    before_s = outlook.retry_after_s(0.5, 500)
     for tenth in range(30):
         outlook.advance(5.0 + tenth / 10.0, crowded=True)
-    assert not outlook.is_too_long(10_000)
-
-
-def test_who_would_wait_longer_than_its_patience_is_told_so() -> None:
-    outlook = crowd_of(100.0, 5.0)
-    fits = int(outlook.completion_rate * PATIENCE_S)
-    assert not outlook.is_too_long(fits - 1)
-    assert outlook.is_too_long(fits)
+    assert outlook.completion_rate == 0.0
+    assert before_s < outlook.retry_after_s(0.5, 500) < 2.0 * before_s
 
 
 # --- the hint ---
