@@ -163,7 +163,7 @@ class RedisCluster:
             except BaseException as error:
                 failures.append(error)
 
-        mover = threading.Thread(target=move_all)
+        mover = threading.Thread(target=move_all, daemon=True)
         mover.start()
         try:
             yield lambda: count
