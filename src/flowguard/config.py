@@ -404,6 +404,12 @@ class NetworkSettings(_Settings):
     """Oldest TLS that is spoken."""
     password_file: Path | None = None
     """Users with hashes of their passwords; absent: nobody is asked for one."""
+    acl_file: Path | None = None
+    """Rules, who may publish and receive what: TOML where it ends in `.toml`, else an ACL file of
+    Mosquitto; absent: everybody everything, which `allow_all_topics` has to say where there are
+    identities."""
+    allow_all_topics: bool = False
+    """Whether clients that have proved who they are may do everything, for want of rules."""
     allow_anonymous: bool | None = None
     """Whether clients without a user name may connect; absent: only where there are no users."""
     allow_plaintext: bool = False

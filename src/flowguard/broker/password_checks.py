@@ -8,20 +8,23 @@ here. What was right is remembered, and an address that is wrong too often is no
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from flowguard.access.rights import Principal
 from flowguard.broker.link import Link
 from flowguard.codec.packets import Connect
 from flowguard.errors import ConfigError
 from flowguard.identity.failures import FailureLimit
-from flowguard.identity.passwords import PasswordFile
 from flowguard.identity.remembered import RememberedPasswords
 from flowguard.node.authentication import CheckAnswer
 from flowguard.node.door import CheckOutcome, Door
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.identity.passwords import PasswordFile
 
 QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
@@ -57,13 +60,11 @@ class PasswordChecks:
         self._asked = trio.Event()
         self._door = Door()
 
-    def read(self) -> PasswordFile:
-        """Read the users as the file has them now; raises ConfigError."""
-        if self._path is None:
-            return PasswordFile({})
-        return read_passwords(self._path, self._key)
+    def read(self) -> "PasswordFile | None":
+        """Read the users as the file has them now; None: there are none. Raises ConfigError."""
+        return None if self._path is None else read_passwords(self._path, self._key)
 
-    def use(self, users: PasswordFile) -> None:
+    def use(self, users: "PasswordFile") -> None:
         """These are the users from now on; what was remembered is forgotten."""
         self._users = users
         self._remembered.forget()
@@ -73,13 +74,15 @@ class PasswordChecks:
     ) -> None:
         """`answer` is called with SUCCESS or the reason for a refusal, now or later."""
         user, password = connect.username, connect.password or b""
-        if user is None:
-            has_proved = _has_certificate(connection)
-            may = has_proved or self._anonymous
-            self._count(CheckOutcome.CERTIFICATE if has_proved else CheckOutcome.ANONYMOUS)
+        if user is None or self._users is None:  # Without users a name is only said.
+            proved = _certificate_name(connection)
+            connection.principal = None if proved is None else Principal(proved)
+            may = proved is not None or self._anonymous
+            self._count(CheckOutcome.ANONYMOUS if proved is None else CheckOutcome.CERTIFICATE)
             answer(ReasonCode.SUCCESS if may else ReasonCode.NOT_AUTHORIZED, now_s)
             return
         if self._remembered.knows(user, password):
+            connection.principal = Principal(user)
             self._count(CheckOutcome.REMEMBERED)
             answer(ReasonCode.SUCCESS, now_s)
             return
@@ -109,14 +112,17 @@ class PasswordChecks:
                     self._count(CheckOutcome.LEFT)
                     continue
                 users = self._users
+                assert users is not None
                 right = await trio.to_thread.run_sync(
                     users.verify, question.user, question.password
                 )
                 self._judge(question, users, right=right)
                 on_answer()
 
-    def _judge(self, question: _Question, users: PasswordFile, *, right: bool) -> None:
+    def _judge(self, question: _Question, users: "PasswordFile", *, right: bool) -> None:
         now_s = self._clock()
+        if right:
+            question.connection.principal = Principal(question.user)
         if right and users is self._users:
             self._remembered.add(question.user, question.password)
         if not right:
@@ -129,8 +135,10 @@ class PasswordChecks:
         self._door.checks[outcome] += 1
 
 
-def read_passwords(path: Path, key: bytes = b"") -> PasswordFile:
-    """Read a file of users and hashes; raises ConfigError."""
+def read_passwords(path: Path, key: bytes = b"") -> "PasswordFile":
+    """Read a file of users and hashes; raises ConfigError, ModuleNotFoundError without argon2."""
+    from flowguard.identity.passwords import PasswordFile
+
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -140,10 +148,10 @@ def read_passwords(path: Path, key: bytes = b"") -> PasswordFile:
     return PasswordFile.parse(text, str(path), key)
 
 
-def _has_certificate(connection: ServerConnection) -> bool:
-    """Whether the client has a certificate that was accepted."""
+def _certificate_name(connection: ServerConnection) -> str | None:
+    """The name in the client's certificate, which was accepted; None: it has none."""
     link = connection.transport
-    return isinstance(link, Link) and link.layer is not None and link.layer.identity is not None
+    return link.layer.identity if isinstance(link, Link) and link.layer is not None else None
 
 
 def _address(connection: ServerConnection) -> str:

@@ -1,16 +1,21 @@
-"""Doors: what of a running broker is read anew at SIGHUP: certificates and users."""
+"""Doors: what of a running broker is read anew at SIGHUP: certificates, users and rules."""
 
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from flowguard.access.mosquitto import parse_acl
+from flowguard.access.rules import Rules
+from flowguard.access.rules_toml import parse_toml
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
 from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.node.node import Node
 
 if TYPE_CHECKING:
     from flowguard.broker.password_checks import PasswordChecks
@@ -27,12 +32,14 @@ class Doors:
     network: NetworkSettings
     doorways: list[Doorway]
     checks: "PasswordChecks | None"
+    rules: Rules | None
 
-    def reload(self) -> None:
-        """Read certificates and users anew; where one of them is wrong, nothing changes."""
+    def reload(self, node: Node) -> None:
+        """Read certificates, users and rules anew; where one of them is wrong, nothing changes."""
         try:
             contexts = [(each.tls, each.tls.read()) for each in self.doorways if each.tls]
             users = None if self.checks is None else self.checks.read()
+            rules = rules_of(self.network)
         except ConfigError as error:
             log.error("nothing was read anew, and nothing has changed", why=str(error))
             return
@@ -40,25 +47,60 @@ class Doors:
             keeper.use(context)
         if self.checks is not None and users is not None:
             self.checks.use(users)
+        if rules is not None:
+            node.use_rules(rules, node.started_s)
         log.info(
-            "certificates and users were read anew; settings are read at the start only",
+            "certificates, users and rules were read anew; settings are read at the start only",
             certificates=len(contexts),
             users=0 if users is None else len(users.hashes),
+            roles=0 if rules is None else len(rules),
         )
 
 
 def checks_of(network: NetworkSettings) -> "PasswordChecks | None":
     """The checks that the settings ask for; None: whoever comes may. Raises ConfigError."""
-    if network.password_file is None and network.allow_anonymous is not False:
+    may_come = network.password_file is None and network.allow_anonymous is not False
+    if may_come and network.acl_file is None:
         return None
+    from flowguard.broker.password_checks import PasswordChecks
+
     try:
-        # Here, because it needs argon2, which only who has users has to have.
-        from flowguard.broker.password_checks import PasswordChecks
+        return PasswordChecks(
+            network.password_file,
+            secrets.token_bytes(KEY_BYTES),
+            unix_clock(),
+            anonymous=may_come or bool(network.allow_anonymous),
+        )
     except ModuleNotFoundError as error:
         raise ConfigError(f"network.password_file {needs_extra('passwords')}") from error
-    return PasswordChecks(
-        network.password_file,
-        secrets.token_bytes(KEY_BYTES),
-        unix_clock(),
-        anonymous=bool(network.allow_anonymous),
-    )
+
+
+def rules_of(network: NetworkSettings) -> Rules | None:
+    """The rules that the settings name; None: there are none. Raises ConfigError."""
+    path = network.acl_file
+    if path is not None:
+        if network.allow_all_topics:
+            raise ConfigError(
+                "network.acl_file has rules, and network.allow_all_topics asks for none: "
+                "leave one of them out"
+            )
+        return read_rules(path)
+    authorities = [network.client_ca, *(listener.client_ca for listener in network.listeners)]
+    proves = network.password_file is not None or network.allow_anonymous is False
+    if (proves or any(authorities)) and not network.allow_all_topics:
+        raise ConfigError(
+            "clients prove who they are, and no rules say what each of them may do: "
+            "use --acl FILE, or say --allow-all-topics"
+        )
+    return None
+
+
+def read_rules(path: Path) -> Rules:
+    """Read rules: TOML where the name ends so, else Mosquitto's ACL file. Raises ConfigError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no file of rules: {error}") from error
+    return (parse_toml if path.suffix == ".toml" else parse_acl)(text, str(path))

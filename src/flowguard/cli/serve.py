@@ -25,7 +25,7 @@ from flowguard.broker.stores import open_store
 from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.doors import Doors, checks_of
+from flowguard.cli.doors import Doors, checks_of, rules_of
 from flowguard.cli.log_lines import LogLines
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
@@ -43,6 +43,7 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.policies import MINDED
+from flowguard.node.authentication import Hooks
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def serve(
     key: options.Key = None,
     client_ca: options.ClientCa = None,
     password_file: options.PasswordFile = None,
+    acl: options.Acl = None,
+    allow_all_topics: options.AllowAllTopics = False,
     allow_anonymous: options.AllowAnonymous = False,
     allow_plaintext: options.AllowPlaintext = False,
     data: options.Data = Path("flowguard-data"),
@@ -92,6 +95,7 @@ def serve(
     }
     said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
     said |= {"NETWORK__PASSWORD_FILE": password_file}
+    said |= {"NETWORK__ACL_FILE": acl, "NETWORK__ALLOW_ALL_TOPICS": allow_all_topics or None}
     said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
     said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}
     said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": "true" if takeover else None}
@@ -107,7 +111,7 @@ def serve(
         use_all_descriptors()
         descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
         runs = _open_runs(settings)
-        checks = checks_of(settings.network)
+        checks, rules = checks_of(settings.network), rules_of(settings.network)
         # Who stands by listens when its turn has come: until then its clients are another's.
         succeeded = _open(settings, data) if _stands_by(settings) else None
         doorways = _listen(settings.network)
@@ -119,7 +123,7 @@ def serve(
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
     opened = succeeded or _open(settings, data)
-    doors = Doors(settings.network, doorways, checks)
+    doors = Doors(settings.network, doorways, checks, rules)
     start = _Start(loaded.bounds, watching, opened, doors, http_listener, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -290,7 +294,7 @@ class _Start:
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        await nursery.start(on_signals, running.stop.set, start.doors.reload)
+        await nursery.start(on_signals, running.stop.set, partial(start.doors.reload, running.node))
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
@@ -325,6 +329,7 @@ async def _serve(
         start.bounds,
         start.store,
         start.doors.doorways,
+        hooks=Hooks(rules=start.doors.rules),
         checks=start.doors.checks,
         shadow=start.shadow,
         descriptors=start.descriptors,

@@ -31,6 +31,17 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option(help="Users, as `flowguard passwd` writes them: network.password_file."),
 ]
+Acl = Annotated[
+    Path | None,
+    typer.Option(
+        help="Who may publish and receive what: rules in TOML (.toml), or Mosquitto's ACL file: "
+        "network.acl_file."
+    ),
+]
+AllowAllTopics = Annotated[
+    bool,
+    typer.Option("--allow-all-topics", help="Who is in may do everything: there are no rules."),
+]
 AllowAnonymous = Annotated[
     bool, typer.Option("--allow-anonymous", help="Clients without a user name may connect.")
 ]

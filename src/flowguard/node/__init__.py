@@ -19,6 +19,7 @@
 - `sends`           whose bytes go to their sockets at the end of a slice
 - `holdings`        what is held of the memory, counted
 - `timers`          keep-alive, connect timeout, session expiry, will delay; what is `due` at a tick
+- `reviews`         rights that are new to a session, and what it had before
 - `authentication`  hook points for whoever decides who may do what
 - `sys_topics`      `$SYS`, as Mosquitto's users expect it
 - `acknowledgements`, `attempts`, `door`  what is told of latency, of those that are no clients yet,

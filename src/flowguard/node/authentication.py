@@ -10,9 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from flowguard.access.rights import Rights, published_as
+from flowguard.access.rules import Rules
 from flowguard.codec.packets import Connect
 from flowguard.session.connection import ServerConnection
-from flowguard.types import ReasonCode
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.types import Publish, ReasonCode
 
 CheckAnswer = Callable[[ReasonCode, float], None]
 
@@ -84,6 +88,29 @@ class Hooks:
     authorizer: Authorizer | None = None
     methods: dict[str, Callable[[Connect], Exchange]] | None = None
     checker: Checker | None = None
+    rules: Rules | None = None
+    """Who may publish and receive what; None: everybody all, as far as the authorizer allows."""
+
+    def may_publish(self, session: Session, message: Publish, node: NodeState) -> bool:
+        """Whether rules and authorizer, as far as there are any, let a client publish it."""
+        rights = session.rights
+        if rights is not None:
+            wanted = published_as(message.qos, retain=message.retain, will=False)
+            if not session.decision(rights, message.topic, node) & wanted:
+                return False
+        elif self.rules is not None:
+            return False
+        return self.authorizer is None or self.authorizer.may_publish(
+            session.client_id, message.topic
+        )
+
+    def may_leave(self, will: Publish, client_id: str, rights: Rights | None) -> bool:
+        """Whether they let a client leave this will."""
+        if rights is not None:
+            wanted = published_as(will.qos, retain=will.retain, will=True)
+            if not rights.decide(will.topic) & wanted:
+                return False
+        return self.authorizer is None or self.authorizer.may_publish(client_id, will.topic)
 
     @property
     def asks(self) -> bool:

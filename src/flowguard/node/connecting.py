@@ -202,10 +202,15 @@ class Handshakes:
         assigned = None
         if not client_id:
             client_id = assigned = self._unused_id()  # [MQTT-3.1.3-6]
-        if packet.will is not None:
-            reason = node.router.refusal(client_id, packet.will.topic)
-            if reason is not None:
-                connection.refuse(reason, now_s)
+        rules, principal = node.hooks.rules, connection.principal
+        rights = None if rules is None else rules.rights(principal, client_id)
+        will = will_of(packet)
+        if will is not None:
+            refused = node.router.plans.refusal(will.message.topic)
+            if not node.hooks.may_leave(will.message, client_id, rights):
+                refused = ReasonCode.NOT_AUTHORIZED
+            if refused is not None:
+                connection.refuse(refused, now_s)
                 return
         self._take_over(client_id, now_s)
         found = node.registry.sessions.get(client_id)
@@ -219,13 +224,17 @@ class Handshakes:
             client_id,
             clean_start=packet.clean_start,
             expiry_s=granted.session_expiry_s,
-            will=will_of(packet),
+            will=will,
             now_s=now_s,
         )
         if claimed is None:
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         session, present = claimed
+        if rights is not None and not node.reviews.claimed(session, rights, now_s):
+            node.registry.disconnected(session, with_will=False, now_s=now_s)
+            connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
+            return
         properties = connack_properties(packet, granted, node.settings.session, assigned)
         if accepted is not None:
             properties.authentication_method = packet.properties.authentication_method

@@ -78,7 +78,7 @@ class FullQueues:
                     plan.making.step()  # Not in between other work: all queues are asked at once.
                 for queue in _queues(plan, publisher):
                     if self._is_full(queue, publisher, size_bytes, now_s):
-                        if not self._router.may_publish(publisher.client_id, message.topic):
+                        if not self._router.may_publish(publisher, message):
                             break  # `publish` will say so.
                         self._stand(inbound, queue, size_bytes, now_s)
                         return WAITS

@@ -252,7 +252,7 @@ class LogReaders:
                 if options.identifier:
                     identifiers.append(options.identifier)
         qos = min(qos, message.qos)
-        if not wanted or not qos:
+        if not (wanted and qos and session.may_receive(topic)):
             return
         shared, key = self._shared, (number, qos, retain, tuple(identifiers))
         delivery = shared.get(key)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast, final
 
+from flowguard.access.rules import Rules
 from flowguard.bounds import Bounds
 from flowguard.codec.packets import Auth, Connect
 from flowguard.config import FlowSettings
@@ -34,6 +35,7 @@ from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
 from flowguard.node.registry import Registry
+from flowguard.node.reviews import Reviews
 from flowguard.node.subscribing import Subscriptions
 from flowguard.node.timers import Timers, Wheel
 from flowguard.records import QueueEntry
@@ -119,6 +121,7 @@ class Node(Lifecycle[ServerConnection]):
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriptions = Subscriptions(state, self.router, self.hooks, self.full_queues)
+        self.reviews = Reviews(state, self.registry, self.subscriptions)
         self.packets = PacketRouting(
             self.router, self.full_queues, self.subscriptions, blocks=state.blocks
         )
@@ -290,6 +293,16 @@ class Node(Lifecycle[ServerConnection]):
         for client_id in client_ids:
             self.handshakes.fenced(client_id, now_s)
             self.registry.forget(client_id, now_s)
+
+    def use_rules(self, rules: Rules, now_s: float) -> None:
+        """These hold from now on, also for those who are here: one after the other.
+
+        There were others: a node without rules stays without them.
+        """
+        assert self.hooks.rules is not None
+        rules.version = self.hooks.rules.version + 1
+        self.hooks.rules = rules
+        self.reviews.all_anew(rules, now_s)
 
     def paused(self, connection: ServerConnection, now_s: float) -> None:
         self.guard.paused(connection, now_s)

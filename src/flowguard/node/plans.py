@@ -40,6 +40,8 @@ DELIVERIES_PIECE: Final = 1_000
 """Of a message, in one stretch: up to four milliseconds where they are durable."""
 MATCHES_PIECE: Final = 4_000
 """Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
+RIGHTS_PIECE: Final = 500
+"""Subscriptions of which the rights are asked in one stretch: up to three milliseconds."""
 PLAN_BYTES: Final = 360
 GROUP_BYTES: Final = 200
 PLACE_BYTES: Final = 10
@@ -166,6 +168,7 @@ class Plans:
         "_making",
         "_order",
         "_table",
+        "asks_rights",
         "budget",
         "by_topic",
         "version",
@@ -182,6 +185,8 @@ class Plans:
         """With so many durable subscribers the messages of a topic are logged; 0: never."""
         self.uses_log = False
         """Somebody may read the log."""
+        self.asks_rights = False
+        """There are rules: not everybody who subscribes to a topic may receive it."""
         self.version = 0
         """Of all filters with wildcards."""
         self._changed = ChangedFilters(bytes_max // CHANGES_SHARE)
@@ -230,7 +235,7 @@ class Plans:
         routes = self._table.match(topic)
         if len(routes.plain) > MATCHES_PIECE:
             return self._begin(topic, routes)
-        return self._remember(topic, self._made(routes))
+        return self._remember(topic, self._made(topic, routes))
 
     def refusal(self, topic: str) -> ReasonCode | None:
         """Why nobody may publish to `topic`, whoever it is."""
@@ -257,7 +262,7 @@ class Plans:
         plan.size_bytes += (GROUP_BYTES + PLACE_BYTES + IDENTIFIER_BYTES) * len(routes.plain)
         plan.weigh(self._cost)
         plan.durable, plan.is_empty = True, False
-        plan.making = Making(self, topic, plan, self._pieces(plan, routes))
+        plan.making = Making(self, topic, plan, self._pieces(topic, plan, routes))
         self._making[topic] = plan
         return plan
 
@@ -325,19 +330,25 @@ class Plans:
 
     def make(self, topic: str) -> Plan:
         """A fresh plan, whatever the topic, in one stretch."""
-        return self._made(self._table.match(topic))
+        return self._made(topic, self._table.match(topic))
 
-    def _made(self, routes: AllRoutes) -> Plan:
+    def _made(self, topic: str, routes: AllRoutes) -> Plan:
         plan = Plan([], routes.groups)
-        for _ in self._pieces(plan, routes):
+        for _ in self._pieces(topic, plan, routes):
             pass
         return plan
 
-    def _pieces(self, plan: Plan, routes: AllRoutes) -> Iterator[bool]:
+    def _pieces(self, topic: str, plan: Plan, routes: AllRoutes) -> Iterator[bool]:
         """Make it; True after each piece but the last."""
         grouping, heard = Grouping(), Grouping()
         own: list[Group] = []
-        for piece in _cut(routes.plain):
+        plain = routes.plain
+        if self.asks_rights:
+            plain = []
+            for piece in _cut(routes.plain, RIGHTS_PIECE):
+                plain += [each for each in piece if each[0].may_receive(topic)]
+                yield True
+        for piece in _cut(plain):
             grouping.merge(piece)
             yield True
         for piece in _cut(grouping.merged()):
@@ -345,7 +356,7 @@ class Plans:
             yield True
         mixed = grouping.mixed
         if mixed:
-            for piece in _cut(routes.plain):
+            for piece in _cut(plain):
                 heard.merge([each for each in piece if each[0] in mixed and not each[1].no_local])
                 yield True
             for piece in _cut(heard.merged()):
@@ -364,11 +375,10 @@ class Plans:
         return any([owner.behind for group in plan.groups for owner in group.sessions])
 
 
-def _cut(matches: list[Match]) -> list[list[Match]]:
-    if len(matches) <= MATCHES_PIECE:
+def _cut(matches: list[Match], count: int = MATCHES_PIECE) -> list[list[Match]]:
+    if len(matches) <= count:
         return [matches]
-    starts = range(0, len(matches), MATCHES_PIECE)
-    return [matches[start : start + MATCHES_PIECE] for start in starts]
+    return [matches[start : start + count] for start in range(0, len(matches), count)]
 
 
 def cut(plan: Plan) -> Iterator[Plan]:

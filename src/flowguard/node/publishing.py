@@ -53,6 +53,7 @@ class Router:
         "_node",
         "_journal",
         "acknowledgements",
+        "asks",
         "cost",
         "log",
         "payload_bytes_max",
@@ -69,6 +70,8 @@ class Router:
         self._node = node
         self._journal = journal
         self._hooks = hooks
+        self.asks = hooks.authorizer is not None or hooks.rules is not None
+        """Whether somebody decides who may publish what."""
         self.table: Table = Table()
         self.acknowledgements = Acknowledgements()
         self.cost = Cost(limits.flow)
@@ -80,6 +83,7 @@ class Router:
             levels_max=limits.session.topic_levels_max,
             bytes_max=node.bounds.plans_bytes,
         )
+        self.plans.asks_rights = hooks.rules is not None
         self.log = LogReaders(node, self.plans)
         self.queues = SharedQueues(node, self.table, self.plans, journal, queue_budget)
         self.retained = RetainedMessages(
@@ -108,7 +112,7 @@ class Router:
         session = inbound.session
         if (
             message.retain
-            or self._hooks.authorizer is not None
+            or self.asks
             or plan.refused is not None
             or size_bytes > self.payload_bytes_max
         ):
@@ -218,7 +222,7 @@ class Router:
         if len(message.payload) > self.payload_bytes_max:
             self._node.counters.drop(Reason.PAYLOAD_TOO_LARGE)
             return ReasonCode.QUOTA_EXCEEDED
-        if not self.may_publish(session.client_id, message.topic):
+        if self.asks and not self.may_publish(session, message):
             self._node.counters.drop(Reason.NOT_AUTHORIZED)
             return ReasonCode.NOT_AUTHORIZED
         if not message.retain:
@@ -251,16 +255,9 @@ class Router:
         """The store is to know it with one of the next commits."""
         self._journal.note(op)
 
-    def may_publish(self, client_id: str, topic: str) -> bool:
-        """Whether the authorizer, if there is one, lets the client publish to `topic`."""
-        authorizer = self._hooks.authorizer
-        return authorizer is None or authorizer.may_publish(client_id, topic)
-
-    def refusal(self, client_id: str, topic: str) -> ReasonCode | None:
-        """Why a client may not publish to `topic`, asked when a CONNECT brings a will."""
-        if not self.may_publish(client_id, topic):
-            return ReasonCode.NOT_AUTHORIZED
-        return self.plans.refusal(topic)
+    def may_publish(self, session: Session, message: Publish) -> bool:
+        """Whether rules and authorizer, as far as there are any, let a client publish it."""
+        return self._hooks.may_publish(session, message, self._node)
 
     def publish_own(self, message: Publish, now_s: float, settle: Settle | None = None) -> None:
         """A message of the node itself: a will, `$SYS`, or instead of the one that is settled."""

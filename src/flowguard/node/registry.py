@@ -178,6 +178,7 @@ class Registry:
                     self._journal.note(op)
             self._queues.left(session)
         session.subscriptions = {}  # A plan may keep the session for a while.
+        session.rights = None
         session.queue.clear()
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()
@@ -243,6 +244,12 @@ class Registry:
         self._drop_will(session)
         self._node.counters.wills_published += 1
         self._router.publish_own(will.message, now_s)
+
+    def retract_will(self, session: Session) -> None:
+        """Its client may not leave it any more."""
+        self._drop_will(session)
+        if session.durable:
+            self._journal.note(PutWill(session.client_id, None))
 
     def _drop_will(self, session: Session) -> None:
         session.charge_state(-will_bytes(session.will), self._node)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import final
 
+from flowguard.access.rights import NOTHING, Rights
 from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from flowguard.errors import MalformedPacket
 from flowguard.node.authentication import Hooks
@@ -246,10 +247,16 @@ class Subscriptions:
         """One filter of a SUBSCRIBE into the table; its reason code."""
         session = change.inbound.session
         qos_max = self.node.settings.session.maximum_qos
-        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
-        refused = self._refusal(session, filter) or self._no_room(session, filter)
+        refused = self._refusal(session, filter)
+        if refused is None and self._hooks.rules is not None:
+            granted = granted_qos(session.rights, filter)
+            if granted == NOTHING:
+                return ReasonCode.NOT_AUTHORIZED
+            qos_max = min(qos_max, granted)
+        refused = refused or self._no_room(session, filter)
         if refused is not None:
             return refused
+        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
         is_new, ops = self._router.queues.subscribe(filter, session, options)
         session.subscriptions[filter] = options
         if session.durable:
@@ -262,16 +269,34 @@ class Subscriptions:
     def drop(self, change: "Unsubscribing", filter: str) -> int:
         """One filter of an UNSUBSCRIBE out of the table; its reason code."""
         session = change.inbound.session
-        if session.subscriptions.pop(filter, None) is None:
+        if filter not in session.subscriptions:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        change.note(self._remove(session, filter))
+        return ReasonCode.SUCCESS
+
+    def _remove(self, session: Session, filter: str) -> list[StoreOp]:
+        """Out of the table; what is to be durable of that."""
+        del session.subscriptions[filter]
         session.charge_state(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
         if session.durable:
             ops.append(DropSubscription(session.client_id, filter))
-        change.note(ops)
-        return ReasonCode.SUCCESS
+        return ops
+
+    def review(self, session: Session, rights: Rights, filter: str, *, is_first: bool) -> None:
+        """Hold a subscription against rights that are new to its session; `is_first`: it had none,
+        so that it got all that matched."""
+        if filter not in session.subscriptions:
+            return
+        if granted_qos(rights, filter) == NOTHING:
+            for op in self._remove(session, filter):
+                self.node.journal.note(op)
+        elif parse_shared(filter) is None and not (
+            is_first and rights.granted_qos(filter, shared=True) != NOTHING
+        ):
+            self._router.plans.changed(filter)
 
     def changed(self, change: "TableChange", now_s: float) -> None:
         """All filters are worked off: until the commit the packet counts against the window."""
@@ -289,7 +314,7 @@ class Subscriptions:
         if outbound is not None and wanted:
             outbound.send_retained(
                 [
-                    (filter, self._retained(filter, options, now_s))
+                    (filter, self._retained(session, filter, options, now_s))
                     for filter, options in wanted
                     if filter in session.subscriptions
                 ]
@@ -325,18 +350,28 @@ class Subscriptions:
         return ReasonCode.QUOTA_EXCEEDED
 
     def _retained(
-        self, filter: str, options: SubscriptionOptions, now_s: float
+        self, session: Session, filter: str, options: SubscriptionOptions, now_s: float
     ) -> Iterator[Delivery | None]:
         """Retained messages for a subscription, and None after each slice of searching."""
         retained = self._router.retained
         for entries in retained.slices(filter, now_s):
             for entry in entries:
                 # Replaced while the client was slow: it has got the new one as a live message.
-                if retained.holds(entry):
+                if retained.holds(entry) and session.may_receive(entry.publish.topic):
                     yield retained_delivery(
                         entry.publish, options.qos, options.identifier, entry.expires_at_s
                     )
             yield None
+
+
+def granted_qos(rights: Rights | None, filter: str) -> int:
+    """With which QoS a filter may be subscribed, shared or not; NOTHING: not at all."""
+    if rights is None:
+        return NOTHING
+    shared = parse_shared(filter)
+    if shared is None:
+        return rights.granted_qos(filter)
+    return rights.granted_qos(shared[1], shared=True)
 
 
 def _wants_retained(filter: str, options: SubscriptionOptions, *, is_new: bool) -> bool:

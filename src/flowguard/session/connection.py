@@ -11,6 +11,7 @@ closes the socket once the connection has `ended` and its outbox is empty.
 
 from typing import Final, final
 
+from flowguard.access.rights import Principal
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
@@ -52,6 +53,7 @@ class ServerConnection(Conversation):
         "keep_alive_s",
         "last_received_s",
         "outbound",
+        "principal",
         "queued",
         "receive_maximum",
         "session",
@@ -83,6 +85,7 @@ class ServerConnection(Conversation):
         """Never less than what is buffered: small chunks need no closer look."""
         self.authentication_method: str | None = None
         self.connect_packet: Connect | None = None
+        self.principal: Principal | None = None  # Until its client has proved to be somebody.
         self.inbound: Inbound | None = None
         self.outbound = Outbound(self, node, MQTT_5)
         self.session: Session | None = None
@@ -219,8 +222,7 @@ class ServerConnection(Conversation):
 
     def receive_eof(self, now_s: float) -> None:
         """The peer sends no more; what it sent is still worked off, then the connection ends."""
-        self._eof = True
-        self.drained = False
+        self._eof, self.drained = True, False
         if not self.queued:
             self.run(now_s)
 
@@ -268,8 +270,7 @@ class ServerConnection(Conversation):
         holders = self._node.input_holders
         claim_bytes = None if self.held else self._decoder.declared_bytes
         holders.hold(self, input_bytes, now_s, claim_bytes=claim_bytes)
-        grown = input_bytes > self._input_bytes
-        self._input_bytes = input_bytes
+        grown, self._input_bytes = input_bytes > self._input_bytes, input_bytes
         while grown and holders.is_over:
             holder = holders.costliest(now_s)
             if holder is None:
@@ -370,7 +371,6 @@ class ServerConnection(Conversation):
 
         A client that allows no packet as large as its CONNACK is closed instead.
         """
-        assert self.state is CONNECTING
         assert self.connect_packet is not None
         self.session = session
         self.keep_alive_s = answer.granted.keep_alive_s * 1.5  # [MQTT-3.1.2-22]

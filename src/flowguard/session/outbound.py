@@ -255,7 +255,7 @@ class Outbound(Outbox):
             self.tell_groups(now_s)
 
     def _pump_queue(self, session: Receiver, now_s: float) -> None:
-        queue = session.queue
+        queue, rights = session.queue, session.rights
         expired_count = 0
         while self.has_places(session, 1):
             head = queue.peek()
@@ -273,6 +273,9 @@ class Outbound(Outbox):
                 if expired_count == PAGE_MAX:
                     self.pump_again()
                     return
+            elif rights is not None and not rights.may_receive(delivery.message.topic):
+                queue.take()
+                session.drop(pos, delivery, Reason.NOT_AUTHORIZED, self.node)
             elif self.send(pos, delivery, now_s, charged=True):
                 queue.take()
             else:

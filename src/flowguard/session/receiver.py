@@ -6,6 +6,7 @@ It knows no connection: `session` does, which it is the lower half of.
 
 from typing import TYPE_CHECKING
 
+from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.flow import Reason
 from flowguard.records import Delivery, Settle
 from flowguard.session.backlog import Backlog
@@ -25,7 +26,7 @@ class Receiver(QueueOwner):
     (durable sessions only).
     """
 
-    __slots__ = ("backlog_end", "charges", "inflight", "membership", "state_bytes")
+    __slots__ = ("backlog_end", "charges", "inflight", "membership", "rights", "state_bytes")
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id, queue, durable=durable)
@@ -38,6 +39,8 @@ class Receiver(QueueOwner):
         """Messages before this position waited for the client to come back."""
         self.state_bytes = 0
         """What `state_bytes` counts for this client; the node's budget holds as much."""
+        self.rights: Rights | None = None
+        """None: there are no rules, or the client has not been here since the broker's start."""
 
     def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
         """Take a retained message; False: it waits in the queue, and others should not follow."""
@@ -66,6 +69,33 @@ class Receiver(QueueOwner):
         """Charge what a store remembers, which is kept even where limits are lower now."""
         node.state_budget.hold(size_bytes, self.state_bytes)
         self.state_bytes += size_bytes
+
+    # --- what it may do ----------------------------------------------------------------------
+
+    def use_rights(self, rights: Rights, node: NodeState) -> Reason | None:
+        """These hold from now on, instead of others; a reason: there is no room for them."""
+        before = self.rights
+        if before is not None:
+            self.charge_state(-before.size_bytes - before.forget(), node)
+        reason = self.charge_state(rights.size_bytes, node)
+        self.rights = rights if reason is None else None
+        return reason
+
+    def may_receive(self, topic: str) -> bool:
+        """Whether its rights let it; who was not here since the start is asked when it comes."""
+        rights = self.rights
+        return rights is None or rights.may_receive(topic)
+
+    def decision(self, rights: Rights, topic: str, node: NodeState) -> int:
+        """Ask its rights of a topic; worked out once, and remembered while there is room."""
+        decision = rights.remembered(topic)
+        if decision == NOTHING:
+            decision = rights.decide(topic)
+            if not rights.has_room(topic):
+                self.charge_state(-rights.forget(), node)
+            if rights.has_room(topic) and self.charge_state(decision_bytes(topic), node) is None:
+                rights.remember(topic, decision)
+        return decision
 
     # --- in flight ---------------------------------------------------------------------------
 

@@ -70,7 +70,10 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
     file = tmp_path / "users"
     options = ("--file", str(file))
     assert passwd("add", "ann", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
-    with running_broker(tmp_path / "b", "--password-file", str(file)) as broker:
+    rules = tmp_path / "acl"
+    rules.write_text("pattern readwrite %u/#\n")
+    said = ("--password-file", str(file), "--acl", str(rules))
+    with running_broker(tmp_path / "b", *said) as broker:
         address = http_address(broker)
         assert reason(broker, "ann") == 0
         assert reason(broker, "ann", "wrong" + SECRET) == ReasonCode.BAD_USER_NAME_OR_PASSWORD
@@ -83,7 +86,7 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             assert reason(broker, "ann") == 0
             file.write_text(good)
             assert passwd("add", "bob", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
-            hang_up(broker, caller, "certificates and users were read anew", 1)
+            hang_up(broker, caller, "certificates, users and rules were read anew", 1)
             assert reason(broker, "bob") == 0
             shown = []
             for page in ("status", "metrics", "explain/stays"):

@@ -1,0 +1,63 @@
+"""Rules from an ACL file of Mosquitto (mosquitto.conf(5), `acl_file`).
+
+    topic read news/#                 # whoever has no user name
+    user ann                          # from here on: this user
+    topic readwrite ann/#
+    topic deny ann/secret
+    pattern write devices/%u/up/#     # everybody, %u and %c are its names
+
+What `user` and `topic` say of a client is asked before patterns; `deny` goes before all else there.
+`read` is to receive: a client may subscribe to any filter that brings something it may read.
+"""
+
+from typing import Final
+
+from flowguard.access.rights import PUBLISH, RuleStage, Statement
+from flowguard.access.rules import Role, Rules, levels_of
+from flowguard.errors import ConfigError
+
+ACCESS: Final = ("read", "write", "readwrite", "deny")
+ANONYMOUS: Final = "anonymous"
+PATTERNS: Final = "patterns"
+EXPECTED: Final = "expected user NAME, or topic or pattern [read|write|readwrite|deny] TOPIC"
+
+
+def parse_acl(text: str, name: str) -> Rules:
+    """Read the lines of a file called `name`; raises ConfigError with the number of a line."""
+    anonymous = RuleStage([], [])
+    users: dict[str, RuleStage] = {}
+    patterns = RuleStage([], [])
+    current = anonymous
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        where = f"{name}, line {number}"
+        keyword, _, rest = stripped.partition(" ")
+        rest = rest.strip()
+        if not rest or keyword not in ("user", "topic", "pattern"):
+            raise ConfigError(f"{where}: {EXPECTED}")
+        if keyword == "user":
+            current = users.setdefault(rest, RuleStage([], []))
+        else:
+            _add(current if keyword == "topic" else patterns, rest, where)
+    roles = [Role(f"user {user}", [stage]) for user, stage in users.items()]
+    roles.append(Role(ANONYMOUS, [anonymous]))
+    roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second that is asked.
+    by_user = {user: [f"user {user}"] for user in users}
+    return Rules(roles, by_user, [PATTERNS], [ANONYMOUS, PATTERNS])
+
+
+def _add(stage: RuleStage, rest: str, where: str) -> None:
+    access, _, topic = rest.partition(" ")
+    if not topic:
+        access, topic = "readwrite", access
+    if access not in ACCESS:
+        raise ConfigError(f"{where}: {EXPECTED}")
+    levels = levels_of(topic.strip(), where)
+    if access == "deny":
+        stage.denied.append(Statement(levels, PUBLISH, is_received=True))
+    else:
+        published = 0 if access == "read" else PUBLISH
+        reads = access != "write"
+        stage.allowed.append(Statement(levels, published, is_received=reads, wide=True))

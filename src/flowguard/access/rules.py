@@ -1,0 +1,138 @@
+"""Rules: which roles a client has, and the rights that follow from them.
+
+Statements may name their client: `%u` is its user name, `%c` its client id. A name with `/`, `+` or
+`#` in it, or an empty one, could reach topics that are not its own: what is allowed by such a
+statement is then not allowed, and what is denied stays so.
+"""
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from flowguard.access.filters import is_filter
+from flowguard.access.rights import (
+    PLACE_BYTES,
+    STATEMENT_BYTES,
+    Principal,
+    Rights,
+    RuleStage,
+    Statement,
+)
+from flowguard.errors import ConfigError
+
+USER: Final = "%u"
+CLIENT_ID: Final = "%c"
+UNSAFE: Final = frozenset("/+#\0")
+
+
+@final
+class Role:
+    """Statements that hold for whoever has it; `stages` in the order in which they are asked."""
+
+    __slots__ = ("name", "stages")
+
+    def __init__(self, name: str, stages: list[RuleStage]) -> None:
+        self.name = name
+        self.stages = stages
+
+
+@final
+class Rules:
+    """The roles of users, of whoever has a name, and of those who have none."""
+
+    __slots__ = ("_anonymous", "_by_user", "_named", "_roles", "version")
+
+    def __init__(
+        self,
+        roles: Sequence[Role],
+        by_user: dict[str, list[str]],
+        named: Sequence[str],
+        anonymous: Sequence[str],
+    ) -> None:
+        """Names of roles: of each user, of all users, and of clients without principal."""
+        self._roles = {role.name: role for role in roles}
+        self._by_user = by_user
+        self._named = list(named)
+        self._anonymous = list(anonymous)
+        self.version = 1
+        """Grows each time others take their place."""
+
+    def __len__(self) -> int:
+        return len(self._roles)
+
+    def roles_of(self, principal: Principal | None) -> list[Role]:
+        """Its roles, each once; those that nobody knows give no rights."""
+        if principal is None:
+            names = self._anonymous
+        else:
+            names = [*self._by_user.get(principal.user, []), *principal.roles, *self._named]
+        return [self._roles[name] for name in dict.fromkeys(names) if name in self._roles]
+
+    def rights(self, principal: Principal | None, client_id: str) -> Rights:
+        """Return what a client may do. Stages of its roles that stand at the same place are one."""
+        roles = self.roles_of(principal)
+        user = "" if principal is None else principal.user
+        stages: list[RuleStage] = []
+        size_bytes = 0
+        for index in range(max([len(role.stages) for role in roles], default=0)):
+            parts = [role.stages[index] for role in roles if index < len(role.stages)]
+            if len(parts) == 1 and not _has_names(parts[0]):
+                stages.append(parts[0])
+                continue
+            allowed: list[Statement] = []
+            denied: list[Statement] = []
+            for part in parts:
+                for each in part.allowed:
+                    own = _for_client(each, user, client_id, denies=False)
+                    if own is not None:
+                        allowed.append(own)
+                        size_bytes += PLACE_BYTES if own is each else STATEMENT_BYTES
+                for each in part.denied:
+                    own = _for_client(each, user, client_id, denies=True)
+                    if own is not None:
+                        denied.append(own)
+                        size_bytes += PLACE_BYTES if own is each else STATEMENT_BYTES
+            stages.append(RuleStage(allowed, denied))
+        return Rights(principal, client_id, stages, size_bytes, self.version)
+
+
+def levels_of(filter: str, where: str) -> list[str]:
+    """The levels of a filter in a file of rules; raises ConfigError, which begins with `where`."""
+    levels = filter.split("/")
+    if not is_filter(levels):
+        raise ConfigError(
+            f"{where}: {filter!r} is no topic filter: a wildcard fills its level, # is the last one"
+        )
+    return levels
+
+
+def _has_names(stage: RuleStage) -> bool:
+    return any([_names(each.levels) for each in stage.allowed + stage.denied])
+
+
+def _names(levels: list[str]) -> bool:
+    return any([USER in level or CLIENT_ID in level for level in levels])
+
+
+def _for_client(
+    statement: Statement, user: str, client_id: str, *, denies: bool
+) -> Statement | None:
+    """The statement with the client's names in it; None: it says nothing of this client."""
+    levels = statement.levels
+    if not _names(levels):
+        return statement
+    for placeholder, name in ((USER, user), (CLIENT_ID, client_id)):
+        if any([placeholder in level for level in levels]) and not _is_safe(name) and not denies:
+            return None
+    filled: list[str] = []
+    for level in levels:
+        filled += _filled(level, user, client_id).split("/")
+    return statement.with_levels(filled)
+
+
+def _filled(level: str, user: str, client_id: str) -> str:
+    """A level with both names in it; what a name brings is not looked through again."""
+    return client_id.join([part.replace(USER, user) for part in level.split(CLIENT_ID)])
+
+
+def _is_safe(name: str) -> bool:
+    return bool(name) and not any([character in UNSAFE for character in name])

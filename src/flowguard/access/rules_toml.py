@@ -1,0 +1,120 @@
+"""Rules from a TOML file: roles, who has them, and what they may do (docs/security.md).
+
+[roles.device]
+users = ["dev1", "dev2"]
+publish = ["devices/%u/up/#", {topic = "devices/%u/state", qos_max = 1, retain = false}]
+subscribe = ["devices/%u/down/#"]
+
+[roles.everybody]
+users = ["*"]
+anonymous = true
+receive = ["news/#"]
+deny = ["news/secret/#"]
+"""
+
+import tomllib
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from flowguard.access.rights import PUBLISH, RuleStage, Statement, published_as
+from flowguard.access.rules import Role, Rules, levels_of
+from flowguard.errors import ConfigError
+
+ANYBODY = "*"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Topic(_Table):
+    """A filter, and what holds for it; a text alone is a filter without limits."""
+
+    topic: str
+    qos_max: int = Field(2, ge=0, le=2)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: object) -> object:
+        return {"topic": values} if isinstance(values, str) else values
+
+
+class _Published(_Topic):
+    retain: bool = True
+    will: bool = True
+
+    @property
+    def published(self) -> int:
+        """The bits of a decision that this allows."""
+        bits = 0
+        for qos in range(self.qos_max + 1):
+            for retain in {False, self.retain}:
+                for will in {False, self.will}:
+                    bits |= published_as(qos, retain=retain, will=will)
+        return bits
+
+
+class _Role(_Table):
+    users: tuple[str, ...] = ()
+    anonymous: bool = False
+    publish: tuple[_Published, ...] = ()
+    subscribe: tuple[_Topic, ...] = ()
+    receive: tuple[_Topic, ...] = ()
+    deny: tuple[str, ...] = ()
+    deny_publish: tuple[str, ...] = ()
+    deny_receive: tuple[str, ...] = ()
+
+
+class _File(_Table):
+    roles: dict[str, _Role]
+
+
+def parse_toml(text: str, name: str) -> Rules:
+    """Read a file called `name`; raises ConfigError with the key that is wrong."""
+    try:
+        file = _File.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "roles"
+        raise ConfigError(f"{name}: {key}: {first['msg']}") from error
+    roles = [
+        Role(role, [_stage(each, f"{name}: roles.{role}")]) for role, each in file.roles.items()
+    ]
+    by_user: dict[str, list[str]] = {}
+    for role, each in file.roles.items():
+        for user in each.users:
+            by_user.setdefault(user, []).append(role)
+    named = by_user.pop(ANYBODY, [])
+    return Rules(roles, by_user, named, [r for r, each in file.roles.items() if each.anonymous])
+
+
+def _stage(role: _Role, where: str) -> RuleStage:
+    allowed = [
+        Statement(levels_of(each.topic, f"{where}.publish"), each.published)
+        for each in role.publish
+    ]
+    for key, topics, wide in (
+        ("subscribe", role.subscribe, False),
+        ("receive", role.receive, True),
+    ):
+        allowed += [
+            Statement(
+                levels_of(each.topic, f"{where}.{key}"),
+                is_received=True,
+                wide=wide,
+                qos_max=each.qos_max,
+            )
+            for each in topics
+        ]
+    denied = [
+        Statement(levels_of(topic, f"{where}.{key}"), published, is_received=is_received)
+        for key, topics, published, is_received in (
+            ("deny", role.deny, PUBLISH, True),
+            ("deny_publish", role.deny_publish, PUBLISH, False),
+            ("deny_receive", role.deny_receive, 0, True),
+        )
+        for topic in topics
+    ]
+    return RuleStage(allowed, denied)
