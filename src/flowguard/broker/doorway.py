@@ -17,6 +17,7 @@ from flowguard.node.door import LayerFault
 BACKLOG: Final = 4_096
 """Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
 WebSocketMaker = Callable[[ByteStream, Layer | None, Callable[[LayerFault], None]], Layer]
+_Wanted = tuple[ListenerSettings, Address, TlsFiles | None, WebSocketMaker | None]
 DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
 
 
@@ -87,8 +88,13 @@ class Doorway:
             Path(name).unlink(missing_ok=True)
 
 
-def open_doorways(network: NetworkSettings) -> list[Doorway]:
-    """Listen wherever the settings say; raises ConfigError, and OSError with the address in it."""
+def check_doorways(network: NetworkSettings) -> int:
+    """Check that the settings would open doorways; how many. Raises ConfigError."""
+    return len(_wanted(network))
+
+
+def _wanted(network: NetworkSettings) -> list[_Wanted]:
+    """Read what is to be opened; nothing listens where one of it is wrong. Raises ConfigError."""
     wanted = [
         (
             listener,
@@ -102,7 +108,13 @@ def open_doorways(network: NetworkSettings) -> list[Doorway]:
         _check_exposed(address, network)
     for _, _, files, _ in wanted:
         if files is not None:
-            files.load()  # Nothing listens yet where one of them is wrong.
+            files.load()
+    return wanted
+
+
+def open_doorways(network: NetworkSettings) -> list[Doorway]:
+    """Listen wherever the settings say; raises ConfigError, and OSError with the address in it."""
+    wanted = _wanted(network)
     doorways: list[Doorway] = []
     try:
         for listener, address, files, websocket in wanted:

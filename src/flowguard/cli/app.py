@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from flowguard import __version__, build
+from flowguard.cli.check import check
 from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
 from flowguard.cli.passwd import passwd
 from flowguard.cli.plugins import Commands
+from flowguard.cli.reload import reload
 from flowguard.cli.serve import serve
 from flowguard.cli.settings import settings
 from flowguard.cli.store import store
@@ -29,6 +31,8 @@ app.command()(explain)
 app.command()(demo)
 app.command()(storm)
 app.command()(settings)
+app.command()(check)
+app.command()(reload)
 app.add_typer(passwd, name="passwd")
 app.add_typer(store, name="store")
 

@@ -1,6 +1,7 @@
 """Doors: what of a running broker is read anew at SIGHUP: certificates, users and rules."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,12 +14,13 @@ from flowguard.access.rules_toml import parse_toml
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
-from flowguard.config import NetworkSettings
+from flowguard.config import NetworkSettings, Settings
 from flowguard.errors import ConfigError
 from flowguard.node.node import Node
 
 if TYPE_CHECKING:
     from flowguard.broker.password_checks import PasswordChecks
+    from flowguard.ops.reload import Reloaded
 
 KEY_BYTES: Final = 32
 
@@ -29,32 +31,53 @@ log = structlog.get_logger()
 class Doors:
     """Listeners, and who asks clients for a password."""
 
-    network: NetworkSettings
+    settings: Settings
     doorways: list[Doorway]
     checks: "PasswordChecks | None"
     rules: Rules | None
+    read_settings: Callable[[], Settings]
+    """Reads the settings as they are now; raises ConfigError."""
 
-    def reload(self, node: Node) -> None:
-        """Read certificates, users and rules anew; where one of them is wrong, nothing changes."""
-        try:
-            contexts = [(each.tls, each.tls.read()) for each in self.doorways if each.tls]
-            users = None if self.checks is None else self.checks.read()
-            rules = rules_of(self.network)
-        except ConfigError as error:
-            log.error("nothing was read anew, and nothing has changed", why=str(error))
-            return
+    def reload(self, node: Node) -> "Reloaded":
+        """Read certificates, users and rules anew; raises ConfigError, then nothing changes."""
+        settings = self.read_settings()
+        contexts = [(each.tls, each.tls.read()) for each in self.doorways if each.tls]
+        users = None if self.checks is None else self.checks.read()
+        rules = rules_of(self.settings.network)
         for keeper, context in contexts:
             keeper.use(context)
         if self.checks is not None and users is not None:
             self.checks.use(users)
         if rules is not None:
             node.use_rules(rules, node.started_s)
-        log.info(
-            "certificates, users and rules were read anew; settings are read at the start only",
-            certificates=len(contexts),
-            users=0 if users is None else len(users.hashes),
-            roles=0 if rules is None else len(rules),
-        )
+        return {
+            "certificates": len(contexts),
+            "users": 0 if users is None else len(users.hashes),
+            "roles": 0 if rules is None else len(rules),
+            "needs_restart": differences(self.settings, settings),
+        }
+
+    def reload_and_log(self, node: Node) -> None:
+        """Reload, and say in the log what came of it."""
+        try:
+            read = self.reload(node)
+        except ConfigError as error:
+            log.error(
+                "nothing was read anew, and nothing has changed", why=str(error).replace("\n", "; ")
+            )
+        else:
+            log.info("certificates, users and rules were read anew", **read)
+
+
+def differences(one: Settings, other: Settings) -> list[str]:
+    """The keys of settings that are not the same in both."""
+    before, now = one.model_dump(), other.model_dump()
+    return [
+        f"{section}.{key}"
+        for section, values in before.items()
+        for key, value in values.items()
+        if now[section][key] != value
+    ]
 
 
 def checks_of(network: NetworkSettings) -> "PasswordChecks | None":

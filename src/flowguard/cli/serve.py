@@ -4,7 +4,7 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,7 +104,8 @@ def serve(
     chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
     try:
         shadow_limits = read_limits(shadow)
-        loaded = load(config, os.environ | chosen, read_limits(limits))
+        read = partial(_read, config, os.environ | chosen, limits)
+        loaded = read()
         settings = loaded.bounds.settings
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
         http_address = _http_address(http, settings.network)
@@ -123,13 +124,18 @@ def serve(
     if shadow_limits is not None:
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
     opened = succeeded or _open(settings, data)
-    doors = Doors(settings.network, doorways, checks, rules)
+    doors = Doors(loaded.settings, doorways, checks, rules, lambda: read().settings)
     start = _Start(loaded.bounds, watching, opened, doors, http_listener, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
     except BaseExceptionGroup as group:
         raise _ended(group) from group
+
+
+def _read(config: Path | None, environ: Mapping[str, str], limits: Path | None) -> LoadedSettings:
+    """Read the settings as they are now; raises ConfigError."""
+    return load(config, environ, read_limits(limits))
 
 
 def _log_to_stderr() -> None:
@@ -294,7 +300,9 @@ class _Start:
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        await nursery.start(on_signals, running.stop.set, partial(start.doors.reload, running.node))
+        await nursery.start(
+            on_signals, running.stop.set, partial(start.doors.reload_and_log, running.node)
+        )
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder
@@ -308,7 +316,8 @@ async def _main(start: _Start) -> None:
             from flowguard.ops.http import serve_http
 
             seen = (running.node, unix_clock(), start.http_listener, running.backup, progress)
-            _announce("http", _shown(await nursery.start(partial(serve_http, *seen))))
+            reload = partial(start.doors.reload, running.node)
+            _announce("http", _shown(await nursery.start(partial(serve_http, *seen, reload))))
 
 
 def _announce(what: str, place: str) -> None:

@@ -38,12 +38,9 @@ class Backups:
         made, and why; 429: too soon.
 
         A peer that does not wait gets its copy all the same. Raises BadRequest."""
-        if not is_from_here(request):
-            return json_response({"error": "only for who asks from this machine"}, 403)
-        if request.headers.get(CSRF_HEADER) != "1":
-            return json_response(
-                {"error": "a request that changes something has X-Flowguard: 1"}, 403
-            )
+        refusal = refusal_of_change(request)
+        if refusal is not None:
+            return refusal
         folder = folder_of(await connection.body())
         if folder is None:
             return json_response({"error": 'a body of JSON: {"folder": "an absolute path"}'}, 400)
@@ -68,6 +65,15 @@ class Backups:
             f"ask again in {wait_s} s"
         )
         return json_response({"error": why}, 429, retry_after=str(wait_s))
+
+
+def refusal_of_change(request: Request) -> Response | None:
+    """403 for who may not ask for a change; None: it may."""
+    if not is_from_here(request):
+        return json_response({"error": "only for who asks from this machine"}, 403)
+    if request.headers.get(CSRF_HEADER) != "1":
+        return json_response({"error": "a request that changes something has X-Flowguard: 1"}, 403)
+    return None
 
 
 def is_from_here(request: Request) -> bool:

@@ -11,10 +11,12 @@ from flowguard.ops.status import View
 
 HEALTH: Final = "/health"
 BACKUP: Final = "/backup"
+RELOAD: Final = "/reload"
+CHANGES: Final = (BACKUP, RELOAD)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; POST {BACKUP}"
+    "error": f"GET /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; POST {BACKUP} or {RELOAD}"
 }
 
 
@@ -33,7 +35,7 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path != BACKUP:
+        if answer is None and request.path not in CHANGES:
             return json_response(WHAT_THERE_IS, 404)
         if answer is None or request.method not in READS:
             allowed = "POST" if answer is None else ", ".join(READS)

@@ -5,6 +5,7 @@
     GET /explain/{client_id}   one client, JSON; 404 when there is no session of that name
     GET /health                200 while the node serves, 503 while it drains
     POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
+    POST /reload               read certificates, users and rules anew; for this machine only
 
 There is no authentication: keep the port on 127.0.0.1, or behind a proxy. No connection waits to
 be accepted, either: of too many, the oldest that waits for its peer is closed. Answers that cost
@@ -24,7 +25,7 @@ from flowguard.broker.server import listen as listen_broker
 from flowguard.config import HttpSettings
 from flowguard.node.node import Node
 from flowguard.ops.backup import Backup, Backups
-from flowguard.ops.endpoints import BACKUP, HEALTH, READS, Endpoints
+from flowguard.ops.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
 from flowguard.ops.hosts import is_ours
 from flowguard.ops.http_connection import (
     BadRequest,
@@ -33,6 +34,7 @@ from flowguard.ops.http_connection import (
     Response,
     json_response,
 )
+from flowguard.ops.reload import Reload, reload_response
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.telemetry.progress import RecordingProgress
 
@@ -62,10 +64,13 @@ async def serve_http(
     listener: socket,
     backup: Backup,
     recording: RecordingProgress | None = None,
+    reload: Reload | None = None,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listener` until cancelled, then close it; starts with its address.
+
+    `reload`: reads the files of the doors anew, None: there are none.
 
     Errors end the connection they happen in and are logged, a few per interval.
     """
@@ -80,7 +85,7 @@ async def serve_http(
             recording,
         )
         errors = ErrorLog("http request failed")
-        server = _Server(Endpoints(view), node.settings.http, backup, errors)
+        server = _Server(Endpoints(view), node.settings.http, backup, reload, errors)
         listener.setblocking(False)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
@@ -141,11 +146,13 @@ class _Server:
         endpoints: Endpoints,
         settings: HttpSettings,
         backup: Backup,
+        reload: Reload | None,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._endpoints = endpoints
         self._names = settings.names
         self._backups = Backups(backup, trio.current_time, settings.backup_interval_s)
+        self._reload = reload
         self._turns = AnswerTurns()
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
@@ -197,6 +204,10 @@ class _Server:
         if request.path == BACKUP and request.method == "POST":
             return await self._backups.answer(request, connection)
         connection.is_served = True
-        response = await self._turns.take(lambda: self._endpoints.answer(request))
+        reload = self._reload
+        if request.path == RELOAD and request.method == "POST" and reload is not None:
+            response = await self._turns.take(lambda: reload_response(reload, request))
+        else:
+            response = await self._turns.take(lambda: self._endpoints.answer(request))
         connection.is_served = False
         return response

@@ -1,0 +1,32 @@
+"""`flowguard check`: would a broker start with this configuration?"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flowguard.broker.doorway import check_doorways
+from flowguard.cli.console import refused
+from flowguard.cli.doors import checks_of, rules_of
+from flowguard.cli.settings import load, read_limits
+from flowguard.errors import ConfigError
+
+
+def check(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="As `serve --config`.")],
+    limits: Annotated[Path | None, typer.Option(help="As `serve --limits`.")] = None,
+) -> None:
+    """Check settings, certificates, users and rules as `serve --config CONFIG` would.
+
+    Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong.
+    """
+    try:
+        network = load(config, os.environ, read_limits(limits)).settings.network
+        count = check_doorways(network)
+        checks_of(network)
+        rules = rules_of(network)
+    except ConfigError as error:
+        raise refused(f"{config} is wrong", str(error), 2) from error
+    roles = "no rules" if rules is None else f"{len(rules)} roles"
+    typer.echo(f"{config} is good: {count} listeners, {roles}")

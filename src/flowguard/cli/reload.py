@@ -1,0 +1,36 @@
+"""`flowguard reload`: a running broker reads certificates, users and rules anew."""
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
+from flowguard.cli.console import refused
+
+if TYPE_CHECKING:
+    from flowguard.ops.reload import Reloaded
+
+
+def reload(
+    url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
+) -> None:
+    """Have a running broker read certificates, users and rules anew; SIGHUP does the same.
+
+    Connections stay. Where a file is wrong, nothing changes, and the exit code is 1.
+    """
+    try:
+        code, answer = ask(url, "/reload", {})
+        if not isinstance(answer, dict):
+            raise NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
+    except NoAnswer as error:
+        raise complain("reload", error, "--url http://HOST:PORT") from error
+    if code != 200:
+        why = answer.get("error") or f"status {code}"
+        raise refused(f"flowguard reload: nothing has changed: {why}", code=1)
+    read = cast("Reloaded", answer)
+    typer.echo(
+        f"read anew: certificates of {read['certificates']} listeners, {read['users']} users, "
+        f"{read['roles']} roles"
+    )
+    if read["needs_restart"]:
+        typer.echo(f"needs a restart: {', '.join(read['needs_restart'])}")

@@ -1,0 +1,37 @@
+"""`POST /reload`: a running broker reads certificates, users and rules anew.
+
+For this machine only, like a copy of the store: whoever may write these files is here.
+"""
+
+from collections.abc import Callable
+from typing import TypedDict
+
+from flowguard.errors import ConfigError
+from flowguard.ops.backup import refusal_of_change
+from flowguard.ops.http_connection import Request, Response, json_response
+
+
+class Reloaded(TypedDict):
+    """The answer: what was read anew."""
+
+    certificates: int
+    """Of listeners."""
+    users: int
+    roles: int
+    needs_restart: list[str]
+    """Settings that are others than at the start, by their keys: they hold from the next one."""
+
+
+Reload = Callable[[], Reloaded]
+"""Reads everything anew; raises `ConfigError`, and then nothing has changed."""
+
+
+def reload_response(reload: Reload, request: Request) -> Response:
+    """200 with what was read; 403: the peer may not ask; 409: a file is wrong, nothing changed."""
+    refusal = refusal_of_change(request)
+    if refusal is not None:
+        return refusal
+    try:
+        return json_response(reload())
+    except ConfigError as error:
+        return json_response({"error": str(error)}, 409)

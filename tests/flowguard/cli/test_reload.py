@@ -1,0 +1,89 @@
+"""`flowguard check` and `flowguard reload`: what is read, what needs a restart, what is wrong."""
+
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.flowguard.cli.http_port import http_address
+from tests.interop.broker import PATIENCE_S, running_broker
+
+RULES = '[roles.guest]\nanonymous = true\npublish = ["a"]\n'
+
+
+def flowguard(*arguments: str) -> tuple[int, str]:
+    """Exit code, and what was said."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "flowguard", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return ended.returncode, (ended.stdout + ended.stderr).strip()
+
+
+def write(folder: Path, text: str, rules: str = RULES) -> Path:
+    """A configuration, and rules beside it."""
+    (folder / "acl.toml").write_text(rules)
+    config = folder / "broker.toml"
+    config.write_text(text.replace("HERE", str(folder)))
+    return config
+
+
+GOOD = '[network]\nacl_file = "HERE/acl.toml"\nlisteners = ["127.0.0.1:0", "unix:HERE/socket"]\n'
+
+
+@pytest.mark.slow
+def test_a_good_configuration_is_good_and_nothing_was_started(tmp_path: Path) -> None:
+    config = write(tmp_path, GOOD)
+    assert flowguard("check", str(config)) == (0, f"{config} is good: 2 listeners, 1 roles")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["acl.toml", "broker.toml"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "rules", "complaint"),
+    [
+        ("[flow]\nwindow_mux = 1\n", RULES, "flow.window_mux: unknown setting"),
+        (GOOD, "[roles.r]\npublich = []\n", "acl.toml: roles.r.publich"),
+        (GOOD + 'cert = "no"\nclient_ca = "no"\n', "", "acl.toml: roles"),
+        ('[network]\nlisteners = ["0.0.0.0:1"]\n', RULES, "--allow-plaintext"),
+        ('[network]\nlisteners = ["mqtts://[::1]:1"]\n', RULES, "TLS needs a certificate"),
+        ('[network]\npassword_file = "not-there"\n', RULES, "cannot read not-there"),
+    ],
+)
+def test_a_wrong_one_is_refused_with_what_is_wrong(
+    tmp_path: Path, text: str, rules: str, complaint: str
+) -> None:
+    code, said = flowguard("check", str(write(tmp_path, text, rules)))
+    assert code == 2
+    assert complaint in said
+
+
+@pytest.mark.slow
+def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> None:
+    config = write(tmp_path, '[network]\nacl_file = "HERE/acl.toml"\n')
+    with running_broker(tmp_path / "b", "--config", str(config)) as broker:
+        address = http_address(broker)
+        asked = ("reload", "--url", f"http://{address}")
+        read = "read anew: certificates of 0 listeners, 0 users, 2 roles"
+        write(tmp_path, config.read_text(), RULES + "[roles.other]\n")
+        assert flowguard(*asked) == (0, read)
+        config.write_text(config.read_text() + "[flow]\nwindow_max = 50\n")
+        assert flowguard(*asked) == (0, f"{read}\nneeds a restart: flow.window_max")
+        (tmp_path / "acl.toml").write_text("[roles\n")
+        code, said = flowguard(*asked)
+        assert code == 1
+        assert said.startswith("flowguard reload: nothing has changed: ")
+        assert "acl.toml is not valid TOML" in said
+        config.write_text("[flow]\nwindow_mux = 50\n")
+        code, said = flowguard(*asked)
+        assert code == 1
+        assert "flow.window_mux: unknown setting" in said
+        request = urllib.request.Request(f"http://{address}/reload", b"{}")
+        with pytest.raises(urllib.error.HTTPError, match="403"):  # A page of the web asks so.
+            urllib.request.urlopen(request, timeout=PATIENCE_S)
