@@ -152,6 +152,11 @@ class RejectGate(_Bufferless[K]):
         """The lender's law moves the limit."""
         self._lender.tick(sample, pressure)
 
+    @property
+    def service_pressure(self) -> float:
+        """0: nobody waits."""
+        return 0.0
+
     def peer_lost(self, now_s: float) -> None:
         """The lender's limit starts anew."""
         self._lender.peer_lost(now_s)

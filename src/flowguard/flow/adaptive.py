@@ -18,7 +18,7 @@ from flowguard.flow.cluster import Cluster, PressureRecord
 from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Gate, Grant
 from flowguard.flow.pressure import pressure_of, window_pressure_of
-from flowguard.flow.signals import Objectives, Sample, Signal
+from flowguard.flow.signals import PRESSURE_MAX, Objectives, Pressure, Sample, Signal
 
 K = TypeVar("K")
 Tell = Callable[[PressureRecord], None]
@@ -30,7 +30,11 @@ def tell_nobody(record: PressureRecord) -> None:
 
 
 class RestartableGate(Gate[K], Protocol[K]):
-    """A gate that can be told that a crowd is coming."""
+    """A gate that can be told that a crowd is coming, and says how it gets on with one."""
+
+    @property
+    def service_pressure(self) -> float:
+        """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
@@ -82,9 +86,7 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        window, why = self._law.step(
-            window_pressure_of(sample, self._objectives), sample, self._in_force
-        )
+        window, why = self._law.step(self._window_pressure(sample), sample, self._in_force)
         is_cut = window < before
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
@@ -98,6 +100,12 @@ class Flowguard(Generic[K]):
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
         return Grant(granted, pressure, why, is_cut=is_cut)
+
+    def _window_pressure(self, sample: Sample) -> Pressure:
+        """Pressure of what windows move, and of a crowd: its CONNECTs wait for the same loop."""
+        pressure = window_pressure_of(sample, self._objectives)
+        crowd = min(PRESSURE_MAX, self._gate.service_pressure)
+        return pressure if crowd <= pressure.value else Pressure(crowd, None, pressure.parts)
 
     def window_for(self, path: frozenset[str] | None, now_s: float) -> float:
         """The window of a client whose work touches the nodes of `path`; None: unknown, so all.

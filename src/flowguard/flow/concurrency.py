@@ -38,7 +38,7 @@ TUNING: Final = Tuning(
     hold_min_s=1.5 * TICK_S,
     holds_growth=True,
     growth_gain=inf,
-    growth_used=1.05,
+    growth_used=1.15,
     growth_unused=1.02,
 )
 UNUSED_S: Final = 5.0
@@ -95,6 +95,11 @@ class ConcurrencyLimit:
     def limit(self) -> int:
         """The limit now."""
         return int(self._controller.value)
+
+    @property
+    def service_pressure(self) -> float:
+        """How long serving takes, by its objective; whoever it waits for."""
+        return self._service_s() / self._objective_s
 
     def restart(self, now_s: float) -> None:
         """A peer is lost and its clients are on their way: begin again, at the minimum."""

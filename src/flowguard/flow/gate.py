@@ -121,6 +121,11 @@ class ConnectGate(Generic[K]):
         return self._outlook.completion_rate
 
     @property
+    def service_pressure(self) -> float:
+        """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
+        return self._concurrency.service_pressure if self._waiting.hopeful else 0.0
+
+    @property
     def is_ready(self) -> bool:
         """Whether `admit_next` would return somebody, unless those who wait turn out to be late;
         these are left to the next tick."""

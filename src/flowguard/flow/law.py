@@ -79,7 +79,9 @@ class WindowLaw:
             in_force=in_force,
         )
         if pressure.value > CUT_ABOVE:
-            why = f"{why}: {pressure.cause} at {pressure.value:.1f} times its objective"
+            why = (
+                f"{why}: {pressure.cause or 'CONNECTs'} at {pressure.value:.1f} times its objective"
+            )
         return self._controller.value, why
 
     def peer_lost(self) -> None:

@@ -209,6 +209,22 @@ def test_the_second_loss_counts_as_the_first_did() -> None:
         assert policy.gate.limit == LIMIT_MIN
 
 
+@pytest.mark.parametrize(("others_wait", "service_s"), [(True, 0.5), (False, 0.5), (True, 0.1)])
+def test_windows_give_way_to_a_crowd_whose_connects_take_too_long(
+    others_wait: bool, service_s: float
+) -> None:
+    """They wait for the same loop and the same commits, which windows hold at the objective."""
+    policy = flowguard()
+    for key in range(4 * LIMIT_START if others_wait else LIMIT_START):
+        policy.gate.offer(f"{key}", Arrival("", 100), 0.0)
+    for key in range(LIMIT_START // 2):
+        policy.gate.settle(f"{key}", service_s)
+    grants = [policy.tick(sample(10 + tick, 0.025)) for tick in range(3)]
+    assert any(grant.is_cut for grant in grants) is (others_wait and service_s == 0.5)
+    if others_wait and service_s == 0.5:
+        assert any("CONNECTs at 2.0 times its objective" in grant.why for grant in grants)
+
+
 def test_a_gate_that_borrows_its_limit_restarts_with_the_lender() -> None:
     lender: ConnectGate[str] = ConnectGate(SETTINGS)
     gate: RejectGate[str] = RejectGate(lender)
