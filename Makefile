@@ -43,7 +43,7 @@ demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, und
 
 test: $(DEV)  ## the tests, two processes per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
-	@$(PY) -m pytest -n $$((2 * $$(nproc))) --dist loadgroup $(ARGS)
+	@$(PY) -m pytest -n $$((2 * $$(nproc))) $(ARGS)
 
 quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)

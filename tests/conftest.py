@@ -15,6 +15,8 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from flowguard import baselines, build
 from tests.support.reaper import reap_at_the_end
@@ -27,6 +29,8 @@ settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
 settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
+TOGETHER = ("tests/spark_", "tests/test_wheels.py")
+"""Beginnings of names of tests that share what is dear: a Spark session, two wheels."""
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )
@@ -56,11 +60,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process has the Spark session; what takes longest comes first, so that no core waits."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+    """What takes longest comes first, so that no core waits."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+class Distribution(LoadScopeScheduling):
+    """Each test goes to the next process that is free; those of TOGETHER to one, and first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((each for each in TOGETHER if nodeid.startswith(each)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Distribution:
+    """Not xdist's own groups: with pytest 9.2 they are groups of one, without a word."""
+    return Distribution(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,7 +1,7 @@
 """What overtakes: the control lane; and what is taken at sight, without a buffer."""
 
 import tracemalloc
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -147,7 +147,7 @@ def test_the_lane_is_not_quadratic(window: int) -> None:
     data = (encode(PUBLISH, 5) + b"\xc0\0") * count
     decoder = PacketDecoder(MAX, 5)
     pings = publishes = 0
-    start = perf_counter()
+    start = thread_time()
     for at in range(0, len(data), 64 * KIB):
         decoder.feed(data[at : at + 64 * KIB])
         while decoder.next_control() is not None:
@@ -155,7 +155,7 @@ def test_the_lane_is_not_quadratic(window: int) -> None:
             if window and isinstance(decoder.next(), Publish):
                 publishes += 1
     publishes += len(all_of(decoder))
-    assert perf_counter() - start < 10
+    assert thread_time() - start < 10
     assert (pings, publishes) == (count, count)
 
 

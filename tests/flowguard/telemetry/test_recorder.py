@@ -124,10 +124,11 @@ def test_runs_and_files_follow_one_another(tmp_path: Path) -> None:
     live = tmp_path / "live"
     with running_broker(tmp_path, "--record", str(live), environment=environment) as broker:
         talk(broker, "first")
-        wait_until(lambda: len(runs_in(live)) == 2)
+        wait_until(lambda: len(runs_in(live)) >= 2)
         talk(broker, "second")
     found, left_out = examine(find_runs([live]))
-    assert [run.end["ended_by"] for run in found] == ["duration", "stopped"]
+    ends = [run.end["ended_by"] for run in found]
+    assert ends == ["duration"] * (len(ends) - 1) + ["stopped"]
     assert not left_out
     assert len(found[0].files["samples"]) >= 2
     published = [rows(run, "samples") for run in runs_in(live)]
