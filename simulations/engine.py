@@ -32,19 +32,6 @@ SECTION_S: Final = 0.25
 class Engine:
     """The clock, and the events to come; `now_s` starts at 0."""
 
-    __slots__ = (
-        "_digest",
-        "_heap",
-        "_later",
-        "_looks_count",
-        "_near_s",
-        "_sequence",
-        "_until_s",
-        "_watch_sequence",
-        "events_count",
-        "now_s",
-    )
-
     def __init__(self, *, traced: bool = False) -> None:
         """`traced`: keep a hash of all events, at half the speed."""
         self.now_s = 0.0

@@ -32,18 +32,6 @@ class Work(Protocol):
 class Loop:
     """`clock_s` is the process's own time: ahead of the engine's while it works."""
 
-    __slots__ = (
-        "_engine",
-        "_is_idle",
-        "_is_scheduled",
-        "_observer",
-        "_wake_s",
-        "_work",
-        "busy_s",
-        "clock_s",
-        "ended",
-    )
-
     def __init__(
         self, engine: Engine, work: Work, observer: Observer, *, wake_s: float = 0.0
     ) -> None:

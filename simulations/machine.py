@@ -149,8 +149,6 @@ class Network:
     Nothing is lost on a link that is up, and nothing overtakes: latencies are constant.
     """
 
-    __slots__ = ("_cuts",)
-
     def __init__(self) -> None:
         self._cuts: dict[frozenset[int], int] = {}
         """The number of faults that cut a link."""

@@ -10,8 +10,6 @@ DOUBLINGS_MAX = 30
 
 @final
 class Retry:
-    __slots__ = ("_jitters", "_obedience", "_plan")
-
     def __init__(self, plan: RetryPlan, seed: int, population: str) -> None:
         self._plan = plan
         self._jitters = Draws(seed, f"{population}: retry")

@@ -1,13 +1,14 @@
 """Tables: what was compared, as CSV and Parquet; the same runs give the same bytes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from spark_analysis.intervals import Interval
 from spark_analysis.tuner.choosing import Choice
-from spark_analysis.tuner.judging import CandidateFigures, Judged
+from spark_analysis.tuner.judging import CandidateFigures
 from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.trials import DEFAULTS, Trials
 
@@ -62,28 +63,36 @@ def choice_tables(choice: Choice, trials: Trials, scores: Scores) -> dict[str, p
 
 
 def _candidates(choice: Choice) -> pa.Table:
-    rows = [
-        {
-            "candidate": one.candidate.name,
-            "changes_count": len(one.candidate.limits),
-            "is_recommended": one is choice.chosen,
-            "missing_count": one.missing,
-            "problem": one.problem,
-            **_figures("held_out", one.held_out),
-            **_figures("training", one.training),
-        }
-        for one in choice.judged
-    ]
-    return pa.Table.from_pylist(rows, schema=_CANDIDATES)
+    return _table(
+        _CANDIDATES,
+        (
+            (
+                *(one.candidate.name, len(one.candidate.limits), one is choice.chosen),
+                *(one.missing, one.problem),
+                *_figures(one.held_out),
+                *_figures(one.training),
+            )
+            for one in choice.judged
+        ),
+    )
 
 
-def _figures(part: str, figures: CandidateFigures | None) -> dict[str, Any]:
+def _table(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Rows of values in the order of the columns."""
+    records = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return pa.Table.from_pylist(records, schema=schema)
+
+
+def _figures(figures: CandidateFigures | None) -> Sequence[Any]:
+    """The values of `_FIGURES`."""
     if figures is None:
-        return {}
-    score = figures.score
+        return (None,) * len(_FIGURES)
+    return (*_score(figures.score), figures.worst, "; ".join(map(str, figures.breaches)))
+
+
+def _score(score: Interval | None) -> Sequence[float | None]:
     ends = (None,) * 3 if score is None else (score.mean, score.low, score.high)
-    values = (*map(_ratio, ends), figures.worst, "; ".join(map(str, figures.breaches)))
-    return {f"{part}_{name}": value for (name, _), value in zip(_FIGURES, values, strict=True)}
+    return tuple(map(_ratio, ends))
 
 
 def _ratio(log_ratio: float | None) -> float | None:
@@ -91,25 +100,14 @@ def _ratio(log_ratio: float | None) -> float | None:
 
 
 def _scenarios(choice: Choice) -> pa.Table:
-    rows = [
-        {
-            "candidate": one.candidate.name,
-            "scenario": scenario,
-            "part": part,
-            "score_ratio": _ratio(found.mean),
-            "score_low_ratio": _ratio(found.low),
-            "score_high_ratio": _ratio(found.high),
-        }
+    rows = (
+        (one.candidate.name, scenario, part, *_score(found))
         for one in choice.judged
-        for part, figures in _parts(one).items()
+        for part, figures in (("held out", one.held_out), ("training", one.training))
+        if figures is not None
         for scenario, found in sorted(figures.by_scenario.items())
-    ]
-    return pa.Table.from_pylist(rows, schema=_SCENARIOS)
-
-
-def _parts(one: Judged) -> Mapping[str, CandidateFigures]:
-    parts = {"held out": one.held_out, "training": one.training}
-    return {part: figures for part, figures in parts.items() if figures is not None}
+    )
+    return _table(_SCENARIOS, rows)
 
 
 def _pairs(choice: Choice, trials: Trials, scores: Scores) -> pa.Table:
@@ -119,21 +117,11 @@ def _pairs(choice: Choice, trials: Trials, scores: Scores) -> pa.Table:
     for one in choice.judged:
         keys = [(one.candidate, place, seed) for place in choice.places for seed in sorted(seeds)]
         for key in keys if not one.missing else ():
-            score = scores.pair(*key)
             _, place, seed = key
             is_seen = place in choice.training_places
             part = seeds[seed] if is_seen or seeds[seed] == "held out" else "unused"
-            rows.append(
-                {
-                    "candidate": one.candidate.name,
-                    "scenario": place.scenario,
-                    "load": place.load,
-                    "seed": seed,
-                    "part": part,
-                    "ratio": _ratio(score),
-                    "run_id": trials.run_ids[key],
-                    "defaults_run_id": trials.run_ids[DEFAULTS, place, seed],
-                    "command": trials.commands[trials.run_ids[key]],
-                }
-            )
-    return pa.Table.from_pylist(rows, schema=_PAIRS)
+            run_id, defaults_id = trials.run_ids[key], trials.run_ids[DEFAULTS, place, seed]
+            where = (one.candidate.name, place.scenario, place.load, seed, part)
+            ratio = _ratio(scores.pair(*key))
+            rows.append((*where, ratio, run_id, defaults_id, trials.commands[run_id]))
+    return _table(_PAIRS, rows)

@@ -53,8 +53,6 @@ class Flag(Protocol):
 class RunQueueFlag:
     """EMQX's state machine, with credits as its hysteresis."""
 
-    __slots__ = ("_credits", "_drift_max_s", "_look_s", "_raised")
-
     def __init__(self, drift_max_s: float) -> None:
         assert drift_max_s > 0
         self._drift_max_s = drift_max_s
@@ -92,8 +90,6 @@ class RunQueueFlag:
 @final
 class DriftFlag:
     """FlashMQ's comparison, every tick anew."""
-
-    __slots__ = ("_drifts", "_read_s")
 
     def __init__(self) -> None:
         self._drifts: deque[float] = deque([0.0] * FLASHMQ_DRIFTS, maxlen=FLASHMQ_DRIFTS)

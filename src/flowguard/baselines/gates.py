@@ -24,8 +24,6 @@ CONNECT_BURST: Final = 1_000.0
 class _Bufferless(Generic[K]):
     """The connections inside, and counts of refusals by reason; what it does is in `Gate`."""
 
-    __slots__ = ("_inside", "_rung", "reason", "refused")
-
     def __init__(self) -> None:
         self._inside: set[K] = set()
         self._rung = Rung.BUFFER
@@ -108,8 +106,6 @@ class _Bufferless(Generic[K]):
 class OpenGate(_Bufferless[K]):
     """Everybody is in at once; `rung` may be set, for those who close new sockets instead."""
 
-    __slots__ = ()
-
     def offer(self, key: K, arrival: Arrival, now_s: float) -> Verdict:
         return self._admit(key)
 
@@ -124,8 +120,6 @@ class RejectGate(_Bufferless[K]):
     The difference to flowguard is the buffer, the ladder and the budget for refusing, and nothing
     else: `limit` is what flowguard's own gate finds, from the same CONNECTs that were admitted.
     """
-
-    __slots__ = ("_lender",)
 
     def __init__(self, lender: RestartableGate[K]) -> None:
         super().__init__()
@@ -169,8 +163,6 @@ class TokenBucketGate(_Bufferless[K]):
     The bucket of HiveMQ's connect overload protection. HiveMQ stops reading new sockets for a while
     before it disconnects them; 4.28.9 and before answered 137, which is what counts here.
     """
-
-    __slots__ = ("_burst", "_filled_s", "_rate", "_tokens")
 
     def __init__(self, rate: float = CONNECT_RATE, burst: float = CONNECT_BURST) -> None:
         super().__init__()

@@ -64,8 +64,6 @@ class Limit(Protocol):
 class Vegas:
     """L moves so that the queue, L (1 - least / now), stays between alpha and beta."""
 
-    __slots__ = ("_least_s", "_samples", "value")
-
     def __init__(self) -> None:
         self.value = LIMIT_START
         self._least_s = 0.0
@@ -97,8 +95,6 @@ class Vegas:
 @final
 class Gradient2:
     """L follows the ratio of the long average to the response time of now."""
-
-    __slots__ = ("_long_s", "_samples", "value")
 
     def __init__(self) -> None:
         self.value = LIMIT_START

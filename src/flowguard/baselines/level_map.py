@@ -64,8 +64,6 @@ def allowance_of(level: int, allowance_max: int) -> int:
 class Levels:
     """The level that counts: this node's, or the highest of its cluster, whatever the path."""
 
-    __slots__ = ("_allowance_max", "_cluster", "_tell")
-
     def __init__(
         self, allowance_max: int, cluster: Cluster | None = None, tell: Tell = tell_nobody
     ) -> None:

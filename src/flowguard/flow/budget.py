@@ -24,8 +24,6 @@ from typing import final
 class Budget:
     """`used_bytes` of at most `limit_bytes`."""
 
-    __slots__ = ("limit_bytes", "used_bytes")
-
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
@@ -49,8 +47,6 @@ class FairBudget:
 
     It knows how many hold something, not who and how much: whoever asks says what it holds.
     """
-
-    __slots__ = ("_limit_bytes", "_spare_bytes", "common_bytes", "holders_count", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = 0

@@ -159,30 +159,6 @@ class Cluster:
     A node without peers pays one look into an empty table, and has its own window.
     """
 
-    __slots__ = (
-        "_brake",
-        "_guard_from_s",
-        "_is_max_rule",
-        "_lost",
-        "_own",
-        "_peers",
-        "_peers_max",
-        "_sent",
-        "_sent_s",
-        "_valid_until_s",
-        "_view",
-        "_window_floor",
-        "_window_max",
-        "_window_of_all",
-        "_worst",
-        "dropped",
-        "duplicate",
-        "duplicates",
-        "incarnation",
-        "node",
-        "path",
-    )
-
     def __init__(
         self, node: str, incarnation: int, settings: FlowSettings, peers_max: int = PEERS_MAX
     ) -> None:

@@ -20,8 +20,6 @@ JOURNALS: Final = 4
 class Cost:
     """Weighs packets, in units of a window."""
 
-    __slots__ = ("_deliveries", "unit_bytes", "unit_ops")
-
     def __init__(self, settings: FlowSettings) -> None:
         self._deliveries = settings.cost_deliveries
         self.unit_bytes = settings.cost_bytes

@@ -94,31 +94,6 @@ class Guard(Generic[C]):
     alone: their own policy does, which is the same unless they name another one.
     """
 
-    __slots__ = (
-        "_bytes_max",
-        "_carry",
-        "_connect_room_bytes",
-        "_decided",
-        "_draw",
-        "_heard_s",
-        "_is_full",
-        "_memory_limit_bytes",
-        "_memory_objective",
-        "_rationed",
-        "_starved",
-        "_units_limit",
-        "decisions",
-        "gate",
-        "grant",
-        "observer",
-        "policy",
-        "pool",
-        "refused_count",
-        "shadow",
-        "shadow_settings",
-        "window",
-    )
-
     def __init__(
         self,
         settings: FlowSettings,

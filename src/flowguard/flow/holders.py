@@ -27,8 +27,6 @@ K = TypeVar("K")
 class Holders(Generic[K]):
     """A budget with the names of those who hold it; every call costs O(1)."""
 
-    __slots__ = ("_claims", "_classes", "_held_bytes", "budget")
-
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         """May be exceeded by what came last, until somebody has given way."""

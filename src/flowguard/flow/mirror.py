@@ -40,21 +40,6 @@ class _Twin:
 class MirrorGate(Generic[K]):
     """The real gate for whoever asks; every CONNECT goes to the shadow's gate as well."""
 
-    __slots__ = (
-        "_due",
-        "_enforced",
-        "_heard_s",
-        "_mean_s",
-        "_now_s",
-        "_serial",
-        "_shadow",
-        "_twins",
-        "_waiting",
-        "admitted",
-        "closed",
-        "refused",
-    )
-
     def __init__(self, real: Gate[K], shadow: Gate[int]) -> None:
         self._enforced = real
         self._heard_s: float | None = None

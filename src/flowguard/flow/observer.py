@@ -40,8 +40,6 @@ class RecentPercentile:
     bucket that is 10 % wide.
     """
 
-    __slots__ = ("_count", "_counts", "_first", "_rows", "_subwindow")
-
     def __init__(self) -> None:
         self._rows = [[0] * (BUCKET_COUNT + 1) for _ in range(SUBWINDOWS)]
         self._counts = [0] * (BUCKET_COUNT + 1)
@@ -114,26 +112,6 @@ class RecentPercentile:
 @final
 class Observer:
     """Collects what is reported since the last tick; `take` makes the sample and starts anew."""
-
-    __slots__ = (
-        "_commit_age_s",
-        "_commits",
-        "_connecting_s",
-        "_drifts",
-        "_finished",
-        "_kept_waiting_s",
-        "_memory_share",
-        "_replication_age_s",
-        "_response_sum_s",
-        "_running_share",
-        "_sojourn_s",
-        "_store_state",
-        "_store_worst",
-        "_unfinished_share",
-        "_used_share",
-        "_waiting_s",
-        "_worked_s",
-    )
 
     def __init__(self) -> None:
         self._drifts = RecentPercentile()

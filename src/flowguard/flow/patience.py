@@ -26,8 +26,6 @@ RELIEF_PER_TICK: Final = 1.02**TICK_S
 class Patience:
     """The limit of one node's gate; `limit_s` is between `LEAST_S` and `longest_s`."""
 
-    __slots__ = ("_ages", "_longest_s", "limit_s")
-
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
         self._ages: deque[tuple[float, float]] = deque(maxlen=AGES_MAX)

@@ -92,8 +92,6 @@ class _Turns(Generic[K]):
 class FairPool(Generic[K]):
     """Clients that wait for a turn, keyed by the caller's object (hashable)."""
 
-    __slots__ = ("_clients", "_since_s", "_tenants", "_turns")
-
     def __init__(self) -> None:
         self._tenants: _Turns[str] = _Turns()
         self._turns: dict[str, _Turns[K]] = {}

@@ -65,21 +65,6 @@ class ShadowReport:
 class Shadow(Generic[K]):
     """The real policy, watched by another one."""
 
-    __slots__ = (
-        "_enforced",
-        "_grant",
-        "_looser_ticks",
-        "_mirror",
-        "_paused",
-        "_paused_ticks",
-        "_real_window",
-        "_shadow",
-        "_stricter_ticks",
-        "clients_over",
-        "gate",
-        "name",
-    )
-
     def __init__(
         self,
         real: Policy[K],

@@ -44,19 +44,6 @@ class _Entry(Generic[K]):
 class WaitingRoom(Generic[K]):
     """CONNECTs in the order in which they may go in, keyed by the caller's object (hashable)."""
 
-    __slots__ = (
-        "_bytes_max",
-        "_entries",
-        "_entries_max",
-        "_key_of_client",
-        "_late",
-        "_queues",
-        "_superseded",
-        "held_bytes",
-        "patience_s",
-        "size_bytes",
-    )
-
     def __init__(self, *, entries_max: int, bytes_max: int, patience_s: float) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max

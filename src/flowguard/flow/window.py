@@ -21,23 +21,6 @@ UNBOUNDED: Final = 1 << 62
 class NodeWindow:
     """The limit that every client of this node has right now, and what all have in process."""
 
-    __slots__ = (
-        "active",
-        "busy",
-        "bytes_max",
-        "closed",
-        "credits",
-        "credits_round",
-        "in_process",
-        "in_process_bytes",
-        "limit",
-        "limit_max",
-        "permits",
-        "shared",
-        "units_max",
-        "used_max",
-    )
-
     def __init__(
         self, limit_max: int = WINDOW_MAX, units_max: int = UNBOUNDED, bytes_max: int = UNBOUNDED
     ) -> None:

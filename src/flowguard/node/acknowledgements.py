@@ -15,8 +15,6 @@ from flowguard.flow.observer import BOUNDS_S
 
 @final
 class Acknowledgements:
-    __slots__ = ("at_once_count", "latency", "since_s")
-
     def __init__(self) -> None:
         self.at_once_count = 0
         """Answers of the present stretch that have not left yet."""

@@ -23,8 +23,6 @@ Tell = Callable[[float, float, str], None]
 class Attempts:
     """The attempts of one node that are under way."""
 
-    __slots__ = ("_since_s", "tell")
-
     def __init__(self) -> None:
         self.tell: Tell | None = None
         """Who records; is told of each once. None: nobody."""

@@ -24,8 +24,6 @@ TOPIC_BYTES_MAX: Final = 65_535
 class DeadLetters:
     """Settles what has expired, and publishes it again where that is asked for."""
 
-    __slots__ = ("_counters", "_expired", "_is_busy", "_journal", "_prefix", "_router")
-
     def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
         self._counters = node.counters
         self._prefix = node.settings.session.dead_letter_topic

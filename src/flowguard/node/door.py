@@ -76,8 +76,6 @@ class CheckOutcome(StrEnum):
 class Door:
     """Listeners rest for a tick at a time; each time is counted, and so is each fault."""
 
-    __slots__ = ("checks", "faults", "handshakes", "places", "resting", "rests")
-
     def __init__(self) -> None:
         self.places: int | None = None
         """Sockets that there may be at once; None: the driver has none."""

@@ -24,8 +24,6 @@ LOOKS_PIECE: Final = 200
 class Due(Chore):
     """One per node; each tick says until when its peers have been heard."""
 
-    __slots__ = ("_heard_s", "_is_waiting", "_node")
-
     def __init__(self, node: "Node") -> None:
         self._node = node
         self._heard_s = 0.0

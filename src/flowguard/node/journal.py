@@ -58,27 +58,6 @@ class Batch:
 class Journal(GroupCommit):
     """Operations and continuations waiting for the next commit."""
 
-    __slots__ = (
-        "_answered_count",
-        "_batch_min",
-        "_bytes_max",
-        "_committing_since_s",
-        "_growing",
-        "_observer",
-        "_ops_count",
-        "_ops_max",
-        "_promised_count",
-        "_sealed",
-        "_under_way",
-        "_waiting_count",
-        "_window",
-        "is_answering",
-        "is_refused",
-        "sent",
-        "size_bytes",
-        "sojourn",
-    )
-
     def __init__(
         self,
         *,

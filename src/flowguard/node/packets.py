@@ -14,8 +14,6 @@ from flowguard.types import Publish
 class PacketRouting(Routing):
     """One per node."""
 
-    __slots__ = ("_blocks", "_full_queues", "_router", "_subscriptions")
-
     def __init__(
         self, router: Router, full_queues: FullQueues, subscriptions: Subscriptions, *, blocks: bool
     ) -> None:

@@ -18,8 +18,6 @@ C = TypeVar("C")
 class Rounds(Generic[C]):
     """Conversations, hashable by identity; none joins again before it was run."""
 
-    __slots__ = ("_before", "_later", "_members", "_newcomers", "_waiting")
-
     def __init__(self) -> None:
         self._newcomers: deque[tuple[C, float]] = deque()
         """With the time since when they wait, as the next two."""

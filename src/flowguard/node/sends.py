@@ -21,8 +21,6 @@ C = TypeVar("C")
 class Sends(Generic[C]):
     """Connections that have something to send; none comes again before its turn."""
 
-    __slots__ = ("_due", "_since_s", "_waiting")
-
     def __init__(self) -> None:
         self._waiting: list[C] = []
         """For what else they may be told, all since the first of them came."""

@@ -56,8 +56,6 @@ class Welcoming(Chore):
 class SharedQueues:
     """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
 
-    __slots__ = ("_budget", "_journal", "_node", "_plans", "_queues", "_stored", "_table")
-
     def __init__(
         self, node: NodeState, table: Table, plans: Plans, journal: Journal, budget: FairBudget
     ) -> None:

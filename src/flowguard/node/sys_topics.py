@@ -21,8 +21,6 @@ LOAD_MINUTES = (1, 5, 15)
 class SysTopics:
     """Publishes what changed since the last round; call `publish` every `sys_interval_s`."""
 
-    __slots__ = ("_averages", "_last", "_last_s", "_node", "_shown")
-
     def __init__(self, node: "Node", now_s: float) -> None:
         self._node = node
         self._shown: dict[str, str] = {}

@@ -39,8 +39,6 @@ C = TypeVar("C", bound=Watched)
 class Wheel(Generic[C]):
     """Connections by the slot in which somebody should look at them; ended ones are let go."""
 
-    __slots__ = ("_buckets", "_next_slot")
-
     def __init__(self, now_s: float) -> None:
         self._buckets: dict[int, dict[C, None]] = {}
         self._next_slot = floor(now_s * SLOTS_PER_S)
@@ -92,8 +90,6 @@ class Timer:
 @final
 class Timers:
     """One-shot calls at an instant. Cancelled ones leave as soon as they are half of all."""
-
-    __slots__ = ("_cancelled_count", "_heap", "_sequence")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []

@@ -27,8 +27,6 @@ ANYBODY: Final = ""
 
 @final
 class ChangedFilters:
-    __slots__ = ("_bytes_max", "_filters", "_known_since", "size_bytes", "version")
-
     def __init__(self, bytes_max: int) -> None:
         self.version = 0
         """A number that grows with every change."""

@@ -148,17 +148,6 @@ class RetainedWalk:
 class RetainedMessages:
     """One message per topic; `messages_max` and `bytes_max` are never exceeded by `put`."""
 
-    __slots__ = (
-        "size_bytes",
-        "_messages_max",
-        "_bytes_max",
-        "_entries",
-        "_root",
-        "_dollar",
-        "_heap",
-        "_expiring",
-    )
-
     def __init__(self, *, messages_max: int, bytes_max: int) -> None:
         self.size_bytes = 0
         self._messages_max = messages_max

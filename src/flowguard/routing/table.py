@@ -44,8 +44,6 @@ class SubscriptionTable(Generic[S, V]):
     """Subscriptions by filter; filters come as clients send them: valid, `$share/{name}/{filter}`
     or not."""
 
-    __slots__ = ("version", "_plain", "_shared", "_groups", "_members_count")
-
     def __init__(self) -> None:
         self.version = 0
         """A number that grows whenever the result of a `match` may have changed; read for every

@@ -34,8 +34,6 @@ class Chore:
 class Chores:
     """The chores of one node that are not done."""
 
-    __slots__ = ("_on_error", "_waiting")
-
     def __init__(self, on_error: Callable[[Exception], None] | None) -> None:
         """`on_error` is told of what broke and nobody has heard of; None: it is raised."""
         self._on_error = on_error

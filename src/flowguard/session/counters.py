@@ -9,30 +9,6 @@ from flowguard.flow import Reason
 class Counters:
     """Plain numbers, written by the core, read by whoever shows them."""
 
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "clients_expired",
-        "clients_maximum",
-        "connections_accepted",
-        "connections_closed",
-        "connects_accepted",
-        "connects_refused",
-        "dead_letters",
-        "dropped",
-        "malformed",
-        "messages_received",
-        "messages_sent",
-        "pages_unreadable",
-        "publish_bytes_received",
-        "publish_bytes_sent",
-        "publish_received",
-        "publish_sent",
-        "takeovers",
-        "unknown_acknowledgements",
-        "wills_published",
-    )
-
     def __init__(self) -> None:
         self.bytes_received = 0
         self.bytes_sent = 0

@@ -47,8 +47,6 @@ class Inflight:
     What the hot path does not charge, `Receiver.take_place` does.
     """
 
-    __slots__ = ("budget", "charges", "client_bytes_max", "plain_bytes_max", "queue_budget")
-
     def __init__(self, bounds: Bounds, queue_budget: FairBudget) -> None:
         self.budget = FairBudget(bounds.inflight_bytes)
         self.client_bytes_max = bounds.settings.session.inflight_bytes_max

@@ -45,8 +45,6 @@ OPS_PIECE: Final = 1_000
 class Builder:
     """The state that batches are built from: `build`, then write and `apply`, or take back."""
 
-    __slots__ = ("_clock", "_engine", "_log", "_others", "_payloads", "_pending", "_sessions")
-
     def __init__(
         self,
         engine: RocksEngine,

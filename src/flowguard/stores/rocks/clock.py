@@ -17,8 +17,6 @@ COUNTER_BITS: Final = 16
 class UidClock:
     """A clock; `hlc` was given out last, and taking an id adds 1. The node number goes with it."""
 
-    __slots__ = ("_begun", "_wall_s", "hlc", "node", "written")
-
     def __init__(self, node: int, last: int, wall_s: Callable[[], float]) -> None:
         """`last` is the value that the directory has recorded."""
         self.node = node

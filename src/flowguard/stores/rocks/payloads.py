@@ -25,8 +25,6 @@ NOBODY: Final[dict[int, bytes]] = {}
 class Payloads:
     """Counts of the entries that refer to each shared message."""
 
-    __slots__ = ("is_complete", "references")
-
     def __init__(self, *, is_complete: bool) -> None:
         self.references: dict[bytes, int] = {}
         self.is_complete = is_complete

@@ -18,8 +18,6 @@ TIDY_MAX: Final = 64
 class PendingRecords:
     """The queues whose records wait; numbers of queues are dense, so turns are evenly filled."""
 
-    __slots__ = ("_step", "_turns", "_untidy")
-
     def __init__(self) -> None:
         self._turns: list[list[Queue]] = [[] for _ in range(TURNS)]
         self._untidy: dict[Queue, int] = {}

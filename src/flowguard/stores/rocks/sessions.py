@@ -42,8 +42,6 @@ NewQueue = Callable[[int], Queue]
 class Sessions:
     """Every session's queue by client id, and the numbers they have."""
 
-    __slots__ = ("_engine", "_new_queue", "_qno_written", "dropped", "next_qno", "queues")
-
     def __init__(self, engine: RocksEngine, new_queue: NewQueue) -> None:
         self._engine = engine
         self._new_queue = new_queue
