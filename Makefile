@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law bench-redis bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-redis bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -100,6 +100,9 @@ bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control tha
 
 bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated anywhere? (ARGS="--only load --seeds 5")
 	@$(PY) -m benchmarks.law $(ARGS)
+
+search-law: $(DEV)  ## random loads: where does a fixed window beat the law? (ARGS="--loads 1000 --first 1001 --write")
+	@$(PY) -m benchmarks.law.search $(ARGS)
 
 scoreboard: $(DEV) rooms  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
 	@$(PY) -m benchmarks.parts --only overload-scoreboard $(ARGS)

@@ -12,6 +12,7 @@ from flowguard.config import PolicyName
 from simulations.loading import load
 from simulations.publishers import Publishers
 from simulations.run import Summary, run
+from simulations.scenario import Scenario
 from simulations.world import World
 
 from .cases import LawCase
@@ -49,7 +50,11 @@ def kind_of(name: str) -> Kind:
 
 def observe(case: LawCase, policy: PolicyName, seed: int) -> tuple[Row, str | None]:
     """One run here and now: its figures, and the invariant it violated, if there is one."""
-    scenario = load(case.scenario, {**case.changes, "seed": seed}).scenario
+    return look_at(load(case.scenario, {**case.changes, "seed": seed}).scenario, policy)
+
+
+def look_at(scenario: Scenario, policy: PolicyName) -> tuple[Row, str | None]:
+    """The same of a scenario."""
     worlds: list[World] = []
     summary = run(
         scenario, policy, attach=worlds.append, watch=lambda world: world.violation is None

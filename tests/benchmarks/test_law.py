@@ -7,6 +7,7 @@ import pytest
 from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, dominates, gains, report
 from benchmarks.law.figures import observe
+from benchmarks.law.search import Found, load_of, told
 from simulations.loading import load
 
 BASE = {"t99 s": 10.0, "attempts": 2.0, "acknowledged": 1_000.0, "deaths": 0.0}
@@ -52,3 +53,23 @@ def test_a_case_is_told_with_its_figures_and_whom_nobody_dominates() -> None:
     (check,) = told.checks
     assert check.passed
     assert told.grids[0].rows[0][0] == OURS
+
+
+def test_a_random_load_is_its_number() -> None:
+    loads = [load_of(seed) for seed in range(1, 101)]
+    assert loads == [load_of(seed) for seed in range(1, 101)]
+    assert len({load.model_dump_json() for load in loads}) == 100
+    assert {load.nodes for load in loads} == {1, 2, 3}
+
+
+def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:
+    found = [
+        Found(1, {"static-1": {"t99 s": 0.2}}, (), None),
+        Found(2, {"unlimited": {"deaths": inf}}, ("unlimited",), None),
+        *(Found(seed, {}, (), None) for seed in range(3, 9)),
+    ]
+    said = told(found)
+    assert [check.reached for check in said.checks] == ["25.0 %", "2", "0"]
+    assert [row[0] for row in said.grids[0].rows] == ["2", "1"]
+    assert not said.passed
+    assert told(found[2:]).passed
