@@ -101,10 +101,72 @@ class RuleStage:
 
 
 @final
+class Headcount:
+    """How many clients of a role are here."""
+
+    __slots__ = ("connections_max", "count")
+
+    def __init__(self, connections_max: int) -> None:
+        self.connections_max = connections_max
+        self.count = 0
+
+
+@final
+class Quotas:
+    """Limits on a client besides those of all; None: no other than these.
+
+    Where several roles set the same limit, the least of them holds.
+    """
+
+    __slots__ = ("headcounts", "keep_alive_max_s", "queue_messages_max", "subscriptions_max")
+
+    def __init__(
+        self,
+        headcounts: list[Headcount],
+        subscriptions_max: int | None = None,
+        queue_messages_max: int | None = None,
+        keep_alive_max_s: int | None = None,
+    ) -> None:
+        """`headcounts`: those that the client counts in."""
+        self.headcounts = headcounts
+        self.subscriptions_max = subscriptions_max
+        self.queue_messages_max = queue_messages_max
+        self.keep_alive_max_s = keep_alive_max_s
+
+    def with_more(self, other: "Quotas") -> "Quotas":
+        """Return what holds for whoever is under both."""
+        return Quotas(
+            self.headcounts + other.headcounts,
+            least(self.subscriptions_max, other.subscriptions_max),
+            least(self.queue_messages_max, other.queue_messages_max),
+            least(self.keep_alive_max_s, other.keep_alive_max_s),
+        )
+
+
+def least(one: int | None, other: int | None) -> int | None:
+    """Return the stricter of two limits; None: there is none."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+NO_QUOTAS: Final = Quotas([])
+
+
+@final
 class Rights:
     """The rights of one client, under one set of rules."""
 
-    __slots__ = ("_remembered", "client_id", "principal", "size_bytes", "stages", "version")
+    __slots__ = (
+        "_is_here",
+        "_remembered",
+        "client_id",
+        "principal",
+        "quotas",
+        "size_bytes",
+        "stages",
+        "version",
+    )
 
     def __init__(
         self,
@@ -113,6 +175,7 @@ class Rights:
         stages: list[RuleStage],
         size_bytes: int,
         version: int,
+        quotas: Quotas,
     ) -> None:
         """`size_bytes`: of what no other client shares; `version`: of the rules."""
         self.principal = principal
@@ -121,7 +184,10 @@ class Rights:
         self.version = version
         self.size_bytes = RIGHTS_BYTES + size_bytes
         """Without what is remembered."""
+        self.quotas = quotas
         self._remembered: dict[str, int] = {}
+        self._is_here = False
+        """It counts in its headcounts."""
 
     def is_like(self, other: "Rights | None") -> bool:
         """Whether the two are the same client's, under the same rules."""
@@ -131,6 +197,28 @@ class Rights:
         if mine is None or yours is None:
             return mine is yours
         return mine.user == yours.user and mine.roles == yours.roles
+
+    # --- connections -------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a role has as many clients here as it may have."""
+        return any([each.count >= each.connections_max for each in self.quotas.headcounts])
+
+    def enter(self) -> None:
+        """The client is here."""
+        if not self._is_here:
+            self._is_here = True
+            for each in self.quotas.headcounts:
+                each.count += 1
+
+    def leave(self) -> bool:
+        """The client has left; whether it was here."""
+        was_here, self._is_here = self._is_here, False
+        if was_here:
+            for each in self.quotas.headcounts:
+                each.count -= 1
+        return was_here
 
     # --- topics ------------------------------------------------------------------------------
 

@@ -10,9 +10,11 @@ from typing import Final, final
 
 from flowguard.access.filters import is_filter
 from flowguard.access.rights import (
+    NO_QUOTAS,
     PLACE_BYTES,
     STATEMENT_BYTES,
     Principal,
+    Quotas,
     Rights,
     RuleStage,
     Statement,
@@ -28,10 +30,11 @@ UNSAFE: Final = frozenset("/+#\0")
 class Role:
     """Statements that hold for whoever has it; `stages` in the order in which they are asked."""
 
-    __slots__ = ("name", "stages")
+    __slots__ = ("name", "quotas", "stages")
 
-    def __init__(self, name: str, stages: list[RuleStage]) -> None:
+    def __init__(self, name: str, stages: list[RuleStage], quotas: Quotas = NO_QUOTAS) -> None:
         self.name = name
+        self.quotas = quotas
         self.stages = stages
 
 
@@ -92,7 +95,11 @@ class Rules:
                         denied.append(own)
                         size_bytes += PLACE_BYTES if own is each else STATEMENT_BYTES
             stages.append(RuleStage(allowed, denied))
-        return Rights(principal, client_id, stages, size_bytes, self.version)
+        quotas = roles[0].quotas if roles else NO_QUOTAS
+        for role in roles[1:]:
+            if role.quotas is not NO_QUOTAS:
+                quotas = quotas.with_more(role.quotas)
+        return Rights(principal, client_id, stages, size_bytes, self.version, quotas)
 
 
 def levels_of(filter: str, where: str) -> list[str]:

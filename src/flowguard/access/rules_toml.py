@@ -16,7 +16,7 @@ import tomllib
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flowguard.access.rights import PUBLISH, RuleStage, Statement, published_as
+from flowguard.access.rights import PUBLISH, Headcount, Quotas, RuleStage, Statement, published_as
 from flowguard.access.rules import Role, Rules, levels_of
 from flowguard.errors import ConfigError
 
@@ -63,6 +63,19 @@ class _Role(_Table):
     deny: tuple[str, ...] = ()
     deny_publish: tuple[str, ...] = ()
     deny_receive: tuple[str, ...] = ()
+    connections_max: int | None = Field(None, ge=0)
+    subscriptions_max: int | None = Field(None, ge=0)
+    queue_messages_max: int | None = Field(None, ge=1)
+    keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
+
+    @property
+    def quotas(self) -> Quotas:
+        """The limits that it sets."""
+        most = self.connections_max
+        headcounts = [] if most is None else [Headcount(most)]
+        return Quotas(
+            headcounts, self.subscriptions_max, self.queue_messages_max, self.keep_alive_max_s
+        )
 
 
 class _File(_Table):
@@ -80,7 +93,8 @@ def parse_toml(text: str, name: str) -> Rules:
         key = ".".join(map(str, first["loc"])) or "roles"
         raise ConfigError(f"{name}: {key}: {first['msg']}") from error
     roles = [
-        Role(role, [_stage(each, f"{name}: roles.{role}")]) for role, each in file.roles.items()
+        Role(role, [_stage(each, f"{name}: roles.{role}")], each.quotas)
+        for role, each in file.roles.items()
     ]
     by_user: dict[str, list[str]] = {}
     for role, each in file.roles.items():

@@ -216,8 +216,15 @@ class Handshakes:
         found = node.registry.sessions.get(client_id)
         resumes = found is not None and found.durable and not packet.clean_start
         weight = 1 if found is None else found.weight
-        granted = grant(packet, node.settings.session, node.window.limit, weight)
-        if (granted.session_expiry_s or resumes) and not self._may_keep(client_id):
+        granted = grant(
+            packet,
+            node.settings.session,
+            node.window.limit,
+            weight,
+            None if rights is None else rights.quotas.keep_alive_max_s,
+        )
+        is_full = rights is not None and rights.is_full
+        if is_full or ((granted.session_expiry_s or resumes) and not self._may_keep(client_id)):
             connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
         claimed = node.registry.claim(
@@ -333,6 +340,8 @@ class Handshakes:
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:
             # It never became the client's: no will, but the session it found goes on.
+            if session.rights is not None:
+                session.rights.leave()
             node.registry.disconnected(session, with_will=False, now_s=now_s)
 
 

@@ -229,6 +229,8 @@ class Node(Lifecycle[ServerConnection]):
         self.handshakes.disconnected(connection)
         session = connection.session
         assert session is not None
+        if session.rights is not None:
+            session.rights.leave()
         self.full_queues.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 

@@ -79,12 +79,14 @@ class Reviews:
         self._subscriptions = subscriptions
 
     def claimed(self, session: Session, rights: Rights, now_s: float) -> bool:
-        """A client has taken its session; False: there is no room for its rights."""
+        """A client has taken its session, and is here; False: there is no room for its rights."""
         before = session.rights
         if before is not None and rights.is_like(before):
+            before.enter()
             return True
         if session.use_rights(rights, self._node) is not None:
             return False
+        rights.enter()
         self._review(session, rights, is_first=before is None)
         return True
 
@@ -99,7 +101,10 @@ class Reviews:
         if before is None or session.ended or before.version >= rules.version:
             return
         rights = rules.rights(before.principal, session.client_id)
+        if before.leave():
+            rights.enter()
         if session.use_rights(rights, self._node) is not None:
+            rights.leave()
             if session.outbound is not None:
                 session.outbound.connection.end(ReasonCode.QUOTA_EXCEEDED, now_s)
             return

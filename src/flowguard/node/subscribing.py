@@ -332,8 +332,11 @@ class Subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         if filter in session.subscriptions:
             return None
+        rights = session.rights
+        quota = None if rights is None else rights.quotas.subscriptions_max
         if (
             len(session.subscriptions) >= limits.session.subscriptions_max
+            or (quota is not None and len(session.subscriptions) >= quota)
             or len(self._router.table) >= limits.node.subscriptions_max
         ):
             return ReasonCode.QUOTA_EXCEEDED

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from flowguard.access.rights import least
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import SessionSettings
 from flowguard.records import WillRecord, message_bytes
@@ -79,18 +80,24 @@ def receive_maximum_of(window: int, weight: int) -> int:
     return max(RECEIVE_MAXIMUM_LEAST, min(RECEIVE_MAXIMUM_MOST, units // weight))
 
 
-def grant(packet: Connect, settings: SessionSettings, window: int, weight: int = 1) -> ConnectTerms:
+def grant(
+    packet: Connect,
+    settings: SessionSettings,
+    window: int,
+    weight: int = 1,
+    keep_alive_max_s: int | None = None,
+) -> ConnectTerms:
     """The server's side of the negotiation.
 
     `window`: what the node allows a client just now; `weight`: of what this one sent last. Both in
-    cost units.
+    cost units. `keep_alive_max_s`: what its role allows, besides the settings.
     """
     if packet.version == MQTT_5:
         asked_s = packet.properties.session_expiry_interval or 0
     else:
         asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
     keep_alive_s = packet.keep_alive_s
-    limit_s = settings.keep_alive_max_s
+    limit_s = least(settings.keep_alive_max_s, keep_alive_max_s)
     if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
         keep_alive_s = limit_s
     expiry_s = min(asked_s, settings.session_expiry_max_s)

@@ -6,7 +6,7 @@ It knows no connection: `session` does, which it is the lower half of.
 
 from typing import TYPE_CHECKING
 
-from flowguard.access.rights import NOTHING, Rights, decision_bytes
+from flowguard.access.rights import NOTHING, Rights, decision_bytes, least
 from flowguard.flow import Reason
 from flowguard.records import Delivery, Settle
 from flowguard.session.backlog import Backlog
@@ -79,6 +79,9 @@ class Receiver(QueueOwner):
             self.charge_state(-before.size_bytes - before.forget(), node)
         reason = self.charge_state(rights.size_bytes, node)
         self.rights = rights if reason is None else None
+        most = least(node.settings.session.queue_messages_max, rights.quotas.queue_messages_max)
+        assert most is not None
+        self.queue.messages_max = most
         return reason
 
     def may_receive(self, topic: str) -> bool:

@@ -328,3 +328,67 @@ def test_a_wide_fan_out_leaves_out_who_may_not_receive() -> None:
         assert client.subscribe("news/+/#", qos=1).reason_codes[0] == 1
     root.publish("news/secret/x", b"x", qos=1)
     assert [payloads(client) for client in clients] == [[b"x"], []] * 20
+
+
+# --- quotas ----------------------------------------------------------------------------------
+
+QUOTAS = """
+[roles.few]
+users = ["*"]
+connections_max = 2
+subscriptions_max = 2
+keep_alive_max_s = 60
+receive = ["#"]
+publish = ["#"]
+[roles.short]
+users = ["ann"]
+queue_messages_max = 3
+subscriptions_max = 1
+"""
+
+
+def test_a_role_has_so_many_connections() -> None:
+    stage = make_stage(QUOTAS)
+    ann, bob = come(stage, "ann"), come(stage, "bob")
+    assert come(stage, "eve").connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert come(stage, None).connack.reason_code == 0
+    again = come(stage, "ann")
+    assert (ann.is_closed, again.connack.reason_code) == (True, 0)
+    bob.close()
+    assert come(stage, "eve").connack.reason_code == 0
+    assert come(stage, "bob").connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+
+
+def test_connections_of_a_role_are_counted_anew_with_new_rules() -> None:
+    stage = make_stage(QUOTAS)
+    ann, bob = come(stage, "ann", keeps=True), come(stage, "bob")
+    stage.node.use_rules(parse_toml(QUOTAS, "acl.toml"), stage.now_s)
+    stage.settle()
+    assert come(stage, "eve").connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+    ann.close()
+    bob.close()
+    codes = [come(stage, user).connack.reason_code for user in ("eve", "ann", "bob")]
+    assert codes == [0, 0, ReasonCode.QUOTA_EXCEEDED]
+
+
+def test_a_connect_that_waits_for_its_commit_counts_and_one_that_leaves_does_not() -> None:
+    stage = make_stage(QUOTAS)
+    stage.hold_commits = True
+    waiting = [stage.attempt(Connect(user, username=user)) for user in ("ann", "bob")]
+    assert come(stage, "eve").connack.reason_code == ReasonCode.QUOTA_EXCEEDED
+    waiting[0].close()
+    late = stage.attempt(Connect("eve", username="eve"))
+    stage.release_commits()
+    assert late.expect(Connack).reason_code == 0
+
+
+def test_quotas_of_subscriptions_queue_and_keep_alive_are_the_least_of_all_roles() -> None:
+    stage = make_stage(QUOTAS)
+    ann, bob = come(stage, "ann", keeps=True), come(stage, "bob")
+    assert ann.connack.properties.server_keep_alive == 60
+    assert ann.subscribe("a", "b", qos=1).reason_codes == (1, ReasonCode.QUOTA_EXCEEDED)
+    assert bob.subscribe("c", "d", "e").reason_codes == (0, 0, ReasonCode.QUOTA_EXCEEDED)
+    ann.close()
+    for number in range(5):
+        bob.publish("a", bytes([number]), qos=1)
+    assert payloads(come(stage, "ann", keeps=True)) == [b"\0", b"\1", b"\2"]
