@@ -2,16 +2,20 @@
 
 The process that runs the tests puts a mark into its environment. Every program started below it
 inherits the mark, in whatever session and under whatever parent. A reaper beside it waits until it
-is gone, and kills every process that still bears the mark.
+is gone, kills every process that still bears the mark, and deletes what all of them have left in
+the folder for temporary files, which is one of this run's own. The folders that pytest itself gives
+to tests are not in it: whoever looks for why a test failed finds them.
 
     reap_at_the_end()                              # once, in the process that runs the tests
-    python tests/support/reaper.py PID MARK        # the reaper
+    python tests/support/reaper.py PID MARK FOLDER # the reaper
 """
 
 import os
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -26,16 +30,21 @@ def reap_at_the_end() -> None:
     """Mark this process's descendants to come, and start the reaper."""
     outer = os.environ.get(VARIABLE, "")
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    usual = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="fg-tests-")
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
     os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark],
+        [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark, folder],
         os.environ,  # as yet without the mark: the reaper does not kill itself
         file_actions=null,
         setsid=True,  # what ends the tests' process group does not end the reaper
     )
     # Tests within tests: both reapers know whom the inner ones have started.
     os.environ[VARIABLE] = f"{outer} {mark}".strip()
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", usual)
+    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = folder
+    tempfile.tempdir = folder
 
 
 def bearers(mark: str) -> list[int]:
@@ -67,11 +76,12 @@ def reap(mark: str) -> None:
         time.sleep(LOOK_S)
 
 
-def main(parent: int, mark: str) -> None:
+def main(parent: int, mark: str, folder: str) -> None:
     while os.getppid() == parent:
         time.sleep(LOOK_S)
     reap(mark)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])

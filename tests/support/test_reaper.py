@@ -1,4 +1,4 @@
-"""A run of tests that is interrupted leaves no process behind."""
+"""A run of tests that is interrupted leaves no process and no file behind."""
 
 import os
 import secrets
@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def test_starts_children(number):
     subprocess.run([sys.executable, "-c", AND_LEAVE], check=True)
     if "PYTEST_XDIST_WORKER" in os.environ:  # a fork of a program that was started with the mark
         multiprocessing.get_context("fork").Process(target=threading.Event().wait).start()
+    (Path(__file__).parent / f"left-{number}").write_text(tempfile.mkdtemp())
     (Path(__file__).parent / f"ready-{number}").touch()
     threading.Event().wait()
 """
@@ -77,12 +79,17 @@ def wait_until_ready(run: "subprocess.Popen[bytes]", folder: Path, count: int) -
         time.sleep(LOOK_S)
 
 
-def wait_until_gone(name: str) -> None:
+def wait_until_gone(name: str, folder: Path) -> None:
     until_s = time.monotonic() + HANG_S
     while left := bearers(name):
         assert time.monotonic() < until_s, [
             Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ") for pid in left
         ]
+        time.sleep(LOOK_S)
+    numbers = [ready.name.removeprefix("ready-") for ready in folder.glob("ready-*")]
+    left = [Path((folder / f"left-{number}").read_text()) for number in numbers]
+    while any(path.exists() for path in left):
+        assert time.monotonic() < until_s, left
         time.sleep(LOOK_S)
 
 
@@ -107,7 +114,7 @@ def test_an_interrupted_run_leaves_no_process(
     else:
         run.send_signal(sent)
     run.wait(HANG_S)
-    wait_until_gone(name)
+    wait_until_gone(name, tmp_path)
 
 
 @pytest.mark.slow
@@ -118,4 +125,4 @@ def test_a_run_that_ends_by_itself_leaves_no_process(tmp_path: Path, name: str) 
     run = start(tmp_path, name, "-n", "0")
     run.wait(HANG_S)
     assert len(list(tmp_path.glob("ready-*"))) == 2
-    wait_until_gone(name)
+    wait_until_gone(name, tmp_path)
