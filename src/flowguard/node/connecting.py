@@ -46,8 +46,6 @@ class _Claim:
 class Handshakes:
     """The CONNECTs of a node that are not answered yet."""
 
-    __slots__ = ("_claims", "_exchanges", "_node", "_random_id")
-
     def __init__(self, node: "Node", random_id: Callable[[], str]) -> None:
         self._node = node
         self._random_id = random_id

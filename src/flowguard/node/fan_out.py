@@ -38,31 +38,6 @@ UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 class FanOut(Chore):
     """One message; `inbound` None: it is the node's own, and is always queued."""
 
-    __slots__ = (
-        "_appends",
-        "_at",
-        "_complete",
-        "_cost",
-        "_node",
-        "_inbound",
-        "_is_queued",
-        "_journal",
-        "_message",
-        "_ops",
-        "_ops_bytes",
-        "_passes_by",
-        "_owners",
-        "_pieces",
-        "_plain",
-        "_plan",
-        "_promised_count",
-        "_reason_code",
-        "_router",
-        "_settle",
-        "_since_s",
-        "_size_bytes",
-    )
-
     def __init__(
         self,
         router: "Router",

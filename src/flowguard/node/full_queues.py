@@ -50,8 +50,6 @@ class Wait:
 class FullQueues:
     """The lines of one node; a session publishes one message at a time, so it is in one of them."""
 
-    __slots__ = ("_block_s", "_node", "_lines", "_router", "_tickets", "_waits")
-
     def __init__(self, node: NodeState, router: Router) -> None:
         self._node = node
         self._router = router

@@ -156,24 +156,6 @@ class Making:
 class Plans:
     """A cache of plans over the node's subscription table, bounded in bytes."""
 
-    __slots__ = (
-        "_changed",
-        "_cost",
-        "_ended_before_bytes",
-        "_ended_bytes",
-        "log_threshold",
-        "uses_log",
-        "_lap_left",
-        "_levels_max",
-        "_making",
-        "_order",
-        "_table",
-        "asks_rights",
-        "budget",
-        "by_topic",
-        "version",
-    )
-
     def __init__(self, table: Table, cost: Cost, *, levels_max: int, bytes_max: int) -> None:
         self._table = table
         self._cost = cost

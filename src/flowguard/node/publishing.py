@@ -48,21 +48,6 @@ UNSPECIFIED_ERROR: Final = ReasonCode.UNSPECIFIED_ERROR
 class Router:
     """Takes messages in and gives them to the sessions that want them."""
 
-    __slots__ = (
-        "_hooks",
-        "_node",
-        "_journal",
-        "acknowledgements",
-        "asks",
-        "cost",
-        "log",
-        "payload_bytes_max",
-        "plans",
-        "queues",
-        "retained",
-        "table",
-    )
-
     def __init__(
         self, node: NodeState, journal: Journal, hooks: Hooks, queue_budget: FairBudget
     ) -> None:

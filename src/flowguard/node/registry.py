@@ -62,18 +62,6 @@ class Leaving(Chore):
 class Registry:
     """All sessions by client id, connected or not."""
 
-    __slots__ = (
-        "_armed",
-        "_budget",
-        "_node",
-        "_journal",
-        "_queues",
-        "_router",
-        "_timers",
-        "kept_count",
-        "sessions",
-    )
-
     def __init__(
         self, node: NodeState, router: Router, journal: Journal, timers: Timers, budget: FairBudget
     ) -> None:

@@ -201,8 +201,6 @@ class SendingRetained(Chore):
 class Subscriptions:
     """Changes the subscription table for clients, and tells them."""
 
-    __slots__ = ("full_queues", "_hooks", "node", "_router")
-
     def __init__(
         self,
         node: NodeState,
