@@ -20,7 +20,6 @@ from benchmarks import pages
 from benchmarks.checks import Check, Columns, Grid, Report, at_most
 from simulations.loading import load
 from simulations.run import run
-from simulations.world import World
 
 from .e02_flash_crowd import CLIENTS, size_of
 
@@ -60,7 +59,7 @@ def measure(clients: int) -> dict[str, float]:
     scenario = load("flash_crowd", size_of(clients / CLIENTS)).scenario
     bare_bytes = peak_bytes()
     began_s = process_time()
-    summary = run(scenario, "flowguard", watch=_goes_on)
+    summary = run(scenario, "flowguard")
     return {
         "clients": clients,
         "events": summary.events_count,
@@ -69,10 +68,6 @@ def measure(clients: int) -> dict[str, float]:
         "bare_bytes": bare_bytes,
         "ended_s": summary.ended_s,
     }
-
-
-def _goes_on(_: World) -> bool:
-    return True
 
 
 def peak_bytes() -> int:

@@ -39,10 +39,6 @@ def _frame(topic: str, payload_bytes: int, packet_id: int) -> bytes:
     return encode(Publish(topic, bytes(payload_bytes), 1, packet_id=packet_id), MQTT_5)
 
 
-def _subscribe_frame(topic: str) -> bytes:
-    return encode(Subscribe(1, ((topic, SubscriptionOptions(1)),)), MQTT_5)
-
-
 @final
 class RealPublisher:
     """At most `outstanding` messages without PUBACK; sends what is due, in order."""
@@ -278,10 +274,10 @@ def ask_all(load: Load, askers: list[Asker], count: int, at_most_s: float, what:
 
 def subscribe_all(load: Load, wires: list[Wire], topics: list[str], at_most_s: float) -> None:
     """Subscribe each client to its topic, at QoS 1."""
-    askers = [
-        Asker(load, wire, _subscribe_frame(topic), SUBACK_BYTES)
-        for wire, topic in zip(wires, topics, strict=True)
-    ]
+    askers = []
+    for wire, topic in zip(wires, topics, strict=True):
+        packet = Subscribe(1, ((topic, SubscriptionOptions(1)),))
+        askers.append(Asker(load, wire, encode(packet, MQTT_5), SUBACK_BYTES))
     ask_all(load, askers, 1, at_most_s, "SUBSCRIBE")
 
 
