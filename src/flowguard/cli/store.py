@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
 from flowguard.cli.console import plain, refused
-from flowguard.errors import CorruptionError, LockedError, StoreError
+from flowguard.errors import ConfigError, CorruptionError, LockedError, StoreError
 
 if TYPE_CHECKING:
     from flowguard.stores.log.message_log import MessageLog
@@ -200,6 +201,35 @@ def merge(
         f"{entries.settled:,} had been settled by the other side, and {report.ended:,} sessions "
         f"had ended there.",
         style="dim",
+    )
+
+
+@store.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="A directory, or a Redis URL.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="The same; it must be new, or empty.")
+    ],
+    redis_prefix: RedisPrefix = "fg1",
+    redis_layout: Annotated[
+        str, typer.Option(metavar="LAYOUT", help="On Redis: stream or zset.")
+    ] = "stream",
+) -> None:
+    """Copy all sessions, queues and retained messages: from RocksDB to Redis, say, or back."""
+    from flowguard.cli.plugins import needs_extra
+    from flowguard.cli.store_copy import copy as copy_all
+
+    with _complaints("copy"), _progress("copying") as progress:
+        try:
+            found = copy_all(source, target, redis_prefix, redis_layout, progress)
+        except ModuleNotFoundError as error:
+            typer.echo(needs_extra("redis"), err=True)
+            raise typer.Exit(EXIT_USAGE) from error
+        except (ConfigError, ValidationError) as error:
+            raise _wrong("copy", str(error)) from error
+    plain().print(
+        f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
+        f"{found.entries:,} queued messages and {found.retained:,} retained are copied."
     )
 
 

@@ -1,0 +1,41 @@
+"""`flowguard store copy`: all of one store into another one, on disk or on Redis."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from flowguard.broker.stores import open_store
+from flowguard.config import Settings
+from flowguard.errors import StoreError
+from flowguard.stores import Store
+from flowguard.stores.transfer import Transferred, transfer
+
+
+def copy(
+    source: str, target: str, prefix: str, layout: str, progress: Callable[[int, int], None]
+) -> Transferred:
+    """Copy it. Raises `StoreError`, `ConfigError`."""
+    if not _is_url(source) and not Path(source).is_dir():
+        raise StoreError(f"there is no directory {source}")
+    if not _is_url(target) and Path(target).exists():
+        raise StoreError(f"{target} exists; name a new directory")
+    with (
+        closing(_open(source, prefix, layout)) as opened,
+        closing(_open(target, prefix, layout)) as new,
+    ):
+        return transfer(opened, new, progress)
+
+
+def _is_url(place: str) -> bool:
+    return "://" in place
+
+
+def _open(place: str, prefix: str, layout: str) -> Store:
+    """The store there. On Redis what it takes to keep it is checked when a broker starts."""
+    settings: dict[str, dict[str, str]] = {"store": {"durability": "os"}}
+    if _is_url(place):
+        settings = {
+            "store": {"kind": "redis", "durability": "memory"},
+            "redis": {"url": place, "prefix": prefix, "layout": layout},
+        }
+    return open_store(Settings.model_validate(settings), Path(place))

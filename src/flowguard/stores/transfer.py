@@ -1,0 +1,126 @@
+"""All of one store into another one, whatever each is made of; nobody may be at work on either."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from flowguard.errors import StoreError
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    Delivery,
+    PutInbound,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    PutWill,
+    QueueEntry,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    StoreOp,
+    is_group,
+)
+from flowguard.stores.base import Store
+from flowguard.types import Publish
+
+PAGE: Final = 256
+
+
+@dataclass(slots=True)
+class Transferred:
+    """The counts of a copy."""
+
+    sessions: int = 0
+    groups: int = 0
+    entries: int = 0
+    retained: int = 0
+
+
+def transfer(
+    source: Store, target: Store, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Transferred:
+    """Copy sessions, queues at their positions, and retained messages.
+
+    Raises `StoreError` where the target is not empty, or the source has sessions on the durable
+    log, which is not copied.
+    """
+    if next(target.sessions(), None) is not None or next(target.retained(), None) is not None:
+        raise StoreError("the target is not empty: name a new one, or another prefix")
+    records = list(source.sessions())
+    for record in records:
+        if record.log_place:
+            raise StoreError(
+                f"session {record.client_id!r} reads the durable log, which only RocksDB keeps: "
+                "it is not copied"
+            )
+    found = Transferred()
+    for done, record in enumerate(records):
+        progress(done, len(records))
+        target.commit(_session_ops(record))
+        found.entries += _copy_queue(source, target, record)
+        if is_group(record.client_id):
+            found.groups += 1
+        else:
+            found.sessions += 1
+    batch: list[StoreOp] = []
+    for message, expires_at_s in source.retained():
+        batch.append(PutRetained(message, expires_at_s))
+        found.retained += 1
+        if len(batch) == PAGE:
+            target.commit(batch)
+            batch = []
+    target.commit(batch)
+    return found
+
+
+def _session_ops(record: SessionRecord) -> list[StoreOp]:
+    name = record.client_id
+    ops: list[StoreOp] = [PutSession(name, record.expiry_interval_s, record.ends_at_s)]
+    ops += [PutSubscription(name, *each) for each in record.subscriptions.items()]
+    ops += [PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
+    if record.will is not None:
+        ops.append(PutWill(name, record.will))
+    return ops
+
+
+def _copy_queue(source: Store, target: Store, record: SessionRecord) -> int:
+    """Copy the entries of one session; how many there were."""
+    name, count, after_pos = record.client_id, 0, 0
+    while page := source.fetch(name, after_pos, PAGE):
+        ops: list[StoreOp] = []
+        for entry in page:
+            ops += _entry_ops(name, entry)
+        target.commit(ops)
+        count += len(page)
+        after_pos = page[-1].pos
+    ops = []
+    if record.next_pos > after_pos + 1:  # The last positions were settled: they stay given out.
+        last_pos = record.next_pos - 1
+        ops += (Append(name, last_pos, _nothing(1)), Settle(name, last_pos))
+    if record.sent_pos:
+        ops.append(Sent(name, record.sent_pos))
+    target.commit(ops)
+    return count
+
+
+def _entry_ops(name: str, entry: QueueEntry) -> list[StoreOp]:
+    delivery, pos = entry.delivery, entry.pos
+    if delivery is None:
+        owed = _nothing(2)
+        return [Append(name, pos, owed), Release(name, pos, entry.packet_id, owed)]
+    # A delivery of its own: what the source noted in it means nothing to the target.
+    copy = Delivery(
+        delivery.message,
+        delivery.qos,
+        delivery.retain,
+        delivery.identifiers,
+        delivery.expires_at_s,
+    )
+    return [Append(name, pos, copy)]
+
+
+def _nothing(qos: int) -> Delivery:
+    """A message that nobody gets: it only takes a position."""
+    return Delivery(Publish("-", b"", qos), qos, False, (), NEVER_S)
