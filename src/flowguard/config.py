@@ -127,10 +127,11 @@ class FlowSettings(_Settings):
     """Size of the CONNECTs waiting; where it is not set, no more than its share of the memory
     limit, bytes."""
     connect_patience_s: float = Field(8.0, gt=0)
-    """A CONNECT that waited, or would wait, longer is refused: its client has given up; where
+    """A CONNECT that waited longer is refused: its client has given up; where
     clients hang up earlier that is learned, seconds."""
     refusal_share: float = Field(0.3, gt=0, le=1)
-    """Share of the loop's time that accepting and refusing may take while CONNECTs wait, 0 to 1."""
+    """Share of the loop that accepting and refusing may take while CONNECTs wait, of what messages
+    leave, 0 to 1."""
     connect_timeout_s: float = Field(10.0, gt=0)
     """Time from accept to a complete CONNECT, seconds."""
     journal_ops_max: int = Field(65_536, ge=1)
