@@ -1,0 +1,229 @@
+"""Other people's clients through TLS and WebSocket, with passwords, certificates and rules.
+
+Each subscribes to what is its own, publishes to what is not, and then to what is.
+"""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowguard.identity.passwords import PasswordFile
+from flowguard.types import ReasonCode
+from tests.interop.broker import ANNOUNCEMENT, PATIENCE_S, Broker, running_broker
+from tests.interop.mosquitto_peer import program
+from tests.interop.mqttjs_peer import PACKAGE
+from tests.support.authority import Authority, Pair
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("doors")]
+SECRET = "correct horse battery"
+SCHEMES = ("mqtt", "ws", "mqtts", "wss")
+
+
+@dataclass(frozen=True)
+class Doors:
+    """A broker with a listener of each scheme, and one for clients with certificates."""
+
+    broker: Broker
+    authority: Authority
+    ports: dict[str, int]
+    sensor: Pair
+
+    def context(self) -> ssl.SSLContext:
+        """What a client needs to trust the broker."""
+        return self.authority.client_context()
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    folder = tmp_path_factory.mktemp("doors")
+    authority = Authority(folder)
+    pair = authority.issue("127.0.0.1")
+    (folder / "users").write_text(PasswordFile({}).with_user("ann", SECRET.encode()).text())
+    (folder / "acl.toml").write_text(
+        '[roles.own]\nusers = ["*"]\npublish = ["%u/#"]\nsubscribe = ["%u/#"]\n'
+    )
+    listeners = [f'"{scheme}://127.0.0.1:0"' for scheme in SCHEMES]
+    listeners.append(f'{{address = "mqtts://127.0.0.1:0", client_ca = "{authority.cert}"}}')
+    (folder / "broker.toml").write_text(
+        f'[network]\ncert = "{pair.cert}"\nkey = "{pair.key}"\n'
+        f"listeners = [{', '.join(listeners)}]\n"
+        f'password_file = "{folder}/users"\nacl_file = "{folder}/acl.toml"\n'
+    )
+    config = ("--config", str(folder / "broker.toml"))
+    with running_broker(folder / "b", *config, listen=False) as broker:
+        ports = {"mqtt": broker.port}
+        assert broker.process.stdout is not None
+        for name in (*SCHEMES[1:], "certificate"):
+            said = broker.process.stdout.readline().removeprefix(ANNOUNCEMENT).split()[0]
+            ports[name] = int(said.rpartition(":")[2])
+        yield Doors(broker, authority, ports, authority.issue("sensor-7"))
+
+
+def mosquitto(name: str, port: int, *words: str) -> tuple[int, str]:
+    """Run one of Mosquitto's clients; its exit code, and what it said."""
+    command = [program(name), "-h", "127.0.0.1", "-p", str(port), "-V", "mqttv5", "-q", "1", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("way", ["password", "certificate"])
+def test_mosquittos_clients(doors: Doors, way: str) -> None:
+    user = "ann" if way == "password" else "sensor-7"
+    proof = ["--cafile", str(doors.authority.cert)]
+    if way == "password":
+        proof += ["-u", user, "-P", SECRET]
+    else:
+        proof += ["--cert", str(doors.sensor.cert), "--key", str(doors.sensor.key)]
+    port = doors.ports["mqtts" if way == "password" else "certificate"]
+    session = ("-i", f"sub-{way}", "-c", "-x", "600", "-t", f"{user}/#")
+    assert mosquitto("mosquitto_sub", port, *proof, *session, "-E")[0] == 0
+    for topic in ("other/x", f"{user}/x"):
+        _, said = mosquitto("mosquitto_pub", port, *proof, "-t", topic, "-m", topic)
+        assert ("Not authorized" in said) == (topic == "other/x")
+    code, got = mosquitto("mosquitto_sub", port, *proof, *session, "-C", "1")
+    assert (code, got.strip()) == (0, f"{user}/x")
+
+
+def test_mosquittos_client_without_certificate_or_with_a_wrong_password(doors: Doors) -> None:
+    trust = ("--cafile", str(doors.authority.cert), "-t", "a", "-m", "x")
+    assert mosquitto("mosquitto_pub", doors.ports["certificate"], *trust)[0] != 0
+    code, said = mosquitto("mosquitto_pub", doors.ports["mqtts"], *trust, "-u", "ann", "-P", "no")
+    assert code == ReasonCode.BAD_USER_NAME_OR_PASSWORD, said
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_paho(doors: Doors, scheme: str) -> None:
+    paho = pytest.importorskip("paho.mqtt.client")
+    transport = "websockets" if scheme.startswith("ws") else "tcp"
+    client = paho.Client(
+        paho.CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv5, transport=transport
+    )
+    client.username_pw_set("ann", SECRET)
+    if scheme in ("mqtts", "wss"):
+        client.tls_set_context(doors.context())
+    codes: list[int] = []
+    got: list[str] = []
+    done = threading.Event()
+
+    def on_publish(_: Any, __: Any, ___: Any, code: Any, ____: Any) -> None:
+        codes.append(code.value)
+
+    def on_subscribe(*_: Any) -> None:
+        client.publish("other/x", b"", 1)
+        client.publish("ann/x", b"", 1)
+
+    def on_message(_: Any, __: Any, message: Any) -> None:
+        got.append(message.topic)
+        done.set()
+
+    client.on_publish, client.on_subscribe, client.on_message = on_publish, on_subscribe, on_message
+    client.on_connect = lambda *_: client.subscribe("ann/#", 1)
+    client.connect("127.0.0.1", doors.ports[scheme])
+    client.loop_start()
+    assert done.wait(PATIENCE_S)
+    client.disconnect()
+    client.loop_stop()
+    assert got == ["ann/x"]
+    assert codes[0] == ReasonCode.NOT_AUTHORIZED
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_aiomqtt(doors: Doors, scheme: str) -> None:
+    aiomqtt = pytest.importorskip("aiomqtt")
+
+    async def talk() -> str:
+        async with aiomqtt.Client(
+            "127.0.0.1",
+            doors.ports[scheme],
+            username="ann",
+            password=SECRET,
+            identifier="aiomqtt",
+            transport="websockets" if scheme.startswith("ws") else "tcp",
+            tls_context=doors.context() if scheme in ("mqtts", "wss") else None,
+        ) as client:
+            await client.subscribe("ann/#", 1)
+            await client.publish("other/x", b"", 1)
+            await client.publish("ann/x", b"", 1)
+            async for message in client.messages:
+                return str(message.topic)
+        raise AssertionError("it ends without a message")
+
+    assert asyncio.run(asyncio.wait_for(talk(), PATIENCE_S)) == "ann/x"
+
+
+def test_gmqtt_over_tls(doors: Doors) -> None:
+    gmqtt = pytest.importorskip("gmqtt")
+
+    async def talk() -> str:
+        got: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        client = gmqtt.Client("gmqtt")
+        client.set_auth_credentials("ann", SECRET)
+
+        def on_message(_: Any, topic: str, *__: Any) -> int:
+            got.set_result(topic)
+            return 0
+
+        def on_subscribe(*_: Any) -> None:
+            client.publish("other/x", b"", qos=1)
+            client.publish("ann/x", b"", qos=1)
+
+        client.on_message, client.on_subscribe = on_message, on_subscribe
+        await client.connect("127.0.0.1", doors.ports["mqtts"], ssl=doors.context())
+        client.subscribe("ann/#", qos=1)
+        topic = await got
+        await client.disconnect()
+        return topic
+
+    assert asyncio.run(asyncio.wait_for(talk(), PATIENCE_S)) == "ann/x"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("password", [SECRET, "wrong"])
+def test_mqttjs(doors: Doors, scheme: str, password: str) -> None:
+    node = shutil.which("node")
+    if node is None or not PACKAGE.exists():
+        pytest.skip("node or MQTT.js is missing: make test installs them")
+    script = Path(__file__).with_name("doors.cjs")
+    url = f"{scheme}://127.0.0.1:{doors.ports[scheme]}"
+    words = (str(PACKAGE), url, str(doors.authority.cert), "ann", password)
+    ended = subprocess.run(
+        [node, str(script), *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    said = "135\n1 ann/x hello" if password == SECRET else "refused 134"
+    assert ended.stdout.strip() == said, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "spoken"), [("tls1", False), ("tls1_1", False), ("tls1_2", True), ("tls1_3", True)]
+)
+def test_versions_of_tls_as_openssl_sees_them(doors: Doors, version: str, spoken: bool) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is missing")
+    # The lowest level of security lets the client offer what is old.
+    ended = subprocess.run(
+        [
+            *(openssl, "s_client", f"-{version}", "-cipher", "DEFAULT:@SECLEVEL=0"),
+            *(
+                "-connect",
+                f"127.0.0.1:{doors.ports['mqtts']}",
+                "-CAfile",
+                str(doors.authority.cert),
+            ),
+        ],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ("Verify return code: 0 (ok)" in ended.stdout and ended.returncode == 0) is spoken
+    assert ("Cipher is (NONE)" in ended.stdout) is not spoken
