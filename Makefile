@@ -104,8 +104,8 @@ bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated 
 search-law: $(DEV)  ## random loads: where does a fixed window beat the law? (ARGS="--loads 1000 --first 1001 --write")
 	@$(PY) -m benchmarks.law.search $(ARGS)
 
-scoreboard: $(DEV) rooms  ## a slow subscriber and a connect storm: flowguard, Mosquitto, amqtt
-	@$(PY) -m benchmarks.parts --only overload-scoreboard $(ARGS)
+scoreboard: $(DEV) rooms  ## who survives a crowd: the kit at other brokers, bare and behind the proxy (ARGS="--only mosquitto")
+	@$(PY) -m benchmarks.survivors $(ARGS)
 
 rooms: $(RUN)
 	@$(PY) scripts/compile.py

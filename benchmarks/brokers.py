@@ -42,6 +42,7 @@ class Broker(ABC):
 
     name: str
     reports_port = False  # True: given port 0, it prints `listening on HOST:PORT`
+    start_limit_s = START_LIMIT_S
     remark = ""  # how its settings differ from its defaults, for the page
 
     @abstractmethod
@@ -51,6 +52,11 @@ class Broker(ABC):
     @abstractmethod
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
         """The command that serves on `port` and keeps its files in `folder`."""
+
+    @contextmanager
+    def beside(self, command: list[str]) -> Iterator[None]:
+        """A process that this server needs beside it, where it needs one."""
+        yield
 
     @contextmanager
     def running(self, core: int | None, scenario: str) -> Iterator[Running]:
@@ -77,9 +83,11 @@ class Broker(ABC):
                 end(process)
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], log: Path, port: int) -> int:
+def wait_until_ready(
+    process: subprocess.Popen[bytes], log: Path, port: int, limit_s: float = START_LIMIT_S
+) -> int:
     """Waits for the first CONNACK and returns the port; a port of 0 is looked up in the log."""
-    deadline = time.monotonic() + START_LIMIT_S
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise BrokerFailed(f"did not start, status {process.returncode}: {tail(log)}")
@@ -88,7 +96,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path, port: int) -> 
         if port and answers_connect(port):
             return port
         time.sleep(0.05)
-    raise BrokerFailed(f"not ready after {START_LIMIT_S:.0f} s: {tail(log)}")
+    raise BrokerFailed(f"not ready after {limit_s:.0f} s: {tail(log)}")
 
 
 def answers_connect(port: int) -> bool:

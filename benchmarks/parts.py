@@ -26,7 +26,6 @@ from .overload import (
     e08_self_loop,
     e09_keep_alive,
     e12_cost,
-    scoreboard,
     side_by_side,
 )
 from .runner import BadData
@@ -35,12 +34,10 @@ from .store import drift, durable_log, fetch, layouts, merging, reconnect, resta
 Measure = Callable[[Conditions], Reported]
 ROOMS = (
     *(side_by_side, e01_fan_out, e07_slow_subscribers, e08_self_loop, e09_keep_alive, e12_cost),
-    *(scoreboard, layouts, fetch, reconnect, restart, drift, merging, durable_log),
+    *(layouts, fetch, reconnect, restart, drift, merging, durable_log),
 )
 PARTS: dict[str, Measure] = {room.KEY: room.measure for room in ROOMS}
 STORE = "store"
-BESIDES = (scoreboard.KEY,)
-"""Run only when asked for: it is about other brokers as well."""
 Write = Annotated[bool, typer.Option("--write", help="Write pages into benchmarks/results.")]
 Strict = Annotated[bool, typer.Option("--strict", help="A missed bound fails, too.")]
 console = pages.console()
@@ -85,12 +82,12 @@ def split(text: str) -> list[str]:
 def choose(only: str) -> list[str]:
     chosen: set[str] = set()
     for word in split(only):
-        alike = [part for part in PARTS if part.startswith(word) and part not in BESIDES]
+        alike = [part for part in PARTS if part.startswith(word)]
         fitting = [word] if word in PARTS else alike
         if not fitting:
             raise typer.BadParameter(f"there is no part {word}; there are {', '.join(PARTS)}")
         chosen.update(fitting)
-    return [p for p in PARTS if p in chosen or (not chosen and p not in BESIDES)]
+    return [p for p in PARTS if p in chosen or not chosen]
 
 
 def choose_policies(policies: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ CIRCLE_FILES = {
     "simulations": 12,
     "src/flowguard/node": 4,
     "src/flowguard/session": 2,
-    "src/flowguard/storm": 5,
+    "src/flowguard/storm": 3,
 }
 
 # Beginnings of a docstring that make a riddle of it: its subject is missing, or elsewhere.

@@ -10,6 +10,5 @@ the other one.
 - `side_by_side` the headline: two policies at three times the capacity, for a minute
 - `e01_fan_out`, `e07_slow_subscribers`, `e08_self_loop`, `e09_keep_alive`, `e12_cost`: experiments,
   one file and one result each, scaled to one machine
-- `scoreboard`   a slow subscriber and a connect storm: flowguard and its peers, over TCP
 - `plot`         time series as SVG
 """

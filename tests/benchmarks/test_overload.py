@@ -14,7 +14,6 @@ from benchmarks.checks import Check, Grid, Report, at_least, at_most, none_of
 from benchmarks.conditions import Conditions
 from benchmarks.overload import e08_self_loop, e12_cost, side_by_side
 from benchmarks.overload.plot import Panel, Series, nice, svg
-from benchmarks.overload.scoreboard import Memory, Score, Scoreboard
 from benchmarks.overload.side_by_side import SideBySide, judge
 from benchmarks.overload.subject import Subject
 from flowguard.storm import Target
@@ -132,36 +131,3 @@ def test_a_page_is_written_anew_with_its_picture(tmp_path: Path) -> None:
     assert "old" not in text
     assert "2 \\| 3" in text
     assert (tmp_path / "e1.svg").read_text() == "<svg/>"
-
-
-# --- the scoreboard ------------------------------------------------------------------------------
-
-SLOW = {
-    "acknowledged": 100,
-    "seconds": 1.0,
-    "slow_received": 90,
-    "sent": 100,
-    "acknowledged_lost": 10,
-    "publish_refusals": {"0x97": 3},
-    "silence_seconds": 0.1,
-    "lost": 0,
-    "catch_up_seconds": 0.5,
-}
-
-
-def test_the_scoreboard_judges_flowguard_and_shows_who_is_missing() -> None:
-    memory = Memory(50.0, 60.0, 55.0)
-    slow = [Score(name, "5.0", memory, SLOW, SLOW) for name in ("flowguard", "mosquitto")]
-    storm = [Score("flowguard", "5.0", failure="did not start")]
-    board = Scoreboard({"flowguard": "1"}, {"amqtt": "no pip"}, tuple(slow), tuple(storm), 8.0, 500)
-    report = board.report()
-    assert {check.what: check.passed for check in report.checks} == {
-        "slow subscriber, MQTT 5.0: acknowledged, then lost": False,
-        "slow subscriber, MQTT 5.0: memory growth": True,
-        "flowguard, MQTT 5.0": False,
-    }
-    assert [row[0] for row in report.grids[0].rows] == ["flowguard", "mosquitto"]
-    assert "3 x 0x97" in report.grids[0].rows[0]
-    assert any("no pip" in note for note in report.notes)
-    for grid in report.grids:
-        assert {len(row) for row in grid.rows} == {len(grid.header)}

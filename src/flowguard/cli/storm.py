@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,28 +14,37 @@ from rich.console import Console
 from flowguard.address import parse_address
 from flowguard.cli import storm_options as options
 from flowguard.cli.descriptors import require_descriptors
+from flowguard.cli.kit import compare as compare_reports
+from flowguard.cli.kit import plan_of, run_kit
 from flowguard.cli.signals import on_signals
 from flowguard.cli.storm_options import StormKind, Version
 from flowguard.cli.storm_view import show_result, watch
 from flowguard.errors import ConfigError
 from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target, Traffic, TrafficPlan
+from flowguard.storm.kit import Kit, KitPlan
 from flowguard.types import MQTT_5, MQTT_311
 
 KNOCK_S = 5.0
+CONNECT_S = 60.0
 LEVELS = {Version.V311: MQTT_311, Version.V5: MQTT_5}
 
 
 def storm(
-    address: options.Address,
-    scenario: options.What,
+    words: options.Words,
+    kit: options.IsKit = False,
+    compare: options.IsComparison = False,
+    only: options.Only = "",
+    restart_command: options.RestartCommand = None,
+    name: options.Name = "",
+    pid: options.Pid = None,
     clients: options.Clients = 1000,
     pairs: options.Pairs = 100,
-    version: options.Speak = Version.V5,
+    version: options.Speak = None,
     retry: options.RetryKind = RetryMode.BACKOFF,
     retry_first: options.RetryFirst = 1.0,
     retry_max: options.RetryMax = 60.0,
     timeout: options.Timeout = 10.0,
-    connect_seconds: options.ConnectSeconds = 60.0,
+    connect_seconds: options.ConnectSeconds = None,
     hold: options.Hold = 1.0,
     durable: options.Durable = False,
     seconds: options.Seconds = 10.0,
@@ -47,29 +57,34 @@ def storm(
     slow_rate: options.SlowRate = 0,
     catch_up: options.CatchUp = 30.0,
     json_to: options.JsonTo = None,
+    html_to: options.HtmlTo = None,
     seed: options.Seed = 0,
 ) -> None:
     """Put load on a broker, and say what its clients saw.
 
     Ctrl-C ends a storm early and still gives its result.
 
-    The exit code is 1 if clients did not get in or an acknowledged message was lost.
+    The exit code is 1 if clients did not get in or an acknowledged message was lost; of --kit, if
+    an experiment failed or was unclear.
     """
+    if compare:
+        compare_reports(words, html_to)
+    if kit:
+        plan = _kit_plan(words, version, clients, connect_seconds, restart_command, only)
+        tried = Kit(plan, name or words[0], pids=pid or (), fall_back=version is None)
+        run_kit(tried, json_to, html_to)
+    address, scenario = _address_and_scenario(words)
+    version = version or Version.V5
     traffic = None
     if scenario is not StormKind.CONNECT:
         shape = _shape(scenario, clients, pairs)
         traffic = TrafficPlan(*shape, qos, payload, outstanding, backlog, rate, seconds)
         if scenario is StormKind.SLOW_SUBSCRIBER:
-            traffic = replace(
-                traffic,
-                backlog=None,
-                late_s=catch_up,
-                slow=min(slow, clients),
-                slow_bytes_per_s=slow_rate,
-            )
+            traffic = replace(traffic, backlog=None, late_s=catch_up, slow=min(slow, clients))
+            traffic = replace(traffic, slow_bytes_per_s=slow_rate)
     count = clients if traffic is None else traffic.clients
     policy = RetryPolicy(retry, retry_first, retry_max)
-    crowd = CrowdPlan(count, policy, timeout, connect_seconds, hold, durable, seed)
+    crowd = CrowdPlan(count, policy, timeout, connect_seconds or CONNECT_S, hold, durable, seed)
     messages = Console(stderr=True)
     target = _resolve(address, count, LEVELS[version], messages)
     title = f"{scenario} storm at {address}, MQTT {version}"
@@ -83,6 +98,35 @@ def storm(
     elif json_to is not None:
         json_to.write_text(json.dumps(result, indent=2) + "\n")
     raise typer.Exit(_exit_code(finished))
+
+
+def _address_and_scenario(words: Sequence[str]) -> tuple[str, StormKind]:
+    if len(words) == 2 and words[1] in tuple(StormKind):
+        return words[0], StormKind(words[1])
+    raise typer.BadParameter(
+        f"expected HOST:PORT SCENARIO, where SCENARIO is one of {', '.join(StormKind)}; "
+        "or --kit HOST:PORT"
+    )
+
+
+def _kit_plan(
+    words: Sequence[str],
+    version: Version | None,
+    clients: int,
+    connect_s: float | None,
+    restart_command: str | None,
+    only: str,
+) -> KitPlan:
+    if len(words) != 1:
+        raise typer.BadParameter("--kit takes one broker, HOST:PORT, and no scenario")
+    messages = Console(stderr=True)
+    # A retry storm has twice as many.
+    target = _resolve(words[0], 2 * clients, LEVELS[version or Version.V5], messages)
+    plan = KitPlan(target, trio.current_time, clients, restart_command=restart_command)
+    try:
+        return plan_of(replace(plan, connect_s=connect_s or plan.connect_s), only)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _shape(scenario: StormKind, clients: int, pairs: int) -> tuple[int, int, int]:

@@ -8,19 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from flowguard.storm import ConnectTally, Crowd, LatencyHistogram, Traffic, TrafficTally
-from flowguard.storm.loop import Fate
 from flowguard.storm.tally import SHARES
 from flowguard.types import ReasonCode
 
 FRAME_S = 0.25
 PLAIN_S = 5.0
-FATES = {
-    Fate.RESET: "reset",
-    Fate.CLOSED: "closed unanswered",
-    Fate.UNREACHABLE: "unreachable",
-    Fate.BROKEN: "broken answer",
-    Fate.LOCAL: "no port or descriptor here",
-}
 
 
 async def watch(running: Crowd | Traffic, title: str, console: Console) -> None:
@@ -181,14 +173,11 @@ def _slowness(tally: TrafficTally) -> Table:
 
 
 def _failures(tally: ConnectTally) -> int:
-    refused = sum(tally.refused.values())
-    return refused + tally.timeouts + tally.fates.total()
+    return sum(tally.refused.values()) + sum(tally.failures.values())
 
 
 def _failure_words(tally: ConnectTally) -> str:
-    words = [f"{tally.fates[fate]:,} {name}" for fate, name in FATES.items() if tally.fates[fate]]
-    if tally.timeouts:
-        words.append(f"{tally.timeouts:,} timed out")
+    words = [f"{count:,} {name}" for name, count in tally.failures.items() if count]
     if tally.refused:
         words.append(f"refused: {_codes(tally.refused)}")
     return ", ".join(words)

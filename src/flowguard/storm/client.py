@@ -3,11 +3,13 @@
 WAITING --due--> TRYING --CONNACK 0--> IN --> OVER
    ^                |                   |
    +-----failed-----+---gives up--------+---lost, or the storm is over---> OVER
+
+In a crowd that returns, a client that is lost is WAITING again.
 """
 
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Protocol, final
 
 from flowguard.codec import PINGREQ_FRAME, Connack, Connect, Disconnect, Packet, encode
 from flowguard.storm.loop import Fate, Wire
@@ -15,12 +17,20 @@ from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, ReasonCode
 
 if TYPE_CHECKING:
     from flowguard.storm.crowd import Crowd
-    from flowguard.storm.publisher import Publisher
-    from flowguard.storm.subscriber import Subscriber
 
 SESSION_EXPIRY_S = 300
 """Session expiry that a storm asks for: a killed storm leaves no durable sessions after five
 minutes."""
+
+
+class Part(Protocol):
+    """The part of a client once it is in."""
+
+    def connected(self, now_s: float) -> None:
+        """The broker has accepted it."""
+
+    def receive(self, packet: Packet, now_s: float) -> None:
+        """A packet from the broker, but no DISCONNECT."""
 
 
 class Stage(Enum):
@@ -54,7 +64,7 @@ class Client:
         self._started_s = 0.0
         self._was_busy = False
         self.client_id = client_id
-        self.part: Publisher | Subscriber | None = None
+        self.part: Part | None = None
         self.properties: Properties = NO_PROPERTIES
         """The properties of the broker's CONNACK."""
         self.stage = Stage.WAITING
@@ -92,6 +102,7 @@ class Client:
             self.client_id,
             version,
             clean_start=not durable or version == MQTT_5,
+            keep_alive_s=self._crowd.plan.keep_alive_s,
             properties=properties,
         )
 
@@ -170,6 +181,12 @@ class Client:
             self.stage = Stage.OVER
             tally.connected -= 1
             tally.lost += 1
+            if self._crowd.plan.returns:
+                self._attempts = 0
+                tally.trying += 1
+                delay_s = self._crowd.plan.retry.delay_s(1, self._crowd.rng) or 0.0
+                self.stage = Stage.WAITING
+                self._crowd.loop.call_at(now_s + delay_s, self.attempt)
         elif self.stage is Stage.TRYING:
             tally.fates[fate] += 1
             self._failed(now_s)

@@ -121,6 +121,8 @@ class ClientLoop:
         self._wires: dict[int, Wire] = {}
         self._timers: list[tuple[float, int, Callable[[float], None]]] = []
         self._sequence = count()
+        self.turn_max_s = 0.0
+        """The longest turn: so late a packet may have been seen because of this loop itself."""
 
     def call_at(self, at_s: float, callback: Callable[[float], None]) -> None:
         """Call `callback(now_s)` once it is `at_s`; in order of instants, then of calling this."""
@@ -153,7 +155,8 @@ class ClientLoop:
         now_s = yielded_s = self.clock()
         while not finished(now_s):
             worked = self._turn(now_s)
-            now_s = self.clock()
+            began_s, now_s = now_s, self.clock()
+            self.turn_max_s = max(self.turn_max_s, now_s - began_s)
             if not worked:
                 with trio.move_on_after(self._idle_s(now_s)):
                     await trio.lowlevel.wait_readable(self._epoll)

@@ -11,6 +11,13 @@ RESOLUTION = 1.02
 """Latencies are kept with a precision of 2 %, so that a million of them cost as much as a
 hundred."""
 LATENCY_MIN_S = 1e-6
+FATES = {
+    Fate.RESET: "reset",
+    Fate.CLOSED: "closed unanswered",
+    Fate.UNREACHABLE: "unreachable",
+    Fate.BROKEN: "broken answer",
+    Fate.LOCAL: "no port or descriptor here",
+}
 SHARES = (50, 99, 100)
 """Percentages of the clients for which a storm says when that many were connected."""
 _LOG = math.log(RESOLUTION)
@@ -120,6 +127,12 @@ class ConnectTally:
     def settled(self) -> bool:
         return self.trying == 0
 
+    @property
+    def failures(self) -> dict[str, int]:
+        """Attempts that were not answered, or not by MQTT, in the words of a result."""
+        ends = {name: self.fates[fate] for fate, name in FATES.items()}
+        return {**ends, "timed out": self.timeouts}
+
     def share_in_s(self, percent: float) -> float | None:
         """How long after the start this share of all clients was in; None: it never was."""
         return self.after_start.rank_s(max(1, math.ceil(self.clients * percent / 100)))
@@ -166,6 +179,8 @@ class TrafficTally:
     """Deliveries to subscribers that read slowly, part of `received`."""
     slow_lost: int = 0
     """The part of `acknowledged_lost` that slow subscribers never got."""
+    slow_cut: int = 0
+    """Subscribers that read slowly, and were disconnected."""
     silence_s: float = 0.0
     """The longest time without any acknowledgement, while messages were published."""
     heard_at_s: float = 0.0
@@ -190,7 +205,7 @@ class TrafficTally:
             **_results(self, "sent acknowledged expected received missing acknowledged_lost"),
             "publish_refused": self.refused,
             "publish_refusals": _by_code(self.refusals),
-            **_results(self, "duplicates stalls slow_received slow_lost"),
+            **_results(self, "duplicates stalls slow_received slow_lost slow_cut"),
             "silence_seconds": round(self.silence_s, 3),
             "catch_up_seconds": round(self.catch_up_s, 3),
             "seconds": round(self.seconds, 3),

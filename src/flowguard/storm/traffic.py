@@ -8,6 +8,7 @@ less those whose publisher was never told that they are taken.
 from collections.abc import Callable
 from typing import Final, final
 
+from flowguard.storm.client import Stage
 from flowguard.storm.crowd import Crowd
 from flowguard.storm.plan import CrowdPlan, Target, TrafficPlan
 from flowguard.storm.publisher import Publisher
@@ -23,14 +24,23 @@ class Traffic:
     """Publishers and subscribers; run it once, `tally` and `crowd.tally` are live."""
 
     def __init__(
-        self, target: Target, plan: TrafficPlan, crowd_plan: CrowdPlan, clock: Callable[[], float]
+        self,
+        target: Target,
+        plan: TrafficPlan,
+        crowd_plan: CrowdPlan,
+        clock: Callable[[], float],
+        *,
+        began: Callable[[], None] = lambda: None,
     ) -> None:
+        """`began` is called when everybody is in and subscribed, before the first PUBLISH."""
         assert crowd_plan.clients == plan.clients
         self.plan = plan
         self.crowd = Crowd(target, crowd_plan, clock)
         self.version = target.version
         self.tally = TrafficTally()
         self.publishing = False
+        self._began = began
+        self._finished = False
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
         clients = iter(self.crowd.clients)
@@ -54,6 +64,10 @@ class Traffic:
     def stop(self) -> None:
         """End early, in order; the tally stays valid."""
         self.crowd.stop()
+
+    def finish(self) -> None:
+        """Publish no more; what is on its way may still arrive."""
+        self._finished = True
 
     async def run(self) -> None:
         """Connect, subscribe, publish, wait for what is on its way, disconnect."""
@@ -86,12 +100,13 @@ class Traffic:
             subscriber.hold(started_s)
         self.tally.heard_at_s = started_s
         self.publishing = True
+        self._began()
         for number, publisher in enumerate(self.publishers):
             # Paced publishers start spread over their period: a crowd of pulses is not a load.
             period_s = 1 / self.plan.rate_per_s if self.plan.rate_per_s else 0.0
             loop.call_at(started_s + period_s * number / len(self.publishers), publisher.start)
         until_s = started_s + self.plan.seconds
-        await loop.run(lambda now_s: self.crowd.over or now_s >= until_s)
+        await loop.run(lambda now_s: self._finished or self.crowd.over or now_s >= until_s)
         self.publishing = False
         ended_s = loop.clock()
         self.tally.seconds = ended_s - started_s
@@ -112,6 +127,8 @@ class Traffic:
 
     def _close_books(self) -> None:
         tally = self.tally
+        slow = [subscriber for subscriber in self.subscribers if subscriber.slow]
+        tally.slow_cut = sum(subscriber.client.stage is not Stage.IN for subscriber in slow)
         for publisher in self.publishers:
             tally.expected += publisher.sent * len(publisher.subscribers)
             for subscriber in publisher.subscribers:

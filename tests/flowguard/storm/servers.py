@@ -21,15 +21,15 @@ LINGER_ZERO = b"\1\0\0\0\0\0\0\0"
 
 @asynccontextmanager
 async def broker(
-    settings: dict[str, dict[str, Any]] | None = None, store: Store | None = None
+    settings: dict[str, dict[str, Any]] | None = None, store: Store | None = None, port: int = 0
 ) -> AsyncIterator[Running]:
-    """flowguard on a free port; cut off without a word at the end."""
+    """flowguard on a port, 0 a free one; cut off without a word at the end."""
     async with trio.open_nursery() as nursery:
         start = partial(
             serve,
             bounds_of(Settings.model_validate(settings or {})),
             store or MemoryStore(),
-            listen("127.0.0.1", 0),
+            listen("127.0.0.1", port),
         )
         yield await nursery.start(lambda task_status: start(task_status=task_status))
         nursery.cancel_scope.cancel()

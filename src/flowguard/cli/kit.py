@@ -1,0 +1,75 @@
+"""`flowguard storm --kit` and `--compare`: experiments at a broker, and reports side by side."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import trio
+import typer
+from rich.console import Console
+
+from flowguard.cli.kit_page import page
+from flowguard.cli.kit_view import show_report, watch
+from flowguard.cli.signals import on_signals
+from flowguard.errors import ConfigError
+from flowguard.storm.kit import Kit, KitPlan, KitReport, Survival
+
+STDOUT = Path("-")
+
+
+def run_kit(kit: Kit, json_to: Path | None, html_to: Path | None) -> NoReturn:
+    """Run it, show what it found, write it where that is wanted; exit code 1: not all is well."""
+    messages = Console(stderr=True)
+    trio.run(_run, kit, messages)
+    report = kit.report()
+    show_report(report, messages if json_to == STDOUT else Console())
+    text = report.model_dump_json(indent=2) + "\n"
+    if json_to == STDOUT:
+        sys.stdout.write(text)
+    elif json_to is not None:
+        json_to.write_text(text)
+    _write_page([report], html_to, messages)
+    bad = {Survival.FAILED, Survival.UNCLEAR}
+    is_whole = len(report.findings) == len(kit.experiments)
+    raise typer.Exit(1 if not is_whole or any(f.verdict in bad for f in report.findings) else 0)
+
+
+async def _run(kit: Kit, console: Console) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(on_signals, nursery.cancel_scope.cancel)
+        nursery.start_soon(watch, kit, console)
+        await kit.run()
+        nursery.cancel_scope.cancel()
+
+
+def compare(paths: Sequence[str], html_to: Path | None) -> NoReturn:
+    """Several reports on one page, and in the terminal."""
+    messages = Console(stderr=True)
+    try:
+        if not paths:
+            raise ConfigError("--compare A.json B.json ...: no report is named")
+        reports = [KitReport.read(Path(path)) for path in paths]
+    except ConfigError as error:
+        messages.print(f"[red]no comparison[/red]: {error}", highlight=False)
+        raise typer.Exit(2) from error
+    for report in reports:
+        show_report(report, Console())
+    _write_page(reports, html_to, messages)
+    raise typer.Exit
+
+
+def plan_of(plan: KitPlan, only: str) -> KitPlan:
+    """The plan with the experiments of `only`, by comma; raises ConfigError."""
+    words = tuple(word.strip() for word in only.split(",") if word.strip())
+    if unknown := [word for word in words if word not in plan.chosen]:
+        known = ", ".join(plan.chosen)
+        raise ConfigError(f"--only {', '.join(unknown)}: known experiments are {known}")
+    return replace(plan, chosen=words) if words else plan
+
+
+def _write_page(reports: Sequence[KitReport], path: Path | None, messages: Console) -> None:
+    if path is not None:
+        path.write_text(page(reports))
+        messages.print(f"scoreboard: {path}", highlight=False, soft_wrap=True)
