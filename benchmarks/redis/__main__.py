@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,17 +101,30 @@ def through_store(store: Store, server: Server | None, messages: int) -> list[Co
     return with_memory(found, used, used_bytes(server), messages)
 
 
+def record_of(client_id: str, payload: str) -> dict[str, str | int | bool]:
+    """A message with the fields of the published example; the script adds its identifier."""
+    return {
+        "packetType": "PUBLISH",
+        "payload": payload,
+        "time": time.time_ns() // 1_000_000,
+        "clientId": client_id,
+        "retained": False,
+        "topicName": "devices/1/commands",
+        "qos": 1,
+    }
+
+
 def through_literal(client: Any, server: Server, messages: int) -> list[Cost]:
     """The published schema: a script call for each message, 200 in a pipeline."""
     add, remove = client.script_load(ADD), client.script_load(REMOVE)
-    payload = os.urandom(PAYLOAD_BYTES).hex()[: PAYLOAD_BYTES * 4 // 3]  # As long as in base64.
-    words = json.dumps([{"payload": payload, "topicName": "devices/1/commands", "qos": 1}])
+    payload = b64encode(os.urandom(PAYLOAD_BYTES)).decode()
     found: list[Cost] = []
     with measured(server, found, messages):
         for batch in batches(messages):
             pipeline = client.pipeline(transaction=False)
             for name, _ in batch:
                 keys = f"{{{name}}}_messages", f"{{{name}}}_last_packet_id"
+                words = json.dumps([record_of(name, payload)])
                 pipeline.evalsha(add, 2, *keys, LIMIT, words, TTL_S)
             pipeline.execute()
     used = used_bytes(server)
