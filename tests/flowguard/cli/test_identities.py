@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowguard.broker.doorway import open_doorways
+from flowguard.cli.ask import POST_HEADERS
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
 from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
@@ -72,8 +73,15 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
     assert passwd("add", "ann", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
     rules = tmp_path / "acl"
     rules.write_text("pattern readwrite %u/#\n")
-    said = ("--password-file", str(file), "--acl", str(rules))
-    with running_broker(tmp_path / "b", *said) as broker:
+    words = (
+        "--password-file",
+        str(file),
+        "--acl",
+        str(rules),
+        "--record",
+        str(tmp_path / "b/runs"),
+    )
+    with running_broker(tmp_path / "b", *words) as broker:
         address = http_address(broker)
         assert reason(broker, "ann") == 0
         assert reason(broker, "ann", "wrong" + SECRET) == ReasonCode.BAD_USER_NAME_OR_PASSWORD
@@ -92,11 +100,19 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             for page in ("status", "metrics", "explain/stays"):
                 with urllib.request.urlopen(f"http://{address}/{page}", timeout=PATIENCE_S) as said:
                     shown.append(said.read().decode())
+            asked = json.dumps({"folder": str(tmp_path / "b" / "copy")}).encode()
+            copy = urllib.request.Request(f"http://{address}/backup", asked, POST_HEADERS)
+            with urllib.request.urlopen(copy, timeout=PATIENCE_S) as said:
+                shown.append(said.read().decode())
         checks = json.loads(shown[0])["door"]["checks"]
         assert (checks["wrong"], checks["anonymous"]) == (1, 1)
         assert broker.terminate() == 0
         shown.append(broker.log.read_text())
-        stored = b"".join(p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file())
+        files = [path for path in (tmp_path / "b").rglob("*") if path.is_file()]
+        assert {"copy", "runs", "data"} <= {
+            path.relative_to(tmp_path / "b").parts[0] for path in files
+        }
+        stored = b"".join(path.read_bytes() for path in files)
     hashes = [line.partition(":")[2] for line in file.read_text().splitlines()]
     for secret in (SECRET, *hashes):
         assert not any(secret in text for text in shown)
