@@ -3,7 +3,7 @@
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated, get_args
 
 import typer
 
@@ -14,19 +14,10 @@ from flowguard.config import PolicyName
 
 from .cases import CASES
 from .dominance import OURS, report
-from .figures import Row, observe
+from .figures import Row, Step, run_step
 
 console = pages.console()
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
-
-
-class Step(NamedTuple):
-    case: str
-    policy: PolicyName
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.case}: {self.policy}, seed {self.seed}"
 
 
 def main(
@@ -71,15 +62,11 @@ def run_all(
     rows: dict[tuple[str, PolicyName], list[Row]] = defaultdict(list)
     violations: dict[tuple[str, PolicyName], str] = {}
     pool = ProcessPoolExecutor(jobs, get_context("spawn"))
-    for step, (row, violation) in in_processes(pool, _observe, steps, "law", console):
+    for step, (row, violation) in in_processes(pool, run_step, steps, "law", console):
         rows[step.case, step.policy].append(row)
         if violation is not None:
             violations[step.case, step.policy] = violation
     return rows, violations
-
-
-def _observe(step: Step) -> tuple[Row, str | None]:
-    return observe(CASES[step.case], step.policy, step.seed)
 
 
 if __name__ == "__main__":

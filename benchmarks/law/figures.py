@@ -7,6 +7,7 @@ there throughput counts.
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from flowguard.config import PolicyName
 from simulations.loading import load
@@ -15,7 +16,7 @@ from simulations.run import Summary, run
 from simulations.scenario import Scenario
 from simulations.world import World
 
-from .cases import LawCase
+from .cases import CASES, LawCase
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,23 @@ KINDS = {
 
 Row = dict[str, float]
 """A run's figures by name; infinite: it never happened."""
+
+
+class Step(NamedTuple):
+    """A run of a case."""
+
+    case: str
+    policy: PolicyName
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.policy}, seed {self.seed}"
+
+
+def run_step(step: Step) -> tuple[Row, str | None]:
+    """Its figures, and what was violated; here, because no spawned process finds it in a package's
+    `__main__`."""
+    return observe(CASES[step.case], step.policy, step.seed)
 
 
 def kind_of(name: str) -> Kind:

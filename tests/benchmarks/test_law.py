@@ -4,9 +4,10 @@ from math import inf
 
 import pytest
 
+from benchmarks.law.__main__ import run_all
 from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, dominates, gains, report
-from benchmarks.law.figures import observe
+from benchmarks.law.figures import Step, observe, run_step
 from benchmarks.law.search import Found, load_of, told
 from simulations.loading import load
 
@@ -73,3 +74,12 @@ def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> 
     assert [row[0] for row in said.grids[0].rows] == ["2", "1"]
     assert not said.passed
     assert told(found[2:]).passed
+
+
+def test_a_run_is_found_by_the_process_it_is_given_to() -> None:
+    """A spawned process imports the module that it stands in, but never a package's main one."""
+    steps = [Step("crowd_that_fits", OURS, 1)]
+    rows, violations = run_all(steps, jobs=1)
+    assert not violations
+    assert len(rows["crowd_that_fits", OURS]) == 1
+    assert not run_step.__module__.endswith("__main__")
