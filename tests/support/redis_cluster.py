@@ -1,6 +1,7 @@
 """A real Redis Cluster of a test's own: six nodes on free ports, ended by process id."""
 
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +13,12 @@ from tests.support.patience import HANG_S
 from tests.support.redis_server import (
     EVERY_SECOND,
     RedisServer,
-    free_port,
     needs_redis,
 )
 
 SLOTS = 16_384
 PRIMARIES = 3
+QUIET_PORTS = range(15_000, 32_000)
 TIMEOUT_MS = 1_000
 """Of a node; less is taken for a failure on a busy machine."""
 
@@ -28,19 +29,25 @@ class RedisCluster:
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
         self._settings = settings or EVERY_SECOND
-        self.nodes = [self._node(number) for number in range(2 * PRIMARIES)]
+        ports = quiet_ports(4 * PRIMARIES)
+        self.nodes = [
+            self._node(number, ports.pop(), ports.pop()) for number in range(2 * PRIMARIES)
+        ]
 
-    def _node(self, number: int) -> RedisServer:
+    def _node(self, number: int, port: int, bus_port: int) -> RedisServer:
         settings = {
+            "port": str(port),
             "cluster-enabled": "yes",
-            "cluster-port": str(free_port()),
+            "cluster-port": str(bus_port),
             "cluster-node-timeout": str(TIMEOUT_MS),
             "cluster-replica-validity-factor": "0",
             "cluster-allow-replica-migration": "no",
             "repl-ping-replica-period": "1",
             **self._settings,
         }
-        return RedisServer(self.folder / str(number), settings)
+        node = RedisServer(self.folder / str(number), settings)
+        node.port = port
+        return node
 
     @property
     def unix_url(self) -> str:
@@ -78,7 +85,7 @@ class RedisCluster:
 
     def join(self) -> RedisServer:
         """A primary without slots joins."""
-        node = self._node(len(self.nodes))
+        node = self._node(len(self.nodes), *quiet_ports(2))
         node.start()
         self.meet(node)
         self.nodes.append(node)
@@ -183,6 +190,19 @@ class RedisCluster:
         for node in self.nodes:
             with suppress(ProcessLookupError):
                 node.remove()
+
+
+def quiet_ports(count: int) -> list[int]:
+    """Free ports that the system gives nobody by itself: nodes connect to each other at once, and
+    would otherwise take those of nodes that start later."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(QUIET_PORTS, len(QUIET_PORTS)):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
 
 
 def until(condition: Callable[[], bool]) -> None:

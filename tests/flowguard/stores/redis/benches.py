@@ -46,7 +46,11 @@ def shared_cluster() -> RedisCluster:
     folder = Path(tempfile.mkdtemp(prefix="fg-redis-"))
     cluster = RedisCluster(folder)
 
-    cluster.start()
+    try:
+        cluster.start()
+    except BaseException:
+        cluster.remove()
+        raise
     moving = cluster.moving([slot_of(b"%03x" % bucket_of(name)) for name in MOVED])
     moving.__enter__()
 
