@@ -29,8 +29,10 @@ from tests.torture.wire import TcpWire, reserve_port
 
 TURN_S = 0.002
 """A turn waits no longer than that for something to come."""
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """At the end: nothing has come for so long, nothing will."""
+CONTROL_PATIENCE_S = 30.0
+"""For controls, which may wait in vain: what was lost may be what a broker needs to go on."""
 IN_A_MOMENT_S = 0.5
 """Until a process is seen to be gone whose connections are; patience where all is lost anyway."""
 
@@ -60,11 +62,14 @@ class Torture:
         kills: int,
         seed: int,
         store: str = "rocks",
+        patience_s: float = HANG_S,
         on_kill: Callable[[Verdict], None] = lambda verdict: None,
     ) -> None:
         self.verdict = Verdict(seed, store)
         self._folder = folder
         self._kills = kills
+        self._patience_s = patience_s
+        self._quiet_s = min(PATIENCE_S, patience_s)
         self._on_kill = on_kill
         self._random = Random(seed)
         self._ledger = Ledger()
@@ -238,10 +243,10 @@ class Torture:
 
     def _turns(self, done: Callable[[], bool], failure: str) -> None:
         """Until `done`; it fails where the broker takes too long, or ends."""
-        end_s = time.monotonic() + HANG_S
+        end_s = time.monotonic() + self._patience_s
         while not done():
             if time.monotonic() > end_s:
-                self._fail(f"{failure} within {HANG_S:.0f} s")
+                self._fail(f"{failure} within {self._patience_s:.0f} s")
             if not self._is_ending and not self._current.is_alive:
                 self._reap(self._current.wait())
             self._turn(TURN_S)
@@ -253,7 +258,7 @@ class Torture:
         while not (ledger.is_settled and all(player.is_idle for player in self._players)):
             if progress != ledger.progress:
                 progress = ledger.progress
-                end_s = time.monotonic() + (IN_A_MOMENT_S if ledger.findings else PATIENCE_S)
+                end_s = time.monotonic() + (IN_A_MOMENT_S if ledger.findings else self._quiet_s)
             elif time.monotonic() > end_s:
                 waiting = [p.peer.client_id for p in self._players if not p.is_idle]
                 ledger.find(f"nothing comes any more; not done: {', '.join(waiting) or 'nobody'}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.run import Torture
+from tests.torture.run import CONTROL_PATIENCE_S, Torture
 
 KILLS_MAX = 60
 ROUNDS_MAX = 10
@@ -29,7 +29,10 @@ def test_a_store_that_breaks_its_promise_is_found_out(
     for seed in range(ROUNDS_MAX):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        verdict = Torture(folder, kills=KILLS_MAX, seed=seed, store=store).run()
+        torture = Torture(
+            folder, kills=KILLS_MAX, seed=seed, store=store, patience_s=CONTROL_PATIENCE_S
+        )
+        verdict = torture.run()
         print(verdict)
         assert verdict.findings
         if any(expected in finding for finding in verdict.findings):

@@ -6,11 +6,12 @@ A broker is killed as in `tests.torture.test_kills`; Redis while it serves one, 
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
-from tests.torture.run import Torture
+from tests.torture.run import CONTROL_PATIENCE_S, Torture
 from tests.torture.stores import REDIS_FILE
 from tests.torture.test_kills import SEED
 
@@ -23,7 +24,7 @@ ROUNDS_MAX = 5
 class TwoKills(Torture):
     """A run in which the server is killed, too."""
 
-    def __init__(self, folder: Path, server: RedisServer, **how: int) -> None:
+    def __init__(self, folder: Path, server: RedisServer, **how: Any) -> None:
         super().__init__(folder, store="redis", on_kill=self._kill_server_too, **how)
         self._server = server
         self.server_kills = 0
@@ -78,7 +79,9 @@ def test_a_level_that_is_too_low_loses_what_was_acknowledged(
         folder = tmp_path / str(seed)
         folder.mkdir()
         (folder / REDIS_FILE).write_text(f"{server.unix_url} memory stream")
-        torture = TwoKills(folder, server, kills=CONTROL_KILLS, seed=seed)
+        torture = TwoKills(
+            folder, server, kills=CONTROL_KILLS, seed=seed, patience_s=CONTROL_PATIENCE_S
+        )
         findings = torture.run().findings
         assert findings
         if any("lost" in finding for finding in findings):
