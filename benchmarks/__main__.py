@@ -39,7 +39,7 @@ def main(
 ) -> None:
     """Measures flowguard beside Mosquitto and amqtt, on this machine, in one run.
 
-    Without --only its store by itself, too (python -m benchmarks.parts --only store).
+    Without --only its store by itself and its proxy, too (python -m benchmarks.parts).
 
     Exit status 1: flowguard could not be measured, or gave data that cannot be right (with
     --strict: or missed a goal).
@@ -81,7 +81,7 @@ def main(
         length_s = conditions.QUICK_SECONDS if quick else conditions.FULL_SECONDS
         alone = conditions.Conditions(cores, length_s)
         folder = pages.RESULTS if write else None
-        measured, passed = parts.run(parts.of_store(), alone, folder)
+        measured, passed = parts.run(parts.of_bench(), alone, folder)
     passed &= all(judged.verdict is Verdict.PASS for _, judged in results.judged())
     if results.ours_failed() or OURS in missing or not measured or (strict and not passed):
         raise typer.Exit(1)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.config import PolicyName
 
-from . import machine, pages
+from . import machine, pages, proxy
 from .brokers import BrokerFailed
 from .build import Unavailable
 from .checks import Reported
@@ -35,6 +35,7 @@ Measure = Callable[[Conditions], Reported]
 ROOMS = (
     *(side_by_side, e01_fan_out, e07_slow_subscribers, e08_self_loop, e09_keep_alive, e12_cost),
     *(layouts, fetch, reconnect, restart, drift, merging, durable_log),
+    proxy,
 )
 PARTS: dict[str, Measure] = {room.KEY: room.measure for room in ROOMS}
 STORE = "store"
@@ -119,9 +120,9 @@ def run(
     return measured, passed
 
 
-def of_store() -> dict[str, Measure]:
+def of_bench() -> dict[str, Measure]:
     """The parts that `make bench` ends with."""
-    return {part: measure for part, measure in PARTS.items() if part.startswith(STORE)}
+    return {part: run for part, run in PARTS.items() if part.startswith((STORE, proxy.KEY))}
 
 
 if __name__ == "__main__":

@@ -8,10 +8,13 @@ All of it stands behind one `flowguard.flow.Guard`; none brings rules of its own
 - `asyncio_guard`  the same, ticked by a timer of asyncio
 - `asgi`           middleware for HTTP ingestion: windows per principal, 503 with Retry-After
 - `amqtt_plugin`   gate, windows and refusals for amqtt, by a few lines of its configuration
-- `proxy_command`  `flowguard proxy`, in front of any MQTT broker: `proxy_loop` has its sockets,
-                   `proxy_core` the guard and the upstream's health, `proxy_pair` one client and its
-                   connection to the upstream, `proxy_packets` what waits and is in process,
-                   `proxy_frames` where packets begin; sans-IO but for the first two
+- `proxy_command`  `flowguard proxy`, in front of any MQTT broker: `proxy_reactor` has its sockets,
+                   `proxy_core` the guard and the choice among upstreams, `proxy_host` what pairs
+                   ask of it, `proxy_upstream` the health of each, `proxy_pair` one client and its
+                   connection to one of them, `proxy_packets` what waits and is in process,
+                   `proxy_outgoing` what is to be sent, `proxy_frames` where packets begin,
+                   `proxy_protocol` who a client is, as upstreams are told; sans-IO but for the
+                   first two
 """
 
 from broker_adapter.host_guard import GuardedClient, GuardedPacket

@@ -1,10 +1,11 @@
 """`flowguard proxy`: overload protection in front of somebody else's broker."""
 
+import errno
 import gc
 import os
-import resource
 import secrets
 import socket
+import ssl
 import sys
 from pathlib import Path
 from time import monotonic
@@ -15,42 +16,96 @@ import trio
 import typer
 
 from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_loop import ProxyLoop
-from flowguard.address import parse_address
-from flowguard.broker.server import listen
+from broker_adapter.proxy_reactor import ProxyReactor
+from broker_adapter.proxy_upstream import Upstream
+from flowguard.address import Address
+from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.socket_set import LINGER_S
+from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.log_lines import LogLines
 from flowguard.cli.settings import load, read_limits
 from flowguard.cli.signals import on_signals
 from flowguard.errors import ConfigError
+from flowguard.flow.signals import TICK_S
 
 GC_THRESHOLDS = (100_000, 50, 100)
 """Pairs make no garbage cycles to speak of."""
-DESCRIPTORS = 2
-"""Of a pair: its client's socket, and the upstream's."""
 
 log = structlog.get_logger()
 
 
 def proxy(
     upstream: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The broker to protect, plain TCP.")
+        list[str],
+        typer.Option(
+            metavar="ADDRESS",
+            help="A broker to protect, HOST:PORT or mqtts://HOST:PORT; again for one more.",
+        ),
     ],
-    listen_on: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Address; port 0: a free one.")
-    ] = "127.0.0.1:1883",
+    listen_on: options.Listen = None,
+    cert: options.Cert = None,
+    key: options.Key = None,
+    client_ca: options.ClientCa = None,
+    allow_plaintext: options.AllowPlaintext = False,
+    upstream_ca: Annotated[
+        Path | None,
+        typer.Option(help="Authorities of the upstreams' certificates, PEM; else the system's."),
+    ] = None,
+    proxy_protocol: Annotated[
+        bool,
+        typer.Option(
+            "--proxy-protocol", help="Tell upstreams each client's address, by PROXY protocol v2."
+        ),
+    ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file with settings, of which section flow counts.")
+        Path | None,
+        typer.Option(help="TOML file with settings, of which sections flow and network count."),
     ] = None,
     limits: Annotated[
         Path | None, typer.Option(help="TOML file with limits: goes before --config.")
     ] = None,
 ) -> None:
-    """Stand in front of an MQTT 3.1.1 or 5.0 broker, and protect it from crowds.
+    """Stand in front of MQTT 3.1.1 or 5.0 brokers, and protect them from crowds.
 
     Few CONNECTs at once, windows for what is published, 137 with a time to come back beyond them;
     all else passes as it is.
     """
+    _log_to_stderr()
+    said: dict[str, object] = {
+        "LISTENERS": ",".join(listen_on) if listen_on else None,
+        "CERT": cert,
+        "KEY": key,
+        "CLIENT_CA": client_ca,
+        "ALLOW_PLAINTEXT": allow_plaintext or None,
+        "ALLOW_ANONYMOUS": True,  # It is the upstream that asks who they are.
+    }
+    chosen = {f"FLOWGUARD_NETWORK__{key}": str(it) for key, it in said.items() if it is not None}
+    try:
+        bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
+        upstreams = [_resolved(text, upstream_ca) for text in upstream]
+        doorways = open_doorways(bounds.settings.network)
+    except ConfigError as error:
+        raise _refused(str(error), 2) from error
+    except OSError as error:
+        hint = "a free port is chosen with --listen 127.0.0.1:0"
+        if error.errno != errno.EADDRINUSE:
+            hint = "listen on an address that this machine has"
+        raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
+    core = ProxyCore(
+        bounds.settings.flow,
+        bounds.memory_bytes,
+        upstreams,
+        draw=secrets.SystemRandom().random,
+    )
+    reactor = ProxyReactor(core, monotonic, says_address=proxy_protocol)
+    for doorway in doorways:
+        reactor.sockets.listen(doorway, use_all_descriptors() - OWN_DESCRIPTORS)
+    gc.set_threshold(*GC_THRESHOLDS)
+    trio.run(_main, core, reactor, doorways)
+
+
+def _log_to_stderr() -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -59,35 +114,29 @@ def proxy(
         ],
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
     )
-    try:
-        bounds = load(config, os.environ, read_limits(limits)).bounds
-        family, address = _resolved(upstream)
-        host, port = parse_address(listen_on)
-    except ConfigError as error:
-        raise _refused(str(error), 2) from error
-    try:
-        listener = listen(host, port)
-    except OSError as error:
-        hint = "a free port is chosen with --listen 127.0.0.1:0"
-        raise _refused(f"cannot listen on {listen_on}: {error.strerror}; {hint}", 1) from error
-    use_all_descriptors()
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    core = ProxyCore(bounds.settings.flow, bounds.memory_bytes, draw=secrets.SystemRandom().random)
-    places = (most - OWN_DESCRIPTORS) // DESCRIPTORS
-    loop = ProxyLoop(core, listener, (family, address), monotonic, places)
-    gc.set_threshold(*GC_THRESHOLDS)
-    trio.run(_main, loop, listener.getsockname()[:2])
 
 
-def _resolved(upstream: str) -> tuple[int, tuple[str, int]]:
-    """Family and address; the name is asked for once."""
-    host, port = parse_address(upstream)
+def _resolved(text: str, ca: Path | None) -> Upstream:
+    """An upstream; its name is asked for once. Raises ConfigError."""
+    address = Address.parse(text)
+    if address.scheme.has_websocket:
+        raise ConfigError(f"--upstream {text}: expected mqtt:// or mqtts://")
+    tls = _tls(ca) if address.scheme.has_tls else None
+    if address.port is None:
+        raise ConfigError(f"--upstream {text}: expected HOST:PORT")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ConfigError(f"--upstream {upstream}: {error.strerror}") from error
-    family, _, _, _, address = found[0]
-    return family, cast(tuple[str, int], address)
+        raise ConfigError(f"--upstream {text}: {error.strerror}") from error
+    family, _, _, _, place = found[0]
+    return Upstream(text, family, cast(tuple[str, int], place), address.host, tls)
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--upstream-ca {ca}: {error.strerror or error}") from error
 
 
 def _refused(why: str, code: int) -> typer.Exit:
@@ -95,15 +144,34 @@ def _refused(why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _main(loop: ProxyLoop, address: tuple[str, int]) -> None:
+async def _main(core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway]) -> None:
     stop = trio.Event()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(on_signals, stop.set)
-        nursery.start_soon(loop.run)
-        host, port = address
-        sys.stdout.write(f"listening on {f'[{host}]' if ':' in host else host}:{port}\n")
-        sys.stdout.flush()
-        await stop.wait()
-        log.info("ending")
-        await loop.drain()
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(on_signals, stop.set)
+            nursery.start_soon(reactor.run)
+            nursery.start_soon(keep_house, core, reactor)
+            for address in (doorway.address for doorway in doorways):
+                sys.stdout.write(f"listening on {address.place} {address.scheme}\n")
+            sys.stdout.flush()
+            await stop.wait()
+            log.info("ending")
+            reactor.drain(monotonic())
+            with trio.move_on_after(LINGER_S + TICK_S):
+                while not reactor.is_empty:  # noqa: ASYNC110
+                    await trio.sleep(TICK_S / 10)
+            nursery.cancel_scope.cancel()
+    finally:
+        reactor.close()
+
+
+async def keep_house(core: ProxyCore, reactor: ProxyReactor) -> None:
+    """Every 100 ms: the law, and what has become of upstreams, until cancelled."""
+    were_up = {upstream: upstream.is_up for upstream in core.upstreams}
+    while True:
+        reactor.tick(monotonic())
+        for upstream, was_up in were_up.items():
+            if upstream.is_up is not was_up:
+                were_up[upstream] = upstream.is_up
+                log.warning("upstream is gone" if was_up else "upstream is back", at=upstream.name)
+        await trio.sleep(TICK_S)

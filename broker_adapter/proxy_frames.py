@@ -7,11 +7,16 @@ that is not complete: a fixed header, and of a PUBLISH of QoS 1 and 2 its topic.
 
 from typing import Final, final
 
+from mypy_extensions import mypyc_attr
+
 from flowguard.codec.tables import (
     CONNACK,
+    PINGREQ,
     PUBACK,
+    PUBCOMP,
     PUBLISH,
     PUBREC,
+    PUBREL,
     SUBACK,
     SUBSCRIBE,
     UNSUBACK,
@@ -19,12 +24,21 @@ from flowguard.codec.tables import (
 )
 from flowguard.errors import MalformedPacket
 
-WITH_ID: Final = frozenset((PUBACK, PUBREC, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK))
-"""Packets whose identifier, the first two bytes of the body, is looked at."""
 LENGTH_BYTES_MAX: Final = 4
 
 
+def is_counted(kind: int) -> bool:
+    """Whether a client's packet of this kind is work for the upstream."""
+    return kind in (PUBLISH, SUBSCRIBE, UNSUBSCRIBE)
+
+
+def is_control(kind: int) -> bool:
+    """Whether it may pass those that wait: the control lane."""
+    return kind in (PUBACK, PUBREC, PUBREL, PUBCOMP, PINGREQ)
+
+
 @final
+@mypyc_attr(acyclic=True)
 class FrameHead:
     """The beginning of a packet."""
 
@@ -107,7 +121,9 @@ def _head(data: bytes, pos: int, end: int) -> FrameHead | None:
 
 def _is_looked_into(first: int) -> bool:
     kind = first >> 4
-    return kind in WITH_ID or kind == CONNACK or (kind == PUBLISH and first & 0x06 != 0)
+    if kind == PUBLISH:
+        return first & 0x06 != 0
+    return kind in (PUBACK, PUBREC, CONNACK, SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK)
 
 
 def _look_into(head: FrameHead, data: bytes, at: int, end: int) -> FrameHead | None:

@@ -2,6 +2,8 @@
 
 from typing import final
 
+from mypy_extensions import mypyc_attr
+
 from broker_adapter.proxy_frames import FrameHead
 
 
@@ -17,6 +19,7 @@ class HeldPacket:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Outstanding:
     """A packet in process: the upstream has not acknowledged it, or its socket not taken it."""
 

@@ -14,10 +14,13 @@ acknowledged them; a PUBLISH of QoS 0 until the upstream's socket has taken it.
 
 from collections import deque
 from enum import Enum
-from typing import Final, Protocol, final
+from typing import Final, final
 
-from broker_adapter.proxy_frames import FrameHead, FrameSplitter
+from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
+from broker_adapter.proxy_host import PairHost
+from broker_adapter.proxy_outgoing import Outgoing
 from broker_adapter.proxy_packets import HeldPacket, Outstanding
+from broker_adapter.proxy_upstream import Upstream
 from flowguard.codec import tables
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
@@ -25,21 +28,9 @@ from flowguard.codec.packets import Connack, Connect
 from flowguard.codec.primitives import remaining_length
 from flowguard.config import KIB
 from flowguard.errors import MalformedPacket, PeerError
-from flowguard.flow import (
-    Admission,
-    AdmissionWindow,
-    Arrival,
-    NodeWindow,
-    Resumption,
-    Verdict,
-)
+from flowguard.flow import Admission, AdmissionWindow, Arrival, Resumption, Verdict
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
-COUNTED: Final = frozenset((tables.PUBLISH, tables.SUBSCRIBE, tables.UNSUBSCRIBE))
-LANE: Final = frozenset(
-    (tables.PUBACK, tables.PUBREC, tables.PUBREL, tables.PUBCOMP, tables.PINGREQ)
-)
-ANSWERS: Final = frozenset((tables.PUBACK, tables.PUBREC, tables.SUBACK, tables.UNSUBACK))
 LOOKAHEAD_BYTES: Final = 64 * KIB
 """So far a client without room is read ahead, for the control lane."""
 OUT_BYTES: Final = 256 * KIB
@@ -49,6 +40,8 @@ BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
 
 
 class PairState(Enum):
+    """The states of a pair."""
+
     OPENED = "opened"
     OFFERED = "offered"
     DIALING = "dialing"
@@ -57,50 +50,51 @@ class PairState(Enum):
     ENDED = "ended"
 
 
-class PairHost(Protocol):
-    """The proxy, as far as a pair needs it."""
+OPENED: Final = PairState.OPENED
+OFFERED: Final = PairState.OFFERED
+DIALING: Final = PairState.DIALING
+CONNECTING: Final = PairState.CONNECTING
+CONNECTED: Final = PairState.CONNECTED
+ENDED: Final = PairState.ENDED
 
-    connect_bytes_max: int
-    """The largest CONNECT."""
-    cost_bytes: int
-    """A packet weighs one unit more for each so many bytes."""
-    held_bytes: int
-    """All that pairs hold; each tells its part."""
-    lookahead_bytes: int
-    """The bytes of a client without room that may be held."""
-    dirty: "dict[ProxyPair, None]"
-    """Pairs with something to send, or to close."""
-    runnable: "dict[ProxyPair, None]"
-    """Pairs to be run in the next turn."""
+
+@final
+class ProxySide:
+    """One of the two connections of a pair (`flowguard.broker.link.Carried`)."""
+
+    __slots__ = (
+        "is_upstream",
+        "last_received_s",
+        "outbox",
+        "pair",
+        "said_last",
+        "transport",
+        "waited_s",
+    )
+
+    def __init__(self, pair: "ProxyPair", now_s: float, waited_s: float = 0.0) -> None:
+        self.pair = pair
+        self.is_upstream = False
+        self.outbox = Outgoing()
+        """What is to be sent on it."""
+        self.transport: object | None = None
+        """Its link; None: there is none, or none any more."""
+        self.said_last = False
+        self.waited_s = waited_s
+        self.last_received_s = now_s
 
     @property
-    def node_window(self) -> NodeWindow:
-        """The packets that all pairs together have in process."""
+    def ended(self) -> bool:
+        return self.pair.state is ENDED
 
     @property
-    def is_tight(self) -> bool:
-        """Whether all pairs hold so much that only who holds nothing is read."""
+    def wants_read(self) -> bool:
+        """Whether it is to be read; False is back-pressure."""
+        return self.pair.wants_upstream if self.is_upstream else self.pair.wants_client
 
-    def offer(self, pair: "ProxyPair", arrival: Arrival, now_s: float) -> None:
-        """A CONNECT has come; `decided` follows."""
-
-    def dial(self, pair: "ProxyPair", now_s: float) -> None:
-        """It has a place: its connection to the upstream is to be opened."""
-
-    def answered(self, pair: "ProxyPair", now_s: float, *, is_busy: bool) -> None:
-        """The upstream's CONNACK has come."""
-
-    def started(self, packet: Outstanding) -> None:
-        """A packet is in process."""
-
-    def done(self, packet: Outstanding, now_s: float) -> None:
-        """It is no more."""
-
-    def paused(self, pair: "ProxyPair", now_s: float) -> None:
-        """It has packets and no room."""
-
-    def gone(self, pair: "ProxyPair", now_s: float) -> None:
-        """It has ended: nothing is remembered of it."""
+    def end(self, reason: ReasonCode | None, now_s: float) -> None:
+        """End the pair; nothing is said of the reason, for that is the upstream's to say."""
+        self.pair.end(now_s)
 
 
 @final
@@ -120,33 +114,44 @@ class ProxyPair:
         "_sink",
         "_unacknowledged",
         "_weight_bytes",
+        "broker",
+        "client",
         "client_eof",
         "connect_bytes",
+        "is_dirty",
         "offered_s",
         "opened_s",
+        "queued",
         "state",
         "tenant",
         "to_client",
         "to_upstream",
-        "transport",
+        "upstream",
         "version",
         "window",
     )
 
-    def __init__(self, core: PairHost, now_s: float) -> None:
+    def __init__(self, core: "PairHost[ProxyPair]", now_s: float, waited_s: float = 0.0) -> None:
         self._core = core
-        self.state = PairState.OPENED
+        self.state = OPENED
         self.opened_s = now_s
         self.offered_s = now_s
         self.version = MQTT_311
         self.tenant = ""
         self.window: AdmissionWindow | None = None
         self.connect_bytes = b""
-        self.to_client = bytearray()
-        self.to_upstream = bytearray()
+        self.client = ProxySide(self, now_s, waited_s)
+        self.upstream = ProxySide(self, now_s)
+        self.upstream.is_upstream = True
+        self.to_client = self.client.outbox
+        self.to_upstream = self.upstream.outbox
+        self.broker: Upstream | None = None
+        """Where it is connected, or on its way to."""
+        self.is_dirty = False
+        """Whether it is in its host's `dirty`."""
+        self.queued = False
+        """Whether it is in its host's `runnable`, or in a round that was made of it."""
         self.client_eof = False
-        self.transport: object = None
-        """Its owner's."""
         self._connect = bytearray()
         self._from_client = FrameSplitter()
         self._from_upstream = FrameSplitter()
@@ -166,20 +171,20 @@ class ProxyPair:
 
     @property
     def ended(self) -> bool:
-        return self.state is PairState.ENDED
+        return self.state is ENDED
 
     @property
     def flows(self) -> bool:
         """Whether it holds nothing at all, and both sides may be read: the common case."""
         return not (
-            self.to_client
-            or self.to_upstream
+            self.to_client.size_bytes
+            or self.to_upstream.size_bytes
             or self._held
             or self._weight_bytes
             or self.client_eof
             or self._from_client.kept
             or self._from_upstream.kept
-        ) and (self.state is PairState.CONNECTED)
+        ) and (self.state is CONNECTED)
 
     @property
     def wants_client(self) -> bool:
@@ -187,27 +192,36 @@ class ProxyPair:
         core = self._core
         if self.ended or self.client_eof:
             return False
-        if self.state is PairState.OPENED:
+        if self.state is OPENED:
             return not (core.is_tight and self._connect)
         if core.is_tight:
-            return not self._held_bytes and not self.to_upstream
-        return self._held_bytes < core.lookahead_bytes and len(self.to_upstream) < OUT_BYTES
+            return not self._held_bytes and not self.to_upstream.size_bytes
+        return self._held_bytes < core.lookahead_bytes and self.to_upstream.size_bytes < OUT_BYTES
 
     @property
     def wants_upstream(self) -> bool:
-        return not self.ended and len(self.to_client) < (1 if self._core.is_tight else OUT_BYTES)
+        """Whether the upstream is to be read."""
+        most_bytes = 1 if self._core.is_tight else OUT_BYTES
+        return not self.ended and self.to_client.size_bytes < most_bytes
 
     @property
     def held_count(self) -> int:
         """Packets of the client that wait."""
         return len(self._held)
 
+    def soil(self) -> None:
+        """There is something to be sent, or to be closed."""
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._core.dirty.append(self)
+
     # --- the client --------------------------------------------------------------------------
 
     def client_data(self, data: bytes, now_s: float) -> None:
-        self._core.dirty[self] = None
+        """Bytes from the client."""
+        self.soil()
         try:
-            if self.state is PairState.OPENED:
+            if self.state is OPENED:
                 self._await_connect(data, now_s)
             elif not self.ended:
                 self._take(data, now_s)
@@ -217,7 +231,7 @@ class ProxyPair:
     def client_ended(self, now_s: float) -> None:
         """The client sends no more; what it sent before is still forwarded."""
         self.client_eof = True
-        if not self._held or self.state is not PairState.CONNECTED:
+        if not self._held or self.state is not CONNECTED:
             self.end(now_s)
 
     def _await_connect(self, data: bytes, now_s: float) -> None:
@@ -237,7 +251,7 @@ class ProxyPair:
         self.connect_bytes = bytes(connect[:size_bytes])
         rest = bytes(connect[size_bytes:])
         self._connect = bytearray()
-        self.state = PairState.OFFERED
+        self.state = OFFERED
         self.offered_s = now_s
         self._core.offer(self, self._arrival(), now_s)
         if rest and not self.ended:
@@ -256,7 +270,8 @@ class ProxyPair:
         self.version = packet.version
         self.tenant = packet.username or ""
         resumption = Resumption.NEW if packet.clean_start else Resumption.ELSEWHERE
-        return Arrival(packet.client_id, len(self.connect_bytes), resumption)
+        size_bytes = len(self.connect_bytes)
+        return Arrival(packet.client_id, size_bytes, resumption, self.client.waited_s)
 
     def _take(self, data: bytes, now_s: float) -> None:
         """Pass what may pass, hold back the rest; runs of packets that pass are not cut up."""
@@ -269,19 +284,19 @@ class ProxyPair:
                 begin = head.start
                 self._sink = sink
         self._put(data[begin:])
-        if self._held and self.state is PairState.CONNECTED:
+        if self._held and self.state is CONNECTED:
             self._rest_and_wait(now_s)
 
     def _sink_of(self, head: FrameHead, begin: int, now_s: float) -> HeldPacket | None:
         """Where a packet belongs: to the upstream (None), or among those that wait."""
         kind = head.kind
-        if self.state is not PairState.CONNECTED:
-            passes = kind == tables.AUTH and self.state is PairState.CONNECTING
-        elif kind in LANE:
+        if self.state is not CONNECTED:
+            passes = kind == tables.AUTH and self.state is CONNECTING
+        elif is_control(kind):
             passes = True
         elif self._held:
             passes = False
-        elif kind in COUNTED:
+        elif is_counted(kind):
             before = head.start - begin if self._sink is None else 0
             passes = self._admit(head, self._passed_bytes + before, now_s)
         else:
@@ -292,9 +307,9 @@ class ProxyPair:
         self._held.append(held)
         return held
 
-    def _put(self, data: bytes | bytearray) -> None:
+    def _put(self, data: bytes) -> None:
         if self._sink is None:
-            self.to_upstream += data
+            self.to_upstream.put(data)
             self._passed_bytes += len(data)
         else:
             self._sink.data += data
@@ -316,7 +331,8 @@ class ProxyPair:
             return True  # The same again: the upstream's to judge.
         window.admit(cost, size_bytes)
         packet = Outstanding(cost, size_bytes, now_s)
-        self._core.started(packet)
+        assert self.broker is not None
+        self.broker.in_process[packet] = None
         if head.packet_id:
             self._by_id[head.packet_id] = packet
         else:
@@ -326,19 +342,19 @@ class ProxyPair:
     def run(self, now_s: float) -> None:
         """There may be room: forward what waits, in order."""
         held = self._held
-        if self.state is not PairState.CONNECTED:
+        if self.state is not CONNECTED:
             return
         while held:
             first = held[0]
-            if first.head.kind in COUNTED and not self._admit(
+            if is_counted(first.head.kind) and not self._admit(
                 first.head, self._passed_bytes, now_s
             ):
                 break
             held.popleft()
             self._held_bytes -= len(first.data)
-            self.to_upstream += first.data
+            self.to_upstream.put(bytes(first.data))
             self._passed_bytes += len(first.data)
-            self._core.dirty[self] = None
+            self.soil()
             if self._sink is first:
                 self._sink = None
         self._rest_and_wait(now_s)
@@ -348,7 +364,7 @@ class ProxyPair:
     def _rest_and_wait(self, now_s: float) -> None:
         window = self.window
         assert window is not None
-        if self in self._core.runnable:
+        if self.queued:
             return  # Its turn is still to come in this slice.
         window.rest(bool(self._held))
         if self._held and window.room():
@@ -358,12 +374,18 @@ class ProxyPair:
 
     def schedule(self) -> None:
         """Be run again in the next turn (`flowguard.flow.guard.Guarded`)."""
-        self._core.runnable[self] = None
+        if not self.queued:
+            self.queued = True
+            self._core.runnable.append(self)
 
     def _settle(self, packet: Outstanding, now_s: float) -> None:
         assert self.window is not None
         self.window.settle(packet.cost, packet.size_bytes)
-        self._core.done(packet, now_s)
+        assert self.broker is not None
+        del self.broker.in_process[packet]
+        core = self._core
+        core.finished += 1
+        core.response_sum_s += now_s - packet.since_s
         if self._held:
             self.schedule()
 
@@ -372,7 +394,7 @@ class ProxyPair:
     def decided(self, admission: Admission, now_s: float) -> None:
         """Follow what the gate says of its CONNECT, at once or later."""
         if admission.verdict is Verdict.ADMIT:
-            self.state = PairState.DIALING
+            self.state = DIALING
             self._core.dial(self, now_s)
         elif admission.verdict is Verdict.REJECT:
             self.refuse(ReasonCode.SERVER_BUSY, admission.retry_after_s, now_s)
@@ -385,17 +407,17 @@ class ProxyPair:
         after_ms = round(1_000 * retry_after_s)
         if self.version == MQTT_5 and after_ms:
             properties = Properties(user_properties=(("retry-after-ms", str(after_ms)),))
-        self.to_client += encode(Connack(False, reason, properties), self.version)
+        self.to_client.put(encode(Connack(False, reason, properties), self.version))
         self.end(now_s)
 
-    def upstream_opened(self, now_s: float) -> None:
+    def upstream_opened(self) -> None:
         """The connection to the upstream is there."""
-        assert self.state is PairState.DIALING
-        self.state = PairState.CONNECTING
-        self.to_upstream += self.connect_bytes
+        assert self.state is DIALING
+        self.state = CONNECTING
+        self.to_upstream.put(self.connect_bytes)
         self._passed_bytes += len(self.connect_bytes)
         self.connect_bytes = b""
-        self._core.dirty[self] = None
+        self.soil()
 
     def upstream_data(self, data: bytes, now_s: float) -> None:
         """Bytes from the upstream: all of them pass."""
@@ -406,35 +428,34 @@ class ProxyPair:
         except PeerError:
             self.end(now_s)
             return
-        self.to_client += data
-        self._core.dirty[self] = None
+        self.to_client.put(data)
+        self.soil()
         for head in heads:
             if head.packet_id:
-                packet = self._by_id.pop(head.packet_id, None) if head.kind in ANSWERS else None
+                packet = (
+                    self._by_id.pop(head.packet_id, None)
+                    if head.kind in (tables.PUBACK, tables.PUBREC, tables.SUBACK, tables.UNSUBACK)
+                    else None
+                )
                 if packet is not None:
                     self._settle(packet, now_s)
-            elif head.kind == tables.CONNACK and self.state is PairState.CONNECTING:
+            elif head.kind == tables.CONNACK and self.state is CONNECTING:
                 self._connected(head.reason, now_s)
 
     def _connected(self, reason: int, now_s: float) -> None:
         self._core.answered(self, now_s, is_busy=reason in BUSY)
         if reason:
             return  # Its end follows.
-        self.state = PairState.CONNECTED
+        self.state = CONNECTED
         self.window = AdmissionWindow(self._core.node_window)
         self.schedule()
 
     def sent_upstream(self, size_bytes: int, now_s: float) -> None:
         """The upstream's socket has taken so much of `to_upstream`."""
-        del self.to_upstream[:size_bytes]
         self._sent_bytes += size_bytes
         waiting = self._unacknowledged
         while waiting and waiting[0][0] <= self._sent_bytes:
             self._settle(waiting.popleft()[1], now_s)
-
-    def sent_client(self, size_bytes: int) -> None:
-        """The client's socket has taken so much of `to_client`."""
-        del self.to_client[:size_bytes]
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -442,7 +463,7 @@ class ProxyPair:
         """Nothing is held for it any more but last bytes on their way. Safe to repeat."""
         if self.ended:
             return
-        self.state = PairState.ENDED
+        self.state = ENDED
         self._held.clear()
         self._held_bytes = 0
         self._sink = None
@@ -455,20 +476,15 @@ class ProxyPair:
         for packet in packets:
             self._settle(packet, now_s)
         self._core.gone(self, now_s)
-        self._core.dirty[self] = None
-        self.weigh()
-
-    def discard(self, *, to_upstream: bool) -> None:
-        """Nobody is there any more for what is to be sent on one side."""
-        (self.to_upstream if to_upstream else self.to_client).clear()
+        self.soil()
         self.weigh()
 
     def weigh(self) -> None:
         """Tell what it holds: after a slice, in which most of what came has left again."""
         weight_bytes = (
             self._held_bytes
-            + len(self.to_upstream)
-            + len(self.to_client)
+            + self.to_upstream.size_bytes
+            + self.to_client.size_bytes
             + len(self._connect)
             + len(self.connect_bytes)
             + len(self._from_client.kept)

@@ -3,11 +3,12 @@
     python scripts/compile.py                       # .compiled, where it is not up to date
     python scripts/compile.py FOLDER SOURCE ...     # needs a C compiler, a minute or two
 
-SOURCE is a file or folder of the package, or, beginning with `tests/`, a file beside it, where it
-is not the usual ones that are to be compiled.
+SOURCE is a file or folder of the package, or, beginning with `tests/` or `broker_adapter/`, a file
+beside it, where it is not the usual ones that are to be compiled.
 
-The result is the whole package `flowguard`, the sans-IO rooms beside their sources as extension
-modules: with the folder first on PYTHONPATH the same program runs faster. Nothing depends on it.
+The result is the whole packages `flowguard` and `broker_adapter`, the hot rooms beside their
+sources as extension modules: with the folder first on PYTHONPATH the same program runs faster.
+Nothing depends on it.
 The sources are compiled as they stand. What they have for the compiler's sake:
 
 * Dataclasses that are made per message or per connection write out their `__init__`, which
@@ -33,6 +34,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from flowguard import build  # noqa: E402  an isolated build has it nowhere else
 
 PACKAGE = ROOT / "src" / "flowguard"
+ADAPTER = ROOT / "broker_adapter"
 MODULES = (
     "types.py",
     "records.py",
@@ -40,10 +42,16 @@ MODULES = (
     "broker/link.py",
     "broker/listeners.py",
     "broker/reactor.py",
+    "broker/socket_set.py",
     "stores/messages.py",
 )
 ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/rocks")
-USUAL = (*MODULES, *ROOMS)
+PROXY = tuple(
+    f"broker_adapter/proxy_{part}.py"
+    for part in ("frames", "host", "outgoing", "packets", "upstream", "pair", "core", "reactor")
+)
+"""Of the package beside it: where every packet that a proxy forwards comes through."""
+USUAL = (*MODULES, *ROOMS, *PROXY)
 PLAIN = (
     "access/rules_toml.py",
     "stores/rocks/driver_errors.py",
@@ -83,7 +91,9 @@ def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
     prefix = f"{folder.name}.{os.getpid()}."
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as name:
         work = Path(name) / "rooms"
-        shutil.copytree(PACKAGE, work / "flowguard", ignore=shutil.ignore_patterns("__pycache__"))
+        for package in (PACKAGE, ADAPTER):
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(package, work / package.name, ignore=unwanted)
         sources = [str(path.relative_to(work)) for path in sources_of(names, work)]
         (work / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\nmypy_path = .\n")
         with tempfile.TemporaryFile("w+") as output:
@@ -122,6 +132,8 @@ def sources_of(names: Sequence[str], work: Path) -> Iterator[Path]:
             for each in (path, *(room / "__init__.py" for room in path.parents[:-1])):
                 shutil.copy(ROOT / each, work / each)
             yield work / path
+        elif name.startswith(ADAPTER.name):
+            yield work / name
         elif name.endswith(".py"):
             yield package / name
         else:

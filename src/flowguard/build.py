@@ -28,9 +28,11 @@ def name() -> str:
 
 
 def digest(checkout: Path) -> str:
-    """Changes with the sources of the package, with what compiles them, and the interpreter."""
+    """Changes with the sources of the packages, with what compiles them, and the interpreter."""
     seen = sha256(str(sysconfig.get_config_var("EXT_SUFFIX")).encode())
-    for path in (checkout / SCRIPT, *sorted((checkout / "src" / "flowguard").rglob("*.py"))):
+    packages = checkout / "src" / "flowguard", checkout / "broker_adapter"
+    sources = (path for package in packages for path in sorted(package.rglob("*.py")))
+    for path in (checkout / SCRIPT, *sources):
         seen.update(b"\0%s\0" % str(path.relative_to(checkout)).encode())
         seen.update(sha256(path.read_bytes()).digest())
     return seen.hexdigest()

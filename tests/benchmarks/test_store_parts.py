@@ -10,7 +10,7 @@ import typer
 from benchmarks import pages
 from benchmarks.build import Unavailable, build
 from benchmarks.conditions import QUICK_SECONDS, Conditions
-from benchmarks.parts import PARTS, choose, of_store, run
+from benchmarks.parts import PARTS, choose, of_bench, run
 from benchmarks.peers import BROKERS
 from benchmarks.store import drift, fetch, layouts, reconnect, restart
 from benchmarks.store.filling import add_sessions, conversation, open_store
@@ -115,7 +115,7 @@ def test_a_part_is_shown_and_written_to_its_page(
 
 
 def test_parts_are_chosen_by_how_their_names_begin() -> None:
-    assert choose("store") == list(of_store())
+    assert choose("store,proxy") == list(of_bench())
     assert choose("overload-e1,store-fetch") == ["overload-e1", "store-fetch"]
     assert choose("") == list(PARTS)
     with pytest.raises(typer.BadParameter, match="there is no part nothing"):

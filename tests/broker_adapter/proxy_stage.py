@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_frames import FrameSplitter
 from broker_adapter.proxy_pair import PairState, ProxyPair
+from broker_adapter.proxy_upstream import Upstream
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Packet, Puback, Pubrec, Suback, Subscribe
@@ -82,25 +83,37 @@ class ProxyStage:
     """A core, its clients, and an upstream."""
 
     def __init__(
-        self, settings: FlowSettings | None = None, lookahead_bytes: int = 4 * KIB
+        self,
+        settings: FlowSettings | None = None,
+        lookahead_bytes: int = 4 * KIB,
+        upstreams: int = 1,
     ) -> None:
         settings = settings or FlowSettings()
         if settings.unfinished_bytes_max is None:
             settings = settings.model_copy(update={"unfinished_bytes_max": MEMORY_BYTES // 4})
         self.now_s = 1_000.0
+        self.upstreams = [Upstream(f"u{number}") for number in range(upstreams)]
         self.core = ProxyCore(
-            settings, MEMORY_BYTES, draw=lambda: 0.5, lookahead_bytes=lookahead_bytes
+            settings,
+            MEMORY_BYTES,
+            self.upstreams,
+            draw=lambda: 0.5,
+            lookahead_bytes=lookahead_bytes,
         )
         self.clients: dict[ProxyPair, ProxyClient] = {}
         self.is_up = True
         self.takes = True
         """False: the upstream's sockets take nothing."""
+        self.takes_client = True
+        """False: the clients' take nothing."""
+        self.fallen: set[Upstream] = set()
+        """Upstreams that are not there, while others are."""
         self.dials = 0
         self.in_slice = False
         """True: several things happen before anybody has a turn, as with what one poll brings."""
 
     def open(self, version: int = MQTT_5, client_id: str = "") -> ProxyClient:
-        pair = self.core.opened(self.now_s)
+        pair = self.core.opened(None, self.now_s).pair
         client = self.clients[pair] = ProxyClient(self, pair, version, client_id)
         return client
 
@@ -118,36 +131,50 @@ class ProxyStage:
         if self.in_slice:
             return
         core = self.core
-        core.turn(self.now_s)
+        self._turn()
         while core.to_dial or core.dirty:
-            dialing, core.to_dial = core.to_dial, {}
+            dialing, core.to_dial = core.to_dial, []
             for pair in dialing:
-                self.dials += 1
-                if self.is_up:
-                    self.clients[pair].is_dialed = True
-                    core.dialed(pair, self.now_s)
-                else:
-                    core.not_dialed(pair, self.now_s)
-            dirty, core.dirty = core.dirty, {}
-            for pair in dirty:
+                self._dial(pair)
+            for pair in core.take_dirty():
                 self._carry(self.clients[pair])
+            self._turn()
+
+    def _turn(self) -> None:
+        core = self.core
+        core.turn(self.now_s)
+        while runnable := core.take_runnable():
+            for pair in runnable:
+                pair.queued = False
+                if not pair.ended:
+                    pair.run(self.now_s)
             core.turn(self.now_s)
+
+    def _dial(self, pair: ProxyPair) -> None:
+        upstream = pair.broker
+        if upstream is None:
+            return  # It has ended meanwhile.
+        self.dials += 1
+        if self.is_up and upstream not in self.fallen:
+            self.clients[pair].is_dialed = True
+            self.core.dialed(pair, self.now_s)
+        else:
+            self.core.not_dialed(pair, self.now_s)
 
     def _carry(self, client: ProxyClient) -> None:
         pair = client.pair
-        if pair.to_client:
-            size_bytes = len(pair.to_client)
-            client.got += pair.to_client
-            pair.sent_client(size_bytes)
-        while pair.to_upstream and self.takes:
-            piece = bytes(pair.to_upstream[:SOCKET_BYTES])
-            client.at_upstream += piece
-            pair.sent_upstream(len(piece), self.now_s)
+        if self.takes_client:
+            client.got += pair.to_client.take()
+        while pair.to_upstream.size_bytes and self.takes:
+            data = pair.to_upstream.take()
+            client.at_upstream += data[:SOCKET_BYTES]
+            pair.to_upstream.put_back(data[SOCKET_BYTES:])
+            pair.sent_upstream(min(len(data), SOCKET_BYTES), self.now_s)
         pair.weigh()
 
     def drain_upstream(self) -> None:
-        """Its sockets take what waits for them."""
-        self.takes = True
+        """All sockets take what waits for them."""
+        self.takes = self.takes_client = True
         for client in list(self.clients.values()):
             self._carry(client)
         self.settle()
@@ -159,6 +186,14 @@ class ProxyStage:
             for pair in self.core.tick(self.now_s):
                 self.core.not_dialed(pair, self.now_s)
             self.settle()
+
+    def fall_alone(self, upstream: Upstream) -> None:
+        """One of several is killed."""
+        self.fallen.add(upstream)
+        for client in list(self.clients.values()):
+            if client.is_dialed and client.pair.broker is upstream:
+                client.pair.end(self.now_s)
+        self.settle()
 
     def fall(self) -> None:
         """The upstream is killed: every connection ends, and no new one is to be had."""

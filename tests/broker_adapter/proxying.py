@@ -10,7 +10,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_adapter.proxy_pair import PairState
+from broker_adapter.proxy_pair import OUT_BYTES, PairState
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,
@@ -42,9 +42,16 @@ class Proxying(RuleBasedStateMachine):
         connects=st.sampled_from([1, 2, 50]),
         buffered=st.sampled_from([0, 2, 50]),
         floor=st.sampled_from([0.1, 1.0]),
+        upstreams=st.sampled_from([1, 3]),
     )
     def begin(
-        self, window_max: int, unfinished_max: int, connects: int, buffered: int, floor: float
+        self,
+        window_max: int,
+        unfinished_max: int,
+        connects: int,
+        buffered: int,
+        floor: float,
+        upstreams: int,
     ) -> None:
         settings = FlowSettings(
             window_max=window_max,
@@ -56,7 +63,7 @@ class Proxying(RuleBasedStateMachine):
         )
         self.connects = connects
         self.window_max = window_max
-        self.stage = ProxyStage(settings, LOOKAHEAD)
+        self.stage = ProxyStage(settings, LOOKAHEAD, upstreams)
         self.clients: list[ProxyClient] = []
         self.unsent: dict[ProxyClient, bytearray] = {}
         self.next_id: dict[ProxyClient, int] = {}
@@ -186,7 +193,11 @@ class Proxying(RuleBasedStateMachine):
         self.stage.takes = False
 
     @rule()
-    def it_takes_again(self) -> None:
+    def clients_read_nothing_for_a_while(self) -> None:
+        self.stage.takes_client = False
+
+    @rule()
+    def everybody_takes_again(self) -> None:
         self.stage.drain_upstream()
 
     @rule()
@@ -203,8 +214,20 @@ class Proxying(RuleBasedStateMachine):
         self.stage.fall()
 
     @rule()
-    def it_is_back(self) -> None:
+    def all_are_back(self) -> None:
         self.stage.is_up = True
+        self.stage.fallen.clear()
+
+    @rule(pick=PICK)
+    def one_of_several_falls(self, pick: int) -> None:
+        self.stage.fall_alone(self.stage.upstreams[pick % len(self.stage.upstreams)])
+
+    @rule(pick=PICK)
+    def one_more_says_until_its_client_has_enough(self, pick: int) -> None:
+        """What a socket does not take is bounded, for the upstream is not read on."""
+        client = self.pick(pick, PairState.CONNECTED)
+        while client is not None and client.pair.wants_upstream and not self.stage.takes_client:
+            client.answer(Publish("to/you", b"z" * 60_000))
 
     @rule(after_s=st.sampled_from([0.1, 0.1, 0.5, 1.2 * PATIENCE_S]))
     def time_passes(self, after_s: float) -> None:
@@ -243,7 +266,7 @@ class Proxying(RuleBasedStateMachine):
         for client in self.__dict__.get("clients", ()):
             got, said = bytes(client.got), bytes(client.said_by_upstream)
             if client.is_dialed:
-                assert got + bytes(client.pair.to_client) == said or not said
+                assert got + b"".join(client.pair.to_client._pieces) == said or not said
                 assert said.startswith(got) or not said
 
     @invariant()
@@ -258,7 +281,10 @@ class Proxying(RuleBasedStateMachine):
             if pair.window is not None and pair.state is PairState.CONNECTED:
                 assert pair.window.in_process <= max(self.window_max, 2)
             assert pair._held_bytes <= LOOKAHEAD + CHUNK
-            held_bytes += pair._held_bytes + len(pair.to_upstream) + len(pair.to_client)
+            assert pair.to_upstream.size_bytes <= OUT_BYTES + LOOKAHEAD + 2 * 70_100
+            assert pair.to_client.size_bytes <= OUT_BYTES + 60_100 + 9 * 10
+            held_bytes += pair._held_bytes + pair.to_upstream.size_bytes
+            held_bytes += pair.to_client.size_bytes
         assert self.stage.in_slice or core.held_bytes >= held_bytes
         assert len(core.pairs) == sum(not client.pair.ended for client in self.clients)
 
@@ -284,5 +310,7 @@ class Proxying(RuleBasedStateMachine):
         assert window.permits == 0
         assert core.in_process_count == core.held_bytes == 0
         assert core.guard.gate.in_process == core.guard.gate.buffered == 0
+        for upstream in core.upstreams:
+            assert (upstream.pairs_count, upstream.dials) == (0, 0)
         for place in (core.pairs, core.runnable, core.to_dial, core._dialing, core._parked):
             assert not place

@@ -22,6 +22,7 @@ def test_long_walks(seed: int) -> None:
         connects=rng.choice([1, 50]),
         buffered=rng.choice([0, 50]),
         floor=rng.choice([0.1, 1.0]),
+        upstreams=rng.choice([1, 3]),
     )
 
     def pick() -> int:
@@ -50,11 +51,14 @@ def test_long_walks(seed: int) -> None:
         (3, lambda: machine.it_says_something_else(pick(), rng.choice([0, 5_000]))),
         (1, lambda: machine.it_hangs_up(pick())),
         (2, machine.it_takes_nothing_for_a_while),
-        (4, machine.it_takes_again),
+        (1, machine.clients_read_nothing_for_a_while),
+        (2, lambda: machine.one_more_says_until_its_client_has_enough(pick())),
+        (5, machine.everybody_takes_again),
         (3, machine.a_slice_begins),
         (6, machine.a_slice_ends),
         (0.3, machine.it_falls),
-        (2, machine.it_is_back),
+        (0.5, lambda: machine.one_of_several_falls(pick())),
+        (2, machine.all_are_back),
         (6, lambda: machine.time_passes(rng.choice([0.1, 0.1, 0.5]))),
     ]
     weights = [weight for weight, _ in steps]

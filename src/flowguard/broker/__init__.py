@@ -1,6 +1,7 @@
 """The only room with trio: sockets, the readiness loop, commits, the clock, signals.
 
 - `reactor`       one task, one epoll set, connections as plain objects; drives `node.turns`
+- `socket_set`    the sockets of a loop in one epoll set, the broker's or a proxy's
 - `link`          a socket and its conversation
 - `listeners`     who is at the door, and whether it is let in
 - `doorway`      a listening socket, and the layers between its connections and MQTT

@@ -26,6 +26,9 @@ class ByteStream(Protocol):
     def getpeername(self) -> object:
         """Return the address of the other end. Raises OSError."""
 
+    def getsockname(self) -> object:
+        """Return the address of this end. Raises OSError."""
+
     def fileno(self) -> int:
         """Return the descriptor of the socket; -1: it is closed."""
 

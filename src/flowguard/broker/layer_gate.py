@@ -11,9 +11,9 @@ reactor's turns, and who has begun goes before who has not.
 from collections import deque
 from collections.abc import Callable
 from select import POLLERR, POLLHUP, POLLRDHUP, poll
-from typing import Final, final
+from typing import Final, Generic, TypeVar, final
 
-from flowguard.broker.link import Link
+from flowguard.broker.link import Carried, Link
 from flowguard.config import FlowSettings
 from flowguard.flow.gate import ConnectGate
 from flowguard.flow.policy import Arrival
@@ -29,8 +29,11 @@ CLOSING_S: Final = 0.00005
 """What it takes to close a connection whose handshake has not begun, seconds."""
 
 
+C = TypeVar("C", bound=Carried)
+
+
 @final
-class LayerGate:
+class LayerGate(Generic[C]):
     """The handshakes of one reactor that are not over."""
 
     def __init__(
@@ -38,16 +41,16 @@ class LayerGate:
         settings: FlowSettings,
         clock: Callable[[], float],
         door: Door,
-        step: Callable[[Link, float], None],
-        close: Callable[[Link], None],
+        step: Callable[[Link[C], float], None],
+        close: Callable[[Link[C]], None],
     ) -> None:
         """`step` reads a link once and listens to it again; `close` closes it without a word."""
-        self.gate: ConnectGate[Link] = ConnectGate(settings)
+        self.gate: ConnectGate[Link[C]] = ConnectGate(settings)
         self._clock = clock
         self._door = door
         self._step = step
         self._close = close
-        self._admitted: deque[tuple[Link, bool]] = deque()
+        self._admitted: deque[tuple[Link[C], bool]] = deque()
         """Links whose bytes are to be read, and whether they had to wait."""
         door.handshakes = self.gate
 
@@ -61,7 +64,7 @@ class LayerGate:
         """Whether whoever comes had better wait in the kernel's backlog."""
         return self.gate.buffered >= WAITING_MAX
 
-    def heard(self, link: Link, now_s: float) -> None:
+    def heard(self, link: Link[C], now_s: float) -> None:
         """There is something to read on a link whose handshake is not over."""
         layer = link.layer
         assert layer is not None
@@ -87,7 +90,7 @@ class LayerGate:
                 self._take(*self._admitted.popleft(), now_s)
             now_s = self._clock()
 
-    def _take(self, link: Link, has_waited: bool, now_s: float) -> None:
+    def _take(self, link: Link[C], has_waited: bool, now_s: float) -> None:
         if link.fd < 0 or link.connection.ended:
             self.gate.settle(link, now_s)
             return
@@ -123,12 +126,12 @@ class LayerGate:
             if not self._admit(now_s):
                 break
 
-    def left(self, link: Link) -> None:
+    def left(self, link: Link[C]) -> None:
         """A link is closed: its place is free."""
         if self.gate.holds(link):
             self.gate.settle(link, self._clock())
 
-    def _turn_away(self, link: Link, now_s: float) -> None:
+    def _turn_away(self, link: Link[C], now_s: float) -> None:
         """Close it before it costs anything."""
         if link.fd >= 0:
             link.connection.end(None, now_s)

@@ -2,19 +2,39 @@
 
 from socket import IPPROTO_TCP, MSG_DONTWAIT, TCP_INFO, socket
 from struct import Struct
-from typing import Final, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.layer import ByteStream, Layer
-from flowguard.session.connection import ServerConnection
+from flowguard.types import ReasonCode
 
 LAST_DATA_RECV: Final = Struct("=52xI")
 """`tcpi_last_data_recv` in struct tcp_info of Linux: since data or the connection came, ms."""
 
 
+class Carried(Protocol):
+    """A conversation, as far as its link is concerned."""
+
+    transport: object | None
+    """Its link; None: that is closed."""
+    waited_s: float
+    """How long what its peer sent has waited, before it was heard."""
+    last_received_s: float
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over; a last word may be left to be sent."""
+
+    def end(self, reason: ReasonCode | None, now_s: float) -> None:
+        """End it; None: without a word."""
+
+
+C = TypeVar("C", bound=Carried)
+
+
 @final
-class Link:
-    """A socket with its conversation, as the reactor keeps it."""
+class Link(Generic[C]):
+    """A socket with its conversation, as a loop keeps it."""
 
     __slots__ = (
         "connection",
@@ -37,7 +57,7 @@ class Link:
         self.lingers = False
         """True once the conversation is over and only a last word may still be on its way."""
         self.peer_closed = False
-        self.connection: ServerConnection
+        self.connection: C
 
     def peer(self) -> str:
         """The address of the other end, for people."""

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from socket import socket
 from time import thread_time
-from typing import Final, final
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.layer_gate import LayerGate
-from flowguard.broker.link import Link
-from flowguard.flow import Reason, Rung
-from flowguard.node.door import Rest
-from flowguard.node.node import Node
+from flowguard.broker.link import Carried, Link
+from flowguard.flow import Guard, Reason, Rung
+from flowguard.node.door import Door, Rest
 from flowguard.node.turns import ACCEPTS_MAX
-from flowguard.session.states import State
+from flowguard.session.counters import Counters
 
 SILENT_S: Final = 1.0
 """A connection silent for this long, without a CONNECT, makes room where there is none for
@@ -29,29 +28,57 @@ READ: Final = select.EPOLLIN
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
+C = TypeVar("C", bound=Carried)
+
+
+class Host(Protocol[C]):
+    """A node, or a proxy: connections are opened for it."""
+
+    @property
+    def guard(self) -> Guard[Any]:
+        """The guard whose gate says whether anybody may come in."""
+
+    @property
+    def door(self) -> Door:
+        """Where it is written why somebody may not."""
+
+    @property
+    def counters(self) -> Counters:
+        """Where it is counted who was turned away."""
+
+    def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> C:
+        """A socket was accepted; `waited_s`: in the kernel, with what it sent."""
+
+    def awaits_connect(self, connection: C) -> bool:
+        """Whether no CONNECT has come yet."""
+
+    def closed(self) -> None:
+        """A socket was closed, whatever the reason."""
+
+
 @final
-class Listeners:
+class Listeners(Generic[C]):
     """The listening sockets of a reactor, in its epoll set."""
 
     def __init__(
         self,
-        node: Node,
+        host: Host[C],
         epoll: select.epoll,
-        links: dict[int, Link],
-        close: Callable[[Link], None],
-        layer_gate: LayerGate,
+        links: dict[int, Link[C]],
+        close: Callable[[Link[C]], None],
+        layer_gate: LayerGate[C],
     ) -> None:
         """`links`: the reactor's, by descriptor; `close` closes one of them at once."""
-        self._node = node
+        self._host = host
         self._epoll = epoll
         self._links = links
         self._close = close
         self._layer_gate = layer_gate
-        self._door = node.door
+        self._door = host.door
         self._places = 0
         self._doorways: dict[int, Doorway] = {}
         self._resting: list[int] = []
-        self.newcomers: dict[Link, float] = {}
+        self.newcomers: dict[Link[C], float] = {}
         """New connections with the instant they came, oldest first; removed by a tick after their
         CONNECT."""
 
@@ -68,9 +95,9 @@ class Listeners:
     def adopt(self, sock: socket, now_s: float) -> None:
         """Serve a client of this very process, at the other end of `sock`."""
         sock.setblocking(False)
-        link = Link(sock, READ)
+        link: Link[C] = Link(sock, READ)
         self._epoll.register(link.fd, READ)
-        link.connection = self._node.opened(link, now_s)
+        link.connection = self._host.opened(link, now_s)
         self._links[link.fd] = link
         self.newcomers[link] = now_s
 
@@ -86,7 +113,7 @@ class Listeners:
     def sweep(self) -> None:
         """The tick: accept again, and forget connections that have sent CONNECT."""
         while (link := next(iter(self.newcomers), None)) is not None:
-            if link.connection.state is State.OPENED:
+            if self._host.awaits_connect(link.connection):
                 break
             del self.newcomers[link]
         for fd in self._resting:
@@ -102,13 +129,13 @@ class Listeners:
     def accept(self, fd: int, heard_s: float, now_s: float) -> None:
         """Accept what has arrived at this listener, if it still is one.
 
-        `heard_s`: see `Reactor.heard_s`.
+        `heard_s`: see `flowguard.node.turns.Turns.heard_s`.
         """
         doorway = self._doorways.get(fd)
         if doorway is None:
             return
         sock = doorway.sock
-        gate = self._node.guard.gate
+        gate = self._host.guard.gate
         if not gate.may_accept(now_s):
             self._rest(sock, Rest.PRESSURE if gate.rung is Rung.STOP else Rest.REFUSALS)
             return
@@ -131,15 +158,15 @@ class Listeners:
                 break
             if self._layer_gate.gate.holds(link):
                 continue  # It waits for us.
-            if link.connection.state is State.OPENED:
-                self._node.counters.drop(Reason.DESCRIPTORS)
+            if self._host.awaits_connect(link.connection):
+                self._host.counters.drop(Reason.DESCRIPTORS)
                 link.connection.end(None, now_s)
                 self._close(link)
             else:
                 del self.newcomers[link]
 
     def _accept_all(self, doorway: Doorway, now_s: float) -> None:
-        gate = self._node.guard.gate
+        gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
         places = doorway.connections_max
@@ -153,14 +180,14 @@ class Listeners:
             sock = next(arrivals, None)
             if sock is None:
                 return
-            link = Link(sock, READ, doorway)
+            link: Link[C] = Link(sock, READ, doorway)
             try:
                 self._epoll.register(link.fd, READ)
             except OSError:
                 sock.close()  # The kernel has no room for another watch.
                 continue
             waited_s = link.waited_s()
-            link.connection = self._node.opened(link, now_s, waited_s)
+            link.connection = self._host.opened(link, now_s, waited_s)
             self._links[link.fd] = link
             doorway.count += 1
             self.newcomers[link] = now_s
@@ -174,7 +201,7 @@ class Listeners:
         """Close the waiting connections before they cost anything."""
         for sock in self._arrivals(listener):
             sock.close()
-            self._node.counters.connections_closed += 1
+            self._host.counters.connections_closed += 1
 
     def _arrivals(self, listener: socket) -> Iterator[socket]:
         """The connections accepted in a turn; the listener rests where descriptors are at their

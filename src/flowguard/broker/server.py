@@ -21,7 +21,8 @@ from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
-from flowguard.broker.reactor import LINGER_S, Reactor
+from flowguard.broker.reactor import Reactor
+from flowguard.broker.socket_set import LINGER_S
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
 from flowguard.flow.shadow import ShadowReport

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
-from typing import Any, Final, final
+from typing import Any, Final, Self, final
 
 from flowguard.broker.layer import ByteStream
 from flowguard.config import ListenerSettings, NetworkSettings
@@ -144,12 +144,19 @@ class TlsStream:
     )
 
     def __init__(
-        self, sock: ByteStream, context: ssl.SSLContext, on_fault: Callable[[LayerFault], None]
+        self,
+        sock: ByteStream,
+        context: ssl.SSLContext,
+        on_fault: Callable[[LayerFault], None],
+        server: str | None = None,
     ) -> None:
+        """`server`: whose name the other end has to prove; None: this is the server's end."""
         self._sock = sock
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server is None, server_hostname=server
+        )
         self._on_fault = on_fault
         self._pending = b""
         """Ciphertext that the socket has not taken."""
@@ -157,6 +164,22 @@ class TlsStream:
         self.begun = False
         self.established = False
         self.identity: str | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        sock: ByteStream,
+        context: ssl.SSLContext,
+        server: str,
+        on_fault: Callable[[LayerFault], None],
+    ) -> Self:
+        """The client's end, on a socket that is connected; it begins."""
+        stream = cls(sock, context, on_fault, server)
+        try:
+            stream._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            stream.flush()
+        return stream
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
         """Plaintext of what has come, at most a record more than `size_bytes`."""
@@ -253,6 +276,10 @@ class TlsStream:
     def getpeername(self) -> object:
         """Return the address of the other end."""
         return self._sock.getpeername()
+
+    def getsockname(self) -> object:
+        """Return the address of this end."""
+        return self._sock.getsockname()
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""

@@ -384,6 +384,10 @@ class WebSocketStream:
         """Return the address of the other end."""
         return self._sock.getpeername()
 
+    def getsockname(self) -> object:
+        """Return the address of this end."""
+        return self._sock.getsockname()
+
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
         return self._sock.fileno()

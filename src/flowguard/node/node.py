@@ -192,6 +192,10 @@ class Node(Lifecycle[ServerConnection]):
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
 
+    def awaits_connect(self, connection: ServerConnection) -> bool:
+        """Whether no CONNECT has come yet."""
+        return connection.state is State.OPENED
+
     def closed(self) -> None:
         """A socket was closed, whatever the reason."""
         self.connections_count -= 1

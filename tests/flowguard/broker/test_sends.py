@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from flowguard.broker.link import Link
-from flowguard.broker.reactor import READ, Reactor
+from flowguard.broker.reactor import Reactor, ServerLink
+from flowguard.broker.socket_set import READ
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connect
 from flowguard.node.sends import SENDS_MAX
@@ -27,15 +27,14 @@ class Crowd:
         self.reactor = Reactor(node, self.stage.store, lambda: now_s, lambda: False)
         stack.callback(self.reactor.close)
         self.ends: list[socket.socket] = []
-        self.links: list[Link] = []
+        self.links: list[ServerLink] = []
         for number in range(count):
             ours, theirs = socket.socketpair()
             stack.enter_context(theirs)
             theirs.setblocking(False)
-            self.reactor._epoll.register(ours.fileno(), READ)
-            link = Link(ours, READ)
+            link = ServerLink(ours, READ)
             link.connection = node.opened(link, now_s)
-            self.reactor._links[link.fd] = link
+            self.reactor.sockets.add(link)
             self.ends.append(theirs)
             self.links.append(link)
             self.says(number, encode(Connect(f"c{number}"), MQTT_5))
@@ -92,6 +91,6 @@ def test_who_has_left_meanwhile_is_passed(crowd: Crowd) -> None:
         crowd.says(number, PINGREQ)
     crowd.settle()
     for link in crowd.links[SENDS_MAX:]:
-        crowd.reactor._close(link)
+        crowd.reactor.sockets.close_link(link)
     crowd.settle()
     assert crowd.reactor.is_quiet

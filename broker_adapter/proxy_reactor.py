@@ -1,0 +1,358 @@
+"""ProxyReactor: the sockets of a proxy, driven like the broker's own.
+
+Turns, links, listeners and the layers of TLS and WebSocket are those of `flowguard.broker` and
+`flowguard.node.turns`; what is the proxy's own is that two links belong to a pair, and that one of
+them is opened from here. A pair that is over says its last word on both sides, and its sockets are
+closed when the others have, or a little later.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL
+from typing import Final, final
+
+from broker_adapter.proxy_core import ProxyCore
+from broker_adapter.proxy_pair import DIALING, ProxyPair, ProxySide
+from broker_adapter.proxy_protocol import header
+from broker_adapter.proxy_upstream import Upstream
+from flowguard.broker.link import Link
+from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
+from flowguard.broker.tls import TlsStream
+from flowguard.node.journal import Batch, Journal
+from flowguard.node.pages import Pages
+from flowguard.node.turns import NOTHING, Ports, Turns
+from flowguard.session.chores import Chores
+
+READ_BYTES: Final = 64 * 1024
+SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+ProxyLink = Link[ProxySide]
+
+
+@final
+class ProxyReactor(Ports[Event, ProxyPair, None]):
+    """Moves bytes between sockets and the pairs of a core."""
+
+    def __init__(
+        self, core: ProxyCore, clock: Callable[[], float], *, says_address: bool = False
+    ) -> None:
+        """`says_address`: tell upstreams where a client comes from, by PROXY protocol v2."""
+        self._core = core
+        self._says_address = says_address
+        self.sockets: SocketSet[ProxySide] = SocketSet(
+            core, core.settings, clock, self._shake_hands
+        )
+        self._links = self.sockets.links
+        self._chunks: list[tuple[ProxyLink, bytes]] = []
+        """Read in this slice."""
+        pages: Pages[None, None] = Pages()
+        guard = core.guard
+        self.turns: Turns[Event, ProxyPair, None, None] = Turns(
+            self,
+            clock,
+            Journal.create(core.settings, guard.window, guard.observer),
+            guard.window,
+            guard.observer,
+            pages,
+            Chores(None),
+            immediate=True,
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        await self.sockets.drive(self.turns)
+
+    # --- turns -------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self.sockets.wake()
+
+    @property
+    def sockets_count(self) -> int:
+        return self.sockets.count
+
+    def poll(self, count_max: int) -> list[Event]:
+        return self.sockets.poll(count_max)
+
+    @property
+    def has_runnable(self) -> bool:
+        return bool(self._core.runnable)
+
+    def take_runnable(self) -> list[ProxyPair]:
+        return self._core.take_runnable()
+
+    def has_room(self, connection: ProxyPair) -> bool:
+        window = connection.window
+        return connection.ended or window is None or window.room() > 0
+
+    def run_again(self, connection: ProxyPair, now_s: float) -> bool:
+        connection.queued = False
+        if connection.ended:
+            return False
+        connection.run(now_s)
+        return True
+
+    def leave(self) -> list[ProxyPair]:
+        return self._core.take_dirty()
+
+    @property
+    def has_work(self) -> bool:
+        core = self._core
+        return core.guard.has_work or bool(core.to_dial) or self.sockets.layer_gate.has_work
+
+    def admit(self, now_s: float) -> None:
+        core = self._core
+        core.turn(now_s)
+        while core.to_dial:
+            dialing, core.to_dial = core.to_dial, []
+            for pair in dialing:
+                self._dial(pair, now_s)
+
+    def store(self, batch: Batch) -> None:
+        raise AssertionError("nothing is stored here")
+
+    def ask_store(self) -> bool:
+        raise AssertionError("nothing is stored here")
+
+    def replay(self, piece: None, now_s: float) -> None:
+        raise AssertionError("nothing is stored here")
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, event: Event, now_s: float) -> int:
+        fd, kind = event
+        link = self._links.get(fd)
+        if link is None:
+            self.sockets.serve_other(fd, self.turns.heard_s, now_s)
+            return NOTHING
+        side = link.connection
+        if side.is_upstream and side.pair.state is DIALING:
+            self._go_on_dialing(link, now_s)
+            return NOTHING
+        if kind & WRITE:
+            self._flush(side.pair, now_s)
+            if kind == WRITE or link.fd < 0:
+                return NOTHING
+        layer = link.layer
+        if layer is not None and not side.is_upstream and self.sockets.is_left_unread(link, now_s):
+            return NOTHING
+        if not (side.wants_read or side.said_last):
+            self.sockets.set_interest(link, link.interest & ~READ)
+            return NOTHING
+        data = link.read(READ_BYTES)
+        if layer is not None:
+            self.sockets.flush_layer(link, now_s)
+        if data is None:
+            return NOTHING
+        self._chunks.append((link, data))
+        return len(data)
+
+    def receive(self, now_s: float) -> None:
+        chunks, self._chunks = self._chunks, []
+        for link, data in chunks:
+            self._receive(link, data, now_s)
+
+    def _receive(self, link: ProxyLink, data: bytes, now_s: float) -> None:
+        side = link.connection
+        pair = side.pair
+        if not data:
+            self._on_end(link, now_s)
+        elif pair.ended:
+            pass  # It lingers: nobody wants it any more.
+        elif side.is_upstream:
+            pair.upstream_data(data, now_s)
+        else:
+            side.last_received_s = now_s
+            pair.client_data(data, now_s)
+
+    def _shake_hands(self, link: ProxyLink, now_s: float) -> None:
+        """A step of the handshake of a client's layer, and what has come behind it."""
+        data = link.read(READ_BYTES)
+        if data is None or data:
+            self.sockets.set_interest(link, link.interest | READ)
+            self.sockets.flush_layer(link, now_s)
+        if data is not None:
+            self._receive(link, data, now_s)
+
+    def _on_end(self, link: ProxyLink, now_s: float) -> None:
+        """The other end sends no more."""
+        link.peer_closed = True
+        self.sockets.set_interest(link, link.interest & ~READ)
+        side = link.connection
+        if side.ended:
+            self.sockets.close_link(link)
+        elif side.is_upstream:
+            side.pair.end(now_s)
+        else:
+            side.pair.client_ended(now_s)
+        side.pair.soil()
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def send(self, connections: list[ProxyPair], now_s: float) -> None:
+        for pair in connections:
+            self._flush(pair, now_s)
+
+    def _flush(self, pair: ProxyPair, now_s: float) -> None:
+        """Send what there is, read on what may be read, and close what is over."""
+        upstream, client = pair.upstream.transport, pair.client.transport
+        if pair.to_upstream.size_bytes:
+            self._send(pair.upstream, now_s)
+        if pair.to_client.size_bytes:
+            self._send(pair.client, now_s)
+        if (
+            isinstance(upstream, Link)
+            and isinstance(client, Link)
+            and upstream.interest == READ
+            and client.interest == READ
+            and pair.flows
+        ):
+            return
+        self._settle_side(pair.upstream, now_s)
+        self._settle_side(pair.client, now_s)
+        pair.weigh()
+
+    def _send(self, side: ProxySide, now_s: float) -> None:
+        link = side.transport
+        if not isinstance(link, Link):
+            side.outbox.clear()
+            return
+        data = side.outbox.take()
+        try:
+            sent_bytes = link.sock.send(data, SEND_FLAGS)
+        except BlockingIOError:
+            sent_bytes = 0
+        except OSError:
+            side.pair.end(now_s)
+            self.sockets.close_link(link)
+            return
+        if sent_bytes < len(data):
+            side.outbox.put_back(data[sent_bytes:])
+        if side.is_upstream:
+            side.pair.sent_upstream(sent_bytes, now_s)
+
+    def _settle_side(self, side: ProxySide, now_s: float) -> None:
+        """Look for what it waits for now; say a last word where it is over."""
+        link = side.transport
+        if not isinstance(link, Link):
+            return
+        layer = link.layer
+        is_flushed = layer is None or self.sockets.flush_layer(link, now_s)
+        waits = WRITE if side.outbox.size_bytes or not is_flushed else 0
+        if not side.ended:
+            if side.is_upstream and side.pair.state is DIALING:
+                return
+            if layer is not None and not layer.established:
+                return  # Whoever shakes hands says for what.
+            self.sockets.set_interest(link, waits | (READ if side.wants_read else 0))
+        elif waits:
+            self.sockets.set_interest(link, WRITE)
+            self.sockets.linger(link, now_s)
+        elif not side.said_last:
+            side.said_last = True
+            self.sockets.say_last(link, now_s)
+
+    # --- the upstreams -----------------------------------------------------------------------
+
+    def _dial(self, pair: ProxyPair, now_s: float) -> None:
+        upstream = pair.broker
+        if upstream is None:
+            return  # It has ended meanwhile.
+        try:
+            sock = socket.socket(upstream.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self._core.no_descriptor(pair, now_s)
+            else:
+                self._core.not_dialed(pair, now_s)
+            return
+        if upstream.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.connect_ex(upstream.address) not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._core.not_dialed(pair, now_s)
+            return
+        link: ProxyLink = Link(sock, WRITE)
+        link.connection = pair.upstream
+        pair.upstream.transport = link
+        self.sockets.add(link)
+
+    def _go_on_dialing(self, link: ProxyLink, now_s: float) -> None:
+        pair = link.connection.pair
+        upstream = pair.broker
+        assert upstream is not None
+        if link.layer is None:
+            if not self._greet(link):
+                self.give_up_dial(pair, now_s)
+                return
+            if upstream.tls is not None:
+                self._begin_tls(link, upstream)
+                return
+        else:
+            data = link.read(READ_BYTES)
+            if data is not None and not data:
+                self.give_up_dial(pair, now_s)
+                return
+            if not link.layer.established:
+                return
+        self.sockets.set_interest(link, READ)
+        self._core.dialed(pair, now_s)
+
+    def _begin_tls(self, link: ProxyLink, upstream: Upstream) -> None:
+        assert upstream.tls is not None
+        link.layer = TlsStream.connect(
+            link.sock, upstream.tls, upstream.host, self._core.door.fault
+        )
+        link.sock = link.layer
+        self.sockets.set_interest(link, READ)
+
+    def _greet(self, link: ProxyLink) -> bool:
+        """Whether there is a connection; who is behind it is said before anything else, TLS too."""
+        if any(link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR, 4)):
+            return False
+        client = link.connection.pair.client.transport
+        if not self._says_address or not isinstance(client, Link):
+            return True
+        try:
+            said = header(client.sock.getpeername(), client.sock.getsockname())
+            return link.sock.send(said, SEND_FLAGS) == len(said)
+        except OSError:
+            return False
+
+    def give_up_dial(self, pair: ProxyPair, now_s: float) -> None:
+        """There is no connection to be had, or not in time."""
+        link = pair.upstream.transport
+        if isinstance(link, Link):
+            self.sockets.close_link(link)
+        self._core.not_dialed(pair, now_s)
+
+    # --- time, and the end -------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Every 100 ms."""
+        if self.sockets.is_idle and self.sockets.is_silent:
+            self.turns.has_heard(now_s)
+        for pair in self._core.tick(now_s, self.turns.heard_s):
+            self.give_up_dial(pair, now_s)
+        self.sockets.sweep(self.turns.heard_s, self._core.guard.grant.pressure)
+        self.turns.end_slice(now_s)
+        if self._core.runnable:
+            self.wake()
+
+    def drain(self, now_s: float) -> None:
+        """Accept nobody any more, and end all pairs; their last bytes leave."""
+        self.sockets.listeners.close()
+        for pair in list(self._core.pairs):
+            pair.end(now_s)
+        self.turns.end_slice(now_s)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every socket of a pair is closed."""
+        return not self._links
+
+    def close(self) -> None:
+        """Close every socket, without a word."""
+        self.sockets.close()

@@ -1,0 +1,147 @@
+"""TLS and WebSocket on both sides of a proxy, and what it says of its clients to the upstream."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+import trio
+
+from broker_adapter.proxy_command import keep_house
+from broker_adapter.proxy_core import ProxyCore
+from broker_adapter.proxy_protocol import SIGNATURE
+from broker_adapter.proxy_reactor import ProxyReactor
+from broker_adapter.proxy_upstream import Upstream
+from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack
+from flowguard.config import MIB, FlowSettings, NetworkSettings
+from flowguard.types import MQTT_5, Publish
+from tests.support.authority import Authority
+from tests.support.real import TEST_S, Wire, broker, connect_packet
+from tests.support.websocket import WebSocketClient
+
+pytestmark = pytest.mark.slow
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def doorways(authority: Authority, *addresses: str) -> list[Doorway]:
+    pair = authority.issue(HOST)
+    network = {"listeners": addresses, "cert": pair.cert, "key": pair.key}
+    return open_doorways(NetworkSettings.model_validate(network))
+
+
+def upstream(port: int, tls: ssl.SSLContext | None = None) -> Upstream:
+    return Upstream("upstream", socket.AF_INET, (HOST, port), HOST, tls)
+
+
+@asynccontextmanager
+async def proxying(
+    listeners: list[Doorway], *upstreams: Upstream, says_address: bool = False
+) -> AsyncIterator[ProxyCore]:
+    """A proxy of this process; at the end nothing is held for anybody."""
+    flow = FlowSettings(store_objective_s=1e9, loop_objective_s=1e9, unfinished_bytes_max=MIB)
+    core = ProxyCore(flow, 64 * MIB, upstreams, draw=lambda: 0.5)
+    reactor = ProxyReactor(core, monotonic, says_address=says_address)
+    for doorway in listeners:
+        reactor.sockets.listen(doorway, 100)
+    try:
+        with trio.fail_after(TEST_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(reactor.run)
+                nursery.start_soon(keep_house, core, reactor)
+                yield core
+                while core.pairs:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                nursery.cancel_scope.cancel()
+    finally:
+        reactor.close()
+    assert core.held_bytes == core.in_process_count == 0
+
+
+async def open_stream(doorway: Doorway, authority: Authority) -> Any:
+    """A stream through the layers that are spoken there."""
+    stream: Any = await trio.open_tcp_stream(HOST, doorway.address.port or 0)
+    if doorway.scheme.has_tls:
+        stream = trio.SSLStream(stream, authority.client_context(), server_hostname=HOST)
+    if doorway.scheme.has_websocket:
+        stream = WebSocketClient(stream)
+        await stream.open()
+    return stream
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_messages_of_any_size_pass_all_layers(authority: Authority, encrypted: bool) -> None:
+    schemes = ("mqtt", "mqtts", "ws", "wss")
+    tls = authority.client_context() if encrypted else None
+    behind = doorways(authority, f"{'mqtts' if encrypted else 'mqtt'}://{HOST}:0")
+    before = doorways(authority, *(f"{scheme}://{HOST}:0" for scheme in schemes))
+    async with (
+        broker(listener=behind, calm=True) as running,
+        proxying(before, upstream(running.address[1], tls)) as core,
+    ):
+        for doorway in before:
+            wire = Wire(await open_stream(doorway, authority), MQTT_5)
+            await wire.send(connect_packet("me"))
+            assert (await wire.expect(Connack)).reason_code == 0
+            await wire.subscribe("t", 0)
+            for size in (0, 1, 70_000, 700_000):
+                await wire.send(Publish("t", b"x" * size))
+                assert len((await wire.expect(Publish)).payload) == size
+            await wire.close()
+        assert not any(core.door.faults.values())
+
+
+async def test_a_certificate_that_is_not_trusted_is_an_upstream_that_is_not_there(
+    authority: Authority, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path, "stranger").client_context()
+    behind, before = doorways(authority, f"mqtts://{HOST}:0"), doorways(authority, f"{HOST}:0")
+    async with (
+        broker(listener=behind, calm=True) as running,
+        proxying(before, upstream(running.address[1], stranger)) as core,
+    ):
+        wire = Wire(await open_stream(before[0], authority), MQTT_5)
+        await wire.send(connect_packet("me"))
+        while core.is_up:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        await wire.close()
+
+
+@pytest.mark.parametrize("scheme", ["mqtt", "wss"])
+async def test_the_upstream_is_told_where_a_client_comes_from(
+    authority: Authority, scheme: str
+) -> None:
+    before = doorways(authority, f"{scheme}://{HOST}:0")
+    with socket.create_server((HOST, 0)) as server:
+        server.setblocking(False)
+        behind = trio.socket.from_stdlib_socket(server)
+        place = upstream(server.getsockname()[1])
+        async with proxying(before, place, says_address=True):
+            stream = await open_stream(before[0], authority)
+            transport = stream
+            while not isinstance(transport, trio.SocketStream):
+                transport = getattr(transport, "transport_stream", None) or transport.stream
+            ends = transport.socket.getsockname(), transport.socket.getpeername()
+            wire = Wire(stream, MQTT_5)
+            await wire.send(connect_packet("me"))
+            accepted, _ = await behind.accept()
+            with accepted:
+                said = b""
+                connect = encode(connect_packet("me"), MQTT_5)
+                while len(said) < 28 + len(connect):
+                    said += await accepted.recv(1_000)
+                ports = b"".join(port.to_bytes(2) for _, port in ends)
+                local = socket.inet_aton(HOST)
+                assert said[:28] == SIGNATURE + b"\x21\x11\x00\x0c" + local + local + ports
+                assert said[28:] == connect
+            await wire.close()
