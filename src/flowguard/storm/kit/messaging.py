@@ -101,7 +101,8 @@ async def slow_subscriber(plan: KitPlan) -> KitOutcome:
     )
     sentence = (
         f"{tally.acknowledged / max(tally.seconds, 1e-9):,.0f} messages a second were acknowledged"
-        f"; the nine others missed {others_lost:,} of them, the slow one {tally.slow_lost:,}"
+        f"; {CATCH_UP_S:g} s after the last one the nine others lack {others_lost:,} of them, the "
+        f"slow one {tally.slow_lost:,}"
     )
     sentence += "; the slow one was cut off" if tally.slow_cut else ""
     sentence += f"; {others_cut:,} others were cut off." if others_cut else "."
@@ -173,7 +174,7 @@ async def noisy_neighbour(plan: KitPlan) -> KitOutcome:
     if (outcome := not_begun(beside)) is not None:
         return outcome
     if not noise or not noise[0]["sent"]:
-        sentence = "The noisy neighbour did not get in, so there was no noise."
+        sentence = "The noisy neighbour did not begin, or did not get in: there was no noise."
         return KitOutcome(Survival.UNCLEAR, None, sentence, beside.result())
     return _judge_quiet(alone, beside, noise[0], plan.seconds)
 
