@@ -180,6 +180,8 @@ class SessionSettings(_Settings):
     log_threshold: int = Field(0, ge=0)
     """Messages of a topic with so many durable subscribers are stored once, in the durable log
     (docs/log.md); 0: never."""
+    start_time_available: bool = True
+    """Whether SUBSCRIBE may start in the past, as far as the durable log goes; else 0x87."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
     """Messages that expire in a durable session go to this topic + "/" + their own."""
     outbox_bytes_max: int = Field(4 * MIB, ge=16 * KIB)

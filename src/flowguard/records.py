@@ -137,6 +137,8 @@ class SessionRecord:
     """`Delivery.size_bytes` of all of them; a released one counts nothing."""
     log_place: bytes = b""
     """Where it reads the durable log; empty: it does not."""
+    log_starts: dict[str, bytes] = field(default_factory=dict)
+    """Filters of its subscriptions that started in the past, and where they are."""
 
 
 @mypyc_attr(acyclic=True)
@@ -334,6 +336,28 @@ class PutLogPlace:
         self.place = place
 
 
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
+class PutLogStart:
+    """A subscription of a session starts in the past: what was logged since then and before this
+    operation is read for it alone, everything later with the session's other subscriptions."""
+
+    client_id: str
+    filter: str
+    place: bytes | None
+    """A token of the store's; None: the subscription is new; empty: nothing of that is left."""
+    since_s: float
+    """Of a new one: when it starts, seconds since the Unix epoch."""
+
+    def __init__(
+        self, client_id: str, filter: str, place: bytes | None, since_s: float = 0.0
+    ) -> None:
+        self.client_id = client_id
+        self.filter = filter
+        self.place = place
+        self.since_s = since_s
+
+
 StoreOp = (
     PutSession
     | DropSession
@@ -350,4 +374,5 @@ StoreOp = (
     | DropRetained
     | AppendToLog
     | PutLogPlace
+    | PutLogStart
 )

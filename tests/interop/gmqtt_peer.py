@@ -108,7 +108,9 @@ class GmqttConnection(Connection):
             )
             for each in subscriptions
         ]
-        return await self._wait_done(self._client.subscribe(wanted))
+        start_time = subscriptions[0].start_time
+        more = {} if start_time is None else {"user_property": ("start-time", str(start_time))}
+        return await self._wait_done(self._client.subscribe(wanted, **more))
 
     def unsubscribe(self, filter: str) -> None:
         self._engine.run(self._unsubscribe(filter))

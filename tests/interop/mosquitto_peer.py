@@ -91,6 +91,11 @@ class MosquittoConnection(Connection):
                 words.append("--retain-as-published")
             if each.identifier:
                 words += ["-D", "subscribe", "subscription-identifier", str(each.identifier)]
+        start_time = opening.subscriptions[0].start_time
+        if start_time is not None:
+            words += property_words(
+                "subscribe", {"user_property": [("start-time", str(start_time))]}
+            )
         if not opening.clean:
             words.append("-c")
         if peer.is_5:

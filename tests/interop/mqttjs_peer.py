@@ -180,10 +180,14 @@ class MqttJsConnection(Connection):
             }
             for each in subscriptions
         }
-        identifier = subscriptions[0].identifier
-        properties = {"subscriptionIdentifier": identifier} if identifier else None
+        first = subscriptions[0]
+        properties: dict[str, Any] = {}
+        if first.identifier:
+            properties["subscriptionIdentifier"] = first.identifier
+        if first.start_time is not None:
+            properties["userProperties"] = {"start-time": str(first.start_time)}
         granted: list[int] = self._node.ask(
-            "subscribe", self._handle, subscriptions=wanted, properties=properties
+            "subscribe", self._handle, subscriptions=wanted, properties=properties or None
         )
         return granted
 

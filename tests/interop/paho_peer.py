@@ -65,10 +65,13 @@ def paho_subscriptions(subscriptions: Iterable[Subscription], is_5: bool) -> Any
 
 def identifier_of(subscriptions: tuple[Subscription, ...]) -> Any:
     """The properties of a SUBSCRIBE."""
-    identifier = subscriptions[0].identifier
-    return to_paho(
-        PacketTypes.SUBSCRIBE, {"subscription_identifier": identifier} if identifier else {}
-    )
+    first = subscriptions[0]
+    properties: dict[str, Any] = {}
+    if first.identifier:
+        properties["subscription_identifier"] = first.identifier
+    if first.start_time is not None:
+        properties["user_property"] = [("start-time", str(first.start_time))]
+    return to_paho(PacketTypes.SUBSCRIBE, properties)
 
 
 class PahoConnection(Connection):

@@ -39,6 +39,8 @@ class Subscription:
     retain_as_published: bool = False
     retain_handling: int = 0
     identifier: int = 0
+    start_time: int | None = None
+    """Milliseconds since the epoch, or negative: before now; None: it starts now."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,10 @@ from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.node.ports import NodePorts
+from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.stores import MemoryStore, Store
-from flowguard.stores.log.replays import LogBatch, LogPlace, read_on
+from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
 P = TypeVar("P")
@@ -64,9 +65,9 @@ class StoreWithLog(StoreOnDisk):
         self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
     ) -> LogBatch:
         records = {record.client_id: record for record in self.sessions()}
-        token = records[client_id].log_place if client_id in records else b""
-        place = LogPlace.decode(token) if token else LogPlace(self.log.high)
-        return read_on(self.log, place, filters, count_max, bytes_max)
+        record = records.get(client_id) or SessionRecord(client_id, 0)
+        place, starts = record.log_place, record.log_starts
+        return read_next(self.log, place, starts, filters, count_max, bytes_max)
 
 
 class Sockets(NodePorts["Client"]):

@@ -42,7 +42,8 @@ class Checker(Protocol):
 
 
 class Authorizer(Protocol):
-    """Judges single actions of an accepted client."""
+    """Judges single actions of an accepted client; where it should, also
+    subscriptions into the past (`flowguard.node.start_time.PastAuthorizer`)."""
 
     def may_publish(self, client_id: str, topic: str) -> bool:
         """False: PUBACK/PUBREC 0x87 in 5.0; 3.1.1 gets its acknowledgement, nobody the message."""

@@ -10,9 +10,14 @@ The last page meets what is logged at that moment. All that entered the journal 
 while, in its order (`_tail`), and a page says how much of that was committed when it was read. So
 the rest follows from memory, and in the same stretch the session begins to get messages by its
 queue: none lies between the two.
+
+A subscription that starts in the past has a place of its own, in what was logged before it was
+made. That is read first, for it alone; then its session reads on with all of them.
 """
 
 from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, final
 
 from flowguard.flow import Reason
@@ -23,6 +28,7 @@ from flowguard.records import (
     AppendToLog,
     Delivery,
     PutLogPlace,
+    PutLogStart,
     QueueEntry,
     StoreOp,
     message_bytes,
@@ -62,11 +68,15 @@ def expiry_of(message: Publish, now_s: float) -> float:
 class LogFetch(Fetch):
     """A page of the log that a session is to read."""
 
-    __slots__ = ("_filters", "batch", "session")
+    __slots__ = ("_filters", "batch", "session", "starts")
 
-    def __init__(self, session: Session, count_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, session: Session, starts: "Starts | None", count_max: int, bytes_max: int
+    ) -> None:
         super().__init__(session, 0, 0, count_max, bytes_max, looks=False)
         self.session = session
+        self.starts = starts
+        """Those of the session when it is asked for; the store knows all of them."""
         self._filters = [
             filter
             for filter, options in session.subscriptions.items()
@@ -81,6 +91,16 @@ class LogFetch(Fetch):
 
 
 @final
+class Starts:
+    """Filters of a session's subscriptions that started in the past; never changed."""
+
+    __slots__ = ("filters",)
+
+    def __init__(self, filters: frozenset[str]) -> None:
+        self.filters = filters
+
+
+@final
 class LogReaders:
     """One per node."""
 
@@ -91,6 +111,7 @@ class LogReaders:
         "_plans",
         "_reading",
         "_shared",
+        "_starts",
         "_tail",
         "_tail_bytes",
         "wide_count",
@@ -101,6 +122,8 @@ class LogReaders:
         self._plans = plans
         self._reading: dict[Session, bool] = {}
         """Sessions of clients that are back and catch up; False: their place is not stored yet."""
+        self._starts: dict[Session, Starts] = {}
+        """Of sessions that have some, until they have caught up."""
         self._fetching: set[Session] = set()
         """Those whose next page must wait: one is asked for, or on its way into a queue."""
         self._noted_count = 0
@@ -133,8 +156,11 @@ class LogReaders:
 
     # --- who reads ----------------------------------------------------------------------------
 
-    def recovered(self, session: Session, place: bytes) -> None:
-        """A session as the store remembers it."""
+    def recovered(self, session: Session, place: bytes, starts: Iterable[str]) -> None:
+        """A session as the store remembers it; `starts`: its filters that started in the past."""
+        filters = frozenset(starts)
+        if filters:
+            self._starts[session] = Starts(filters)
         if place:
             session.reads_log = session.behind = True
             self._plans.uses_log = True
@@ -151,6 +177,36 @@ class LogReaders:
     def ended(self, session: Session) -> None:
         """The session is over."""
         self._reading.pop(session, None)
+        self._starts.pop(session, None)
+
+    def start(self, session: Session, filter: str, since_s: float) -> list[StoreOp]:
+        """A new subscription of a client that is here starts in the past: the operations, which
+        enter the journal in the same stretch. `catch_up` follows, when they are durable."""
+        ops: list[StoreOp] = []
+        if not session.reads_log:
+            session.reads_log = True
+            ops.append(PutLogPlace(session.client_id, None))
+        session.behind = True
+        ops.append(PutLogStart(session.client_id, filter, None, since_s))
+        starts = self._starts.get(session)
+        before = frozenset[str]() if starts is None else starts.filters
+        self._starts[session] = Starts(before | {filter})
+        self._reading[session] = False
+        return ops
+
+    def unsubscribed(self, session: Session, filter: str) -> list[StoreOp]:
+        """A subscription is over; what is to be stored for that."""
+        starts = self._starts.get(session)
+        if starts is None or filter not in starts.filters:
+            return []
+        self._starts[session] = Starts(starts.filters - {filter})
+        return [PutLogStart(session.client_id, filter, b"")]
+
+    def catch_up(self, session: Session) -> None:
+        """The places of a session are stored: it reads on, if its client is here."""
+        if session in self._reading:
+            self._reading[session] = True
+            self._ask(session)
 
     def resumed(self, session: Session, now_s: float) -> None:
         """A client is back: it catches up, if it has missed anything."""
@@ -162,9 +218,7 @@ class LogReaders:
             return
 
         def begin(now_s: float) -> None:
-            if session in self._reading:
-                self._reading[session] = True
-                self._ask(session)
+            self.catch_up(session)
 
         # Its place must be in the store before it is read.
         self._reading[session] = False
@@ -184,14 +238,17 @@ class LogReaders:
             return
         self._fetching.add(session)
         bytes_max = min(PAGE_BYTES_MAX, limits.queue_bytes_max // 2)
-        self._node.fetches.append(LogFetch(session, max(1, room // 2), bytes_max))
+        starts = self._starts.get(session)
+        self._node.fetches.append(LogFetch(session, starts, max(1, room // 2), bytes_max))
 
     # --- reading ------------------------------------------------------------------------------
 
     def came(self, fetch: LogFetch, now_s: float) -> None:
         """A page is there: into the queue with it, together with the new place."""
         session, batch = fetch.session, fetch.batch
-        if session.ended or session not in self._reading or batch is None:
+        # Asked before a subscription began or ended: it is asked again, with the next tick.
+        is_stale = fetch.starts is not self._starts.get(session)
+        if session.ended or session not in self._reading or batch is None or is_stale:
             self._fetching.discard(session)
             if fetch.damage and not session.ended:
                 self._node.counters.pages_unreadable += 1
@@ -208,17 +265,30 @@ class LogReaders:
                     logged.message,
                     logged.expires_at_s,
                     now_s,
+                    batch,
                 )
             else:
                 self._node.counters.drop(Reason.MESSAGE_EXPIRED)
         rest_count = self._noted_count - batch.appended_count
-        place = batch.place
+        places: list[StoreOp] = [PutLogPlace(session.client_id, batch.place)]
+        if batch.filter:
+            places = [PutLogStart(session.client_id, batch.filter, batch.place)]
         if batch.is_done and not self.wide_count and rest_count <= len(self._tail):
             self._take_tail(targets, session, rest_count, now_s)
             session.reads_log = session.behind = False
             del self._reading[session]
-            place = b""
-        self._deliver(session, targets, place, now_s)
+            places = self._all_read(session)
+        self._deliver(session, targets, places, now_s)
+
+    def _all_read(self, session: Session) -> list[StoreOp]:
+        """It has no place any more."""
+        client_id = session.client_id
+        starts = self._starts.pop(session, None)
+        filters = frozenset[str]() if starts is None else starts.filters
+        return [
+            PutLogPlace(client_id, b""),
+            *(PutLogStart(client_id, filter, b"") for filter in sorted(filters)),
+        ]
 
     def _take_tail(self, targets: list[Target], session: Session, count: int, now_s: float) -> None:
         tail = self._tail
@@ -235,26 +305,17 @@ class LogReaders:
         message: Publish,
         expires_at_s: float,
         now_s: float,
+        batch: LogBatch | None = None,
     ) -> None:
-        """Add it, if one of its subscriptions wants it; `source`: its number, and who published."""
+        """Add it, if one of its subscriptions wants it; `source`: its number, and who published;
+        `batch`: with which it came."""
         number, publisher = source
-        qos, retain, identifiers, wanted = 0, False, list[int](), False
-        topic = message.topic
-        for filter, options in session.subscriptions.items():
-            if filter != topic and not has_wildcard(filter):
-                continue
-            if options.no_local and publisher == session.client_id:
-                continue  # [MQTT-3.8.3-3]
-            if parse_shared(filter) is None and matches(filter, topic):
-                wanted = True
-                qos = max(qos, options.qos)
-                retain = retain or options.retain_as_published
-                if options.identifier:
-                    identifiers.append(options.identifier)
-        qos = min(qos, message.qos)
-        if not (wanted and qos and session.may_receive(topic)):
+        found = _options(session, message.topic, publisher, number, batch)
+        qos = 0 if found is None else min(found.qos, message.qos)
+        if found is None or not qos or not session.may_receive(message.topic):
             return
-        shared, key = self._shared, (number, qos, retain, tuple(identifiers))
+        retain = found.retain_as_published
+        shared, key = self._shared, (number, qos, retain, found.identifiers)
         delivery = shared.get(key)
         if delivery is None:
             if len(shared) >= SHARED_MAX:
@@ -269,9 +330,9 @@ class LogReaders:
         targets.append((session, 0, delivery))
 
     def _deliver(
-        self, session: Session, admitted: list[Target], place: bytes, now_s: float
+        self, session: Session, admitted: list[Target], places: list[StoreOp], now_s: float
     ) -> None:
-        """Positions, one commit, then to the client."""
+        """Positions and new places, one commit, then to the client."""
         node = self._node
         ops: list[StoreOp] = []
         targets: list[Target] = []
@@ -279,7 +340,7 @@ class LogReaders:
             pos = owner.take_position()
             targets.append((owner, pos, delivery))
             ops.append(Append(owner.client_id, pos, delivery))
-        ops.append(PutLogPlace(session.client_id, place))
+        ops += places
 
         def done(now_s: float) -> None:
             self._fetching.discard(session)
@@ -289,3 +350,40 @@ class LogReaders:
                 self._ask(session)  # Else with the next tick: it only waits for others.
 
         node.journal.append(ops, done, now_s)
+
+
+def _is_for(batch: LogBatch, stamp: int, filter: str) -> bool:
+    """Whether a message of the batch is for the subscription, if that matches it."""
+    if batch.filter:
+        return filter == batch.filter
+    return stamp > batch.ends.get(filter, 0)
+
+
+@dataclass(slots=True)
+class _Options:
+    """The sum of a session's subscriptions that match a topic."""
+
+    qos: int
+    retain_as_published: bool
+    identifiers: tuple[int, ...]
+
+
+def _options(
+    session: Session, topic: str, publisher: str, stamp: int, batch: LogBatch | None
+) -> _Options | None:
+    """For a message of `batch`, or one since; None: it does not match any."""
+    qos, retain, identifiers, wanted = 0, False, list[int](), False
+    for filter, options in session.subscriptions.items():
+        if filter != topic and not has_wildcard(filter):
+            continue
+        if options.no_local and publisher == session.client_id:
+            continue  # [MQTT-3.8.3-3]
+        if batch is not None and not _is_for(batch, stamp, filter):
+            continue
+        if parse_shared(filter) is None and matches(filter, topic):
+            wanted = True
+            qos = max(qos, options.qos)
+            retain = retain or options.retain_as_published
+            if options.identifier:
+                identifiers.append(options.identifier)
+    return _Options(qos, retain, tuple(identifiers)) if wanted else None

@@ -282,7 +282,7 @@ class Registry:
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._arm(session, ends_at_s, self._expire)
-        self._router.log.recovered(session, record.log_place)
+        self._router.log.recovered(session, record.log_place, record.log_starts)
 
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
         """Put in flight what may have been sent; the rest waits, where it is."""

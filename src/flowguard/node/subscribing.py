@@ -14,6 +14,7 @@ from flowguard.errors import MalformedPacket
 from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.publishing import Router, retained_delivery
+from flowguard.node.start_time import UNREADABLE, refusal, start_time
 from flowguard.records import Delivery, DropSubscription, PutSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
@@ -21,7 +22,13 @@ from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import subscription_bytes
-from flowguard.types import MQTT_5, ReasonCode, SubscriptionOptions
+from flowguard.types import (
+    MQTT_5,
+    NO_PROPERTIES,
+    Properties,
+    ReasonCode,
+    SubscriptionOptions,
+)
 
 
 class TableChange(Chore):
@@ -123,13 +130,28 @@ class TableChange(Chore):
 class Subscribing(TableChange):
     """A SUBSCRIBE; behind its SUBACK the retained messages."""
 
-    __slots__ = ("packet", "retained")
+    __slots__ = ("is_unreadable", "packet", "reads_log", "retained", "since_s", "why")
 
-    def __init__(self, subscriptions: "Subscriptions", inbound: Inbound, packet: Subscribe) -> None:
+    def __init__(
+        self, subscriptions: "Subscriptions", inbound: Inbound, packet: Subscribe, now_s: float
+    ) -> None:
         size_bytes = sum([len(filter) for filter, _ in packet.filters])
         super().__init__(subscriptions, inbound, len(packet.filters), size_bytes)
         self.packet = packet
         self.retained: list[tuple[str, SubscriptionOptions]] = []
+        self.since_s: float | None = None
+        """When its new subscriptions start; None: now."""
+        self.is_unreadable = False
+        """It says when, but nobody knows what that means."""
+        self.reads_log = False
+        """Some of them have started in the past."""
+        self.why = ""
+        """Of the last filter that was refused, in words."""
+        if packet.properties is not NO_PROPERTIES:
+            try:
+                self.since_s = start_time(packet.properties, now_s)
+            except ValueError:
+                self.is_unreadable = True
 
     def work(self, start: int, stop: int) -> None:
         put, codes = self.subscriptions.put, self.codes
@@ -139,8 +161,13 @@ class Subscribing(TableChange):
             codes.append(put(self, filter, asked))
 
     def answer(self, now_s: float) -> None:
-        self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes)))
-        session = self.inbound.session
+        session, outbound = self.inbound.session, self.inbound.session.outbound
+        properties = NO_PROPERTIES
+        if self.why and outbound is not None and outbound.explains:
+            properties = Properties(reason_string=self.why)
+        self.inbound.answered(Suback(self.packet.packet_id, tuple(self.codes), properties))
+        if self.reads_log:
+            self.subscriptions.read_log(session)
         if len(self.retained) > FILTERS_PIECE:
             self.subscriptions.node.chores.add(
                 SendingRetained(self.subscriptions, session, self.retained)
@@ -215,7 +242,7 @@ class Subscriptions:
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         """See `Routing.subscribe`; the table changes at once, the answer waits for the commit."""
-        return self._begin(Subscribing(self, inbound, packet), now_s)
+        return self._begin(Subscribing(self, inbound, packet, now_s), now_s)
 
     def unsubscribe(self, inbound: Inbound, packet: Unsubscribe, now_s: float) -> bool:
         """See `Routing.unsubscribe`."""
@@ -251,14 +278,25 @@ class Subscriptions:
             if granted == NOTHING:
                 return ReasonCode.NOT_AUTHORIZED
             qos_max = min(qos_max, granted)
-        refused = refused or self._no_room(session, filter)
+        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
+        refused = (
+            refused
+            or self._start_refusal(change, filter, options)
+            or self._no_room(session, filter)
+        )
         if refused is not None:
             return refused
-        options = asked if asked.qos <= qos_max else replace(asked, qos=qos_max)
+        starts_s = None if filter in session.subscriptions else change.since_s
+        if starts_s is not None:
+            # Before the plans change: its topics are logged from now on, while it is behind.
+            start = self._router.log.start(session, filter, starts_s)
+            change.reads_log = True
         is_new, ops = self._router.queues.subscribe(filter, session, options)
         session.subscriptions[filter] = options
         if session.durable:
             ops.append(PutSubscription(session.client_id, filter, options))
+        if starts_s is not None:
+            ops += start
         change.note(ops)
         if _wants_retained(filter, options, is_new=is_new):
             change.retained.append((filter, options))
@@ -277,6 +315,7 @@ class Subscriptions:
         del session.subscriptions[filter]
         session.charge_state(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
+        ops += self._router.log.unsubscribed(session, filter)
         if session.outbound is not None:
             session.outbound.stop_retained(filter)
         if session.durable:
@@ -339,6 +378,35 @@ class Subscriptions:
         ):
             return ReasonCode.QUOTA_EXCEEDED
         return None
+
+    def _start_refusal(
+        self, change: "Subscribing", filter: str, options: SubscriptionOptions
+    ) -> ReasonCode | None:
+        """Why this filter cannot start in the past, as it asks to; one that is there goes on."""
+        since_s, session = change.since_s, change.inbound.session
+        if change.is_unreadable:
+            code, change.why = UNREADABLE
+            return code
+        if since_s is None or filter in session.subscriptions:
+            return None
+        router = self._router
+        refused = refusal(
+            self.node,
+            self._hooks.authorizer,
+            session,
+            filter,
+            options,
+            since_s,
+            has_log=router.plans.log_threshold > 0,
+        )
+        if refused is None:
+            return None
+        code, change.why = refused
+        return code
+
+    def read_log(self, session: Session) -> None:
+        """Subscriptions of it that started in the past are stored."""
+        self._router.log.catch_up(session)
 
     def _no_room(self, session: Session, filter: str) -> ReasonCode | None:
         """Charge a new filter to the client's state; why that cannot be."""

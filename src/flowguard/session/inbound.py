@@ -479,7 +479,8 @@ class Inbound:
 
     def answered(self, answer: Suback | Unsuback) -> None:
         """The work for a SUBSCRIBE or UNSUBSCRIBE is done [MQTT-3.8.4-1] [MQTT-3.10.4-4]."""
-        if not self._outbound.ended:
+        if not self._outbound.ended and not self._outbound.write_packet(answer):
+            answer.properties = NO_PROPERTIES  # [MQTT-3.9.2-1] without words it may fit.
             self._outbound.write_packet(answer)
 
     @property

@@ -39,7 +39,15 @@ LARGE_INFLIGHT_MAX: Final = 16
 class Outbound(Outbox):
     """The outgoing half of one connection."""
 
-    __slots__ = ("_aliases", "_resend", "_retained", "_turn_left", "inflight_max", "session")
+    __slots__ = (
+        "_aliases",
+        "_resend",
+        "_retained",
+        "_turn_left",
+        "explains",
+        "inflight_max",
+        "session",
+    )
 
     def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
         super().__init__(connection, node, version)
@@ -47,6 +55,8 @@ class Outbound(Outbox):
         self._turn_left = 0
         """So many messages of the backlog may go in this turn."""
         self.inflight_max = node.settings.session.inflight_max
+        self.explains = False
+        """Its client takes reason strings."""
         self._aliases: TopicAliases | None = None
         self._resend: Resend | None = None
         self._retained: RetainedSends | None = None
@@ -54,6 +64,8 @@ class Outbound(Outbox):
     def attach(self, session: Receiver, properties: Properties) -> None:
         """Serve `session` under the limits of the client's CONNECT."""
         self.session = session
+        # [MQTT-3.1.2-29]
+        self.explains = self.version == MQTT_5 and properties.request_problem_information != 0
         if properties.receive_maximum is not None:
             self.inflight_max = min(self.inflight_max, properties.receive_maximum)
         limit = self.node.topic_alias_maximum

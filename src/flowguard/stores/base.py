@@ -20,12 +20,14 @@ NOT_FENCED: Final[Fenced] = frozenset()
 
 @runtime_checkable
 class LogStore(Protocol):
-    """A store that has a durable log as well; it takes `AppendToLog` and `PutLogPlace`."""
+    """A store that has a durable log as well; it takes `AppendToLog`, `PutLogPlace` and
+    `PutLogStart`."""
 
     def read_log(
         self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
     ) -> LogBatch:
-        """Messages that a session has missed since its last `PutLogPlace`; none without one.
+        """Messages that a session has missed since its last `PutLogPlace`; none without one. Those
+        that subscriptions with a `PutLogStart` are owed come before them.
 
         Blocks, and is called, as `Store.fetch`.
         """

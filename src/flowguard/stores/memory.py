@@ -19,6 +19,7 @@ from flowguard.records import (
     Durability,
     PutInbound,
     PutLogPlace,
+    PutLogStart,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -35,7 +36,7 @@ from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, Stor
 from flowguard.stores.log.homes import MemoryHome
 from flowguard.stores.log.layout import stamp_at
 from flowguard.stores.log.message_log import MessageLog
-from flowguard.stores.log.replays import LogPlace
+from flowguard.stores.log.replays import LogPlace, LogStart
 from flowguard.types import Publish
 
 
@@ -124,15 +125,27 @@ class MemoryStore:
                 self._retained[message.topic] = (message, expires_at_s)
             case DropRetained(topic):
                 self._retained.pop(topic, None)
-            case PutLogPlace(client_id, place):
-                if client_id in self._sessions:
-                    here = LogPlace(self.log.high).encode()
-                    self._sessions[client_id].log_place = here if place is None else place
             case AppendToLog(publisher, message, expires_at_s):
                 self._append_to_log(publisher, message, expires_at_s)
             case _:
                 if op.client_id in self._sessions:
-                    self._apply_to_session(op, self._sessions[op.client_id])
+                    record = self._sessions[op.client_id]
+                    if isinstance(op, PutLogPlace | PutLogStart):
+                        self._put_place(op, record)
+                    else:
+                        self._apply_to_session(op, record)
+
+    def _put_place(self, op: PutLogPlace | PutLogStart, record: SessionRecord) -> None:
+        place = op.place
+        if isinstance(op, PutLogPlace):
+            record.log_place = LogPlace(self.log.high).encode() if place is None else place
+            return
+        if place is None:
+            place = LogStart.new(self.log, op.since_s, self.log.high).encode()
+        if place:
+            record.log_starts[op.filter] = place
+        else:
+            record.log_starts.pop(op.filter, None)
 
     def _append_to_log(self, publisher: str, message: Publish, expires_at_s: float) -> None:
         log = self.log

@@ -209,6 +209,11 @@ class MessageLog:
         is; of the latest 1,000 generations."""
         return sum(each.count for each in self._dropped.values() if each.last > after)
 
+    @property
+    def dropped_until(self) -> int:
+        """The last stamp of a message that is dropped; 0: none is."""
+        return max((each.last for each in self._dropped.values()), default=0)
+
     def count_after(self, after: int) -> int:
         """Messages with a later stamp than `after`, or in a generation that has some of them."""
         kept = sum(

@@ -4,19 +4,22 @@ The position is a few numbers, whatever the number of streams: all of them are r
 span, one after the other, lower generations first. So it says of each stream where it stands.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from struct import Struct
 from struct import error as StructError
 from typing import Final
 
 from flowguard.errors import CorruptionError
+from flowguard.stores.log.layout import stamp_at
 from flowguard.stores.log.logged import LoggedMessage
 from flowguard.stores.log.message_log import MessageLog
 
 _VERSION: Final = 1
 _HEAD: Final = Struct(">BQQIH")
+_END_BYTES: Final = 8
+STAMP_MAX: Final = 2**64 - 1
 MESSAGE_BYTES: Final = 100
 """What a message counts besides its payload."""
 
@@ -53,43 +56,114 @@ class LogPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class LogStart:
+    """The position of a subscription that starts in the past, in what was logged before it was
+    made; from there on it is read with the session's others."""
+
+    place: LogPlace
+    end: int
+    """The last stamp that is read for this subscription alone."""
+
+    @classmethod
+    def new(cls, log: MessageLog, since_s: float, last: int) -> "LogStart":
+        """The position of one that is made when `last` was logged last: at `since_s` (Unix epoch),
+        or where the log begins."""
+        after = max(stamp_at(since_s) - 1, log.dropped_until)
+        return cls(LogPlace(min(after, last)), last)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of that is read."""
+        return self.place.after >= self.end
+
+    def encode(self) -> bytes:
+        """A token from which `decode` makes an equal one; never empty."""
+        return self.end.to_bytes(_END_BYTES) + self.place.encode()
+
+    @classmethod
+    def decode(cls, token: bytes) -> "LogStart":
+        """The position of a token. Raises `CorruptionError`."""
+        return cls(LogPlace.decode(token[_END_BYTES:]), int.from_bytes(token[:_END_BYTES]))
+
+
+@dataclass(frozen=True, slots=True)
 class LogBatch:
     """Messages of a replay, and where it stands after them."""
 
     messages: list[LoggedMessage]
     place: bytes
-    """A token of `LogPlace`."""
+    """A token of `LogPlace`; with a `filter`, of `LogStart`."""
     is_done: bool
     """Whether all that was committed is read."""
     appended_count: int
     """Messages that had been logged by then, since the log was opened."""
     lost_count: int = 0
     """Messages, of whatever topics, that retention had dropped before they were read."""
+    filter: str = ""
+    """They are for this subscription alone, which started in the past; empty: for all."""
+    ends: Mapping[str, int] = field(default_factory=dict)
+    """Filters that messages up to this stamp are not for: they were read for them alone."""
+
+
+def read_next(
+    log: MessageLog,
+    place: bytes,
+    starts: Mapping[str, bytes],
+    filters: Sequence[str],
+    count_max: int,
+    bytes_max: int,
+) -> LogBatch:
+    """The next messages of a session: first, one by one, those that its subscriptions that start
+    in the past (`starts`, tokens of `LogStart`) are owed, then on from its own `place`.
+
+    An empty `place`: it has none, and nothing is left to read.
+    """
+    ends = {}
+    for filter, token in starts.items():
+        start = LogStart.decode(token)
+        ends[filter] = start.end
+        if not start.is_done:
+            batch = read_on(log, start.place, [filter], count_max, bytes_max, start.end)
+            on = LogStart(LogPlace.decode(batch.place), start.end)
+            return replace(batch, place=on.encode(), filter=filter, is_done=False)
+    own = LogPlace.decode(place) if place else LogPlace(log.high)
+    return replace(read_on(log, own, filters, count_max, bytes_max), ends=ends)
 
 
 def read_on(
-    log: MessageLog, place: LogPlace, filters: Sequence[str], count_max: int, bytes_max: int
+    log: MessageLog,
+    place: LogPlace,
+    filters: Sequence[str],
+    count_max: int,
+    bytes_max: int,
+    end: int = STAMP_MAX,
 ) -> LogBatch:
-    """Messages that match one of `filters`, from `place` on; there may be none though more come.
+    """Messages that match one of `filters`, from `place` on up to the stamp `end`; there may be
+    none though more come.
 
     Those of one batch come in the order of their stamps: what is missed within a batch is not
     reordered at all, and of what is more than one, equal topics are not.
     """
-    batch = _read_on(log, place, filters, count_max, bytes_max)
+    batch = _read_on(log, place, filters, count_max, bytes_max, min(end, log.high))
     batch.messages.sort(key=attrgetter("stamp"))
     return batch
 
 
 def _read_on(
-    log: MessageLog, place: LogPlace, filters: Sequence[str], count_max: int, bytes_max: int
+    log: MessageLog,
+    place: LogPlace,
+    filters: Sequence[str],
+    count_max: int,
+    bytes_max: int,
+    end: int,
 ) -> LogBatch:
     lost_count = 0
     if not place.until:
-        if place.after >= log.high or not filters:
-            here = LogPlace(max(place.after, log.high))
+        if place.after >= end or not filters:
+            here = LogPlace(max(place.after, end))
             return LogBatch([], here.encode(), True, log.appended_count)
         lost_count = log.lost_count(place.after)
-        place = replace(place, until=log.high)
+        place = replace(place, until=end)
     messages: list[LoggedMessage] = []
     for stream in log.get_streams(place.after + 1):
         at = stream.generation, stream.shard
@@ -112,7 +186,7 @@ def _read_on(
             on = LogPlace(place.after, place.until, stream.generation, stream.shard + 1)
             return LogBatch(messages, on.encode(), False, log.appended_count, lost_count)
     here = LogPlace(place.until)
-    is_done = place.until >= log.high
+    is_done = place.until >= end
     return LogBatch(messages, here.encode(), is_done, log.appended_count, lost_count)
 
 

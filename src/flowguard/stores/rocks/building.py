@@ -15,6 +15,7 @@ from flowguard.records import (
     DropSubscription,
     PutInbound,
     PutLogPlace,
+    PutLogStart,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -73,6 +74,7 @@ class Builder:
             DropRetained: self._drop_retained,
             AppendToLog: self._append_to_log,
             PutLogPlace: self._put_log_place,
+            PutLogStart: self._put_log_start,
         }
 
     def work(self) -> Draft:
@@ -204,6 +206,9 @@ class Builder:
     def _put_log_place(self, work: Draft, op: PutLogPlace) -> None:
         # The clock itself may be ahead of what is recorded of it.
         self._sessions.put_log_place(work, op, work.logged_last or self._log.high)
+
+    def _put_log_start(self, work: Draft, op: PutLogStart) -> None:
+        self._sessions.put_log_start(work, op, self._log, work.logged_last or self._log.high)
 
     def _grown(self, generation: Generation, work: Draft) -> Generation:
         return generation.with_more(

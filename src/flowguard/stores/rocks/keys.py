@@ -33,6 +33,7 @@ SUBSCRIPTION: Final = 1
 INBOUND: Final = 2
 WILL: Final = 3
 LOG_PLACE: Final = 4
+LOG_START: Final = 5
 OWN_KIND_AT: Final = 9
 
 # family q
@@ -76,6 +77,10 @@ def will_key(qno: int) -> bytes:
 
 def log_place_key(qno: int) -> bytes:
     return b"\x02%b\x04" % qno.to_bytes(8, "big")
+
+
+def log_start_key(qno: int, filter: str) -> bytes:
+    return b"\x02%b\x05%b" % (qno.to_bytes(8, "big"), filter.encode())
 
 
 def queue_prefix(qno: int) -> bytes:

@@ -11,13 +11,15 @@ from flowguard.records import (
     DropSubscription,
     PutInbound,
     PutLogPlace,
+    PutLogStart,
     PutSession,
     PutSubscription,
     PutWill,
     SessionRecord,
     owner_name,
 )
-from flowguard.stores.log.replays import LogPlace
+from flowguard.stores.log.message_log import MessageLog
+from flowguard.stores.log.replays import LogPlace, LogStart
 from flowguard.stores.rocks import keys
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.queue import Draft, Queue
@@ -104,6 +106,8 @@ class Sessions:
             record.will = decode_will(value)
         elif kind == keys.LOG_PLACE:
             record.log_place = value
+        elif kind == keys.LOG_START:
+            record.log_starts[rest.decode()] = value
         else:
             raise CorruptionError(f"{owner_name(record.client_id)} has a row of kind {kind}")
 
@@ -205,6 +209,30 @@ class Sessions:
             work.batch.put(key, place, self._engine.own.handle)
         else:
             work.batch.delete(key, self._engine.own.handle)
+
+    def put_log_start(self, work: Draft, op: PutLogStart, log: MessageLog, last: int) -> None:
+        """`last`: as `put_log_place`."""
+        queue = self.queues.get(op.client_id)
+        if queue is None:
+            return
+        key = keys.log_start_key(queue.qno, op.filter)
+        token = op.place
+        if token is None:
+            token = LogStart.new(log, op.since_s, last).encode()
+        if token:
+            work.batch.put(key, token, self._engine.own.handle)
+        else:
+            work.batch.delete(key, self._engine.own.handle)
+
+    def log_starts(self, client_id: str) -> dict[str, bytes]:
+        """Where its subscriptions that started in the past are, by filter."""
+        queue = self.queues.get(client_id)
+        if queue is None:
+            return {}
+        start = keys.log_start_key(queue.qno, "")
+        end = start[:-1] + bytes([keys.LOG_START + 1])
+        rows = self._engine.own.rows(start, end)
+        return {key[keys.OWN_KIND_AT + 1 :].decode(): token for key, token in rows}
 
     def log_place(self, client_id: str) -> bytes:
         """The session's place in the durable log; empty: it has none."""

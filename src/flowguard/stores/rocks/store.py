@@ -20,7 +20,7 @@ from flowguard.records import Durability, QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
-from flowguard.stores.log.replays import LogBatch, LogPlace, read_on
+from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.stores.rocks import format, keys
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
@@ -269,9 +269,9 @@ class RocksStore:
     ) -> LogBatch:
         if not self._engine.is_open:
             self._reopen()
-        token = self._sessions.log_place(client_id)
-        place = LogPlace.decode(token) if token else LogPlace(self.log.high)
-        return read_on(self.log, place, filters, count_max, bytes_max)
+        sessions = self._sessions
+        place, starts = sessions.log_place(client_id), sessions.log_starts(client_id)
+        return read_next(self.log, place, starts, filters, count_max, bytes_max)
 
     def load(self) -> StoreLoad:
         disk = self._disk
