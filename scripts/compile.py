@@ -45,7 +45,7 @@ MODULES = (
     "broker/socket_set.py",
     "stores/messages.py",
 )
-ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/rocks")
+ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/log", "stores/rocks")
 PROXY = tuple(
     f"broker_adapter/proxy_{part}.py"
     for part in ("frames", "host", "outgoing", "packets", "upstream", "pair", "core", "reactor")

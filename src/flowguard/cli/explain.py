@@ -15,7 +15,7 @@ from rich.text import Text
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask, complain
 from flowguard.cli.console import plain, refused
 from flowguard.flow import Reason
-from flowguard.ops.explain import Explanation
+from flowguard.ops.explain import Explanation, FromLog
 from flowguard.ops.status import Decision, Use
 
 DROPS = {
@@ -102,7 +102,18 @@ def _undelivered(explanation: Explanation) -> list[str]:
             f"{on_disk['messages']:,} of them are on the disk, read up to position "
             f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
         )
+    log = explanation["log"]
+    if log is not None:
+        found.append(_from_log(log, explanation["now_s"]))
     return found
+
+
+def _from_log(log: FromLog, now_s: float) -> str:
+    rest = ", all that it had missed"
+    if log["goes_on"]:
+        rest = f"; it has read what was published up to {now_s - log['until_s']:,.0f} s ago"
+    lost = f" {log['lost']:,} were gone before: retention." if log["lost"] else ""
+    return f"{log['messages']:,} messages came from the durable log{rest}.{lost}"
 
 
 def _numbers(explanation: Explanation) -> Table:

@@ -91,6 +91,21 @@ class LogFetch(Fetch):
 
 
 @final
+class Reading:
+    """The numbers, for people, of a session that has read the log since the start."""
+
+    __slots__ = ("lost_count", "read_count", "read_until_s")
+
+    def __init__(self) -> None:
+        self.read_count = 0
+        """Messages that it has got from the log."""
+        self.read_until_s = 0.0
+        """All that was logged up to then is read, seconds since the Unix epoch."""
+        self.lost_count = 0
+        """Messages, of whatever topics, that retention had dropped before it read them."""
+
+
+@final
 class Starts:
     """Filters of a session's subscriptions that started in the past; never changed."""
 
@@ -107,13 +122,15 @@ class LogReaders:
     __slots__ = (
         "_fetching",
         "_node",
-        "_noted_count",
         "_plans",
         "_reading",
         "_shared",
         "_starts",
         "_tail",
         "_tail_bytes",
+        "appended_count",
+        "read_count",
+        "readings",
         "wide_count",
     )
 
@@ -126,8 +143,12 @@ class LogReaders:
         """Of sessions that have some, until they have caught up."""
         self._fetching: set[Session] = set()
         """Those whose next page must wait: one is asked for, or on its way into a queue."""
-        self._noted_count = 0
+        self.appended_count = 0
         """Messages that entered the journal to be logged, since the start."""
+        self.read_count = 0
+        """Messages that sessions have got from there, each counted."""
+        self.readings: dict[Session, Reading] = {}
+        """Of sessions that have read it and are not over."""
         self._tail: deque[AppendToLog] = deque()
         """The last of them."""
         self._tail_bytes = 0
@@ -147,7 +168,7 @@ class LogReaders:
         """The operation that logs a message; it enters the journal in the same stretch."""
         op = AppendToLog(publisher, message, expiry_of(message, now_s))
         tail = self._tail
-        self._noted_count += 1
+        self.appended_count += 1
         tail.append(op)
         self._tail_bytes += message_bytes(message)
         while len(tail) > TAIL_MAX or (self._tail_bytes > TAIL_BYTES_MAX and len(tail) > 1):
@@ -178,6 +199,7 @@ class LogReaders:
         """The session is over."""
         self._reading.pop(session, None)
         self._starts.pop(session, None)
+        self.readings.pop(session, None)
 
     def start(self, session: Session, filter: str, since_s: float) -> list[StoreOp]:
         """A new subscription of a client that is here starts in the past: the operations, which
@@ -255,6 +277,9 @@ class LogReaders:
                 session.cut_off(now_s)
             return
         self._node.counters.drop(Reason.LOG_RETENTION, batch.lost_count)
+        reading = self.readings.setdefault(session, Reading())
+        reading.read_until_s = batch.read_until_s
+        reading.lost_count += batch.lost_count
         targets: list[Target] = []
         for logged in batch.messages:
             if logged.expires_at_s > now_s:
@@ -269,7 +294,7 @@ class LogReaders:
                 )
             else:
                 self._node.counters.drop(Reason.MESSAGE_EXPIRED)
-        rest_count = self._noted_count - batch.appended_count
+        rest_count = self.appended_count - batch.appended_count
         places: list[StoreOp] = [PutLogPlace(session.client_id, batch.place)]
         if batch.filter:
             places = [PutLogStart(session.client_id, batch.filter, batch.place)]
@@ -278,7 +303,14 @@ class LogReaders:
             session.reads_log = session.behind = False
             del self._reading[session]
             places = self._all_read(session)
+        reading.read_count += len(targets)
+        self.read_count += len(targets)
         self._deliver(session, targets, places, now_s)
+
+    @property
+    def catching_up_count(self) -> int:
+        """Sessions of clients that are here and read what they have missed."""
+        return len(self._reading)
 
     def _all_read(self, session: Session) -> list[StoreOp]:
         """It has no place any more."""
@@ -294,7 +326,7 @@ class LogReaders:
         tail = self._tail
         for index in range(len(tail) - count, len(tail)):
             op = tail[index]
-            key = (-self._noted_count + len(tail) - 1 - index, op.publisher)
+            key = (-self.appended_count + len(tail) - 1 - index, op.publisher)
             self._take(targets, session, key, op.message, op.expires_at_s, now_s)
 
     def _take(

@@ -20,6 +20,7 @@ WORDS: Final = {
     Undelivered.NOTHING_MATCHES: "all that matched what it subscribes was sent",
     Undelivered.IDENTIFIER: "the packet identifier that its next message has is not acknowledged",
     Undelivered.DISK: "the store has been asked for what waits for it",
+    Undelivered.LOG: "what it has missed is being read from the durable log",
     Undelivered.TURN: "its backlog waits for its turn, behind live messages and other backlogs",
 }
 PROTOCOLS: Final = {MQTT_5: "5.0", MQTT_311: "3.1.1"}
@@ -44,6 +45,18 @@ class OnDisk(TypedDict):
     """The last position there is."""
     per_s: float | None
     """Messages per second that have come from the disk since the client is here; None: not yet."""
+
+
+class FromLog(TypedDict):
+    """A session's reading of the durable log, since the node started."""
+
+    messages: int
+    until_s: float
+    """All that was logged up to then is read, seconds since the Unix epoch."""
+    lost: int
+    """Messages, of whatever topics, that retention had dropped before it read them."""
+    goes_on: bool
+    """There is more of what it has missed."""
 
 
 class Connected(TypedDict):
@@ -75,6 +88,8 @@ class Explanation(TypedDict):
     """Why it gets no message now."""
     on_disk: OnDisk | None
     """What of its queue is on the disk only; None: nothing."""
+    log: FromLog | None
+    """What it has read of the durable log; None: nothing since the node started."""
     damage: str
     """Why the store cannot read what waits for it; empty: it can, as far as it was asked."""
     dropped: list[str]
@@ -107,6 +122,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         paused=[] if connection is None else _pauses(node, connection, now_s),
         undelivered=_undelivered(node, session),
         on_disk=_backlog(node, session, now_s),
+        log=_from_log(node, session),
         damage=session.queue.damage,
         dropped=[str(reason) for reason in session.dropped_now(node.state)],
         queue_messages=Use(used=session.queue.count, limit=limits.queue_messages_max),
@@ -116,6 +132,18 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
         window=node.guard.grant.window,
         why=node.guard.grant.why,
         decisions=decisions_of(node),
+    )
+
+
+def _from_log(node: Node, session: Session) -> FromLog | None:
+    reading = node.router.log.readings.get(session)
+    if reading is None:
+        return None
+    return FromLog(
+        messages=reading.read_count,
+        until_s=reading.read_until_s,
+        lost=reading.lost_count,
+        goes_on=session.behind,
     )
 
 

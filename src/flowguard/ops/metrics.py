@@ -107,6 +107,10 @@ GAUGES: Final = {
         "door.handshakes.waiting",
         "Connections of which the handshake waits unread.",
     ),
+    "log_catching_up": (
+        "log.catching_up",
+        "Clients that read from the durable log what they have missed.",
+    ),
     "recording_used_bytes": ("recording.used_bytes", "Recorded runs on the disk."),
     "recording_limit_bytes": (
         "recording.limit_bytes",
@@ -154,6 +158,11 @@ COUNTERS: Final = {
     "store_pages_unreadable": (
         "store.pages_unreadable",
         "Pages of queues that the store could not read: what is in them is held back.",
+    ),
+    "log_messages_appended": ("log.appended", "Messages stored in the durable log, once each."),
+    "log_messages_read": (
+        "log.read",
+        "Messages that sessions have got from the durable log, each counted.",
     ),
     "recording_rows": ("recording.written_rows", "Rows handed to files."),
 }

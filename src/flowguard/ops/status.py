@@ -156,6 +156,17 @@ class StoreStatus(TypedDict):
     """Pages of queues that it could not read: the messages in them are held back."""
 
 
+class LogStatus(TypedDict):
+    """The durable log, as far as this node has used it since its start."""
+
+    appended: int
+    """Messages logged, once each."""
+    read: int
+    """Messages that sessions have got from there."""
+    catching_up: int
+    """Clients that read what they have missed."""
+
+
 class Status(TypedDict):
     version: str
     pid: int
@@ -181,6 +192,7 @@ class Status(TypedDict):
     """Bytes that all clients share, by their purpose."""
     journal: JournalStatus
     store: StoreStatus
+    log: LogStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
     """What another policy, or other limits, would have done; None: there is no shadow."""
@@ -259,6 +271,7 @@ def status_of(
         traffic=_traffic(node),
         budgets=_budgets(node),
         store=_store(node),
+        log=_log(node),
         journal=JournalStatus(
             operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),
             bytes=Use(used=node.journal.size_bytes, limit=flow.journal_bytes_max),
@@ -355,6 +368,13 @@ def _store(node: Node) -> StoreStatus:
         used_bytes=load.used_bytes,
         free_bytes=load.free_bytes,
         pages_unreadable=node.counters.pages_unreadable,
+    )
+
+
+def _log(node: Node) -> LogStatus:
+    log = node.router.log
+    return LogStatus(
+        appended=log.appended_count, read=log.read_count, catching_up=log.catching_up_count
     )
 
 

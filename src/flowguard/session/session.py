@@ -91,7 +91,10 @@ class Session(Receiver):
         """Why the client gets no message now."""
         if self.outbound is None:
             return Undelivered.OFFLINE
-        return self.outbound.undelivered(self) or Undelivered.NOTHING_MATCHES
+        cause = self.outbound.undelivered(self)
+        if cause is None:
+            return Undelivered.LOG if self.behind else Undelivered.NOTHING_MATCHES
+        return cause
 
     def dropped_now(self, node: NodeState) -> list[Reason]:
         """For which reasons a message like those that wait for the client would be dropped."""

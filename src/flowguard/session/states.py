@@ -140,6 +140,8 @@ class Undelivered(StrEnum):
     """A backlog goes no faster than clients may publish: the node's window is that full."""
     TURN = "turn"
     """Its backlog waits for its turn, behind live messages and other backlogs."""
+    LOG = "log"
+    """What it has missed is being read from the durable log."""
 
 
 def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:

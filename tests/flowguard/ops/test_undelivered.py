@@ -6,7 +6,7 @@ from flowguard.records import QueueEntry
 from flowguard.session import backlog
 from flowguard.session.outbox import OUTBOX_WATERMARK_BYTES
 from flowguard.session.states import Undelivered
-from tests.support.stage import Client, Stage, StoreOnDisk
+from tests.support.stage import Client, Stage, StoreOnDisk, StoreWithLog
 
 KIB = 1024
 
@@ -200,3 +200,26 @@ def test_the_identifier_of_a_former_round_is_the_cause() -> None:
     assert session.inflight.keys() == {packet_id}
     assert cause(stage) == Undelivered.IDENTIFIER
     assert [message.payload for message in subscriber.publishes()] == [b"x", b"y"]
+
+
+def test_who_reads_the_log_is_told_how_far_it_is_and_what_was_gone() -> None:
+    store = StoreWithLog()
+    stage = Stage({"session": {"log_threshold": 1}}, store=store)
+    waiting(stage, 3).close()
+    assert explained(stage)["log"] == {"messages": 3, "until_s": 0, "lost": 0, "goes_on": False} | {
+        "until_s": explained(stage)["log"]["until_s"]  # type: ignore[index]
+    }
+    stage.connect("p").publish("t", b"gone", qos=1)
+    store.log.roll()
+    store.log.drop(1)
+    stage.connect("p").publish("t", b"left", qos=1)
+    stage.hold_fetches = True
+    stage.connect_durable("s")
+    assert cause(stage) == Undelivered.LOG
+    assert "durable log" in text(stage)
+    stage.release_fetches()
+    log = explained(stage)["log"]
+    assert log is not None
+    # A generation is counted whole: of its four messages this session had read three.
+    assert (log["messages"], log["lost"], log["goes_on"]) == (4, 4, False)
+    assert cause(stage) != Undelivered.LOG

@@ -83,11 +83,11 @@ class BitmaskLayout:
         from_bytes = int.from_bytes
 
         def jump(key: bytes) -> bytes:
-            epoch = from_bytes(key[_EPOCH_AT:_INDEX_AT])
-            index = from_bytes(key[_INDEX_AT:_OFFSET_AT])
-            if is_one and first_epoch < epoch < last_epoch and index & mask == query:
+            epoch = from_bytes(key[_EPOCH_AT:_INDEX_AT], "big")
+            index = from_bytes(key[_INDEX_AT:_OFFSET_AT], "big")
+            offset = from_bytes(key[_OFFSET_AT:], "big")
+            if is_one and index & mask == query and first <= epoch << bits | offset <= last:
                 return key
-            offset = from_bytes(key[_OFFSET_AT:])
             if epoch < first_epoch:
                 epoch, index, offset = first_epoch, 0, 0
             while epoch <= last_epoch:

@@ -120,7 +120,10 @@ class _Pattern:
             return True
         if self._wild and topic.startswith("$"):
             return False
-        wanted, levels = self._levels, topic.split("/")
+        wanted = self._levels
+        if not wanted and self._rest:
+            return True
+        levels = topic.split("/")
         if len(levels) < len(wanted) if self._rest else len(levels) != len(wanted):
             return False
         return all(want in ("+", level) for want, level in zip(wanted, levels, strict=False))

@@ -20,7 +20,7 @@ _HEAD: Final = Struct(">BH")
 _F64: Final = Struct(">d")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, slots=True)
 class LoggedMessage:
     """One message of the log."""
 
@@ -30,6 +30,12 @@ class LoggedMessage:
     """Client id; empty: the node itself."""
     message: Publish
     expires_at_s: float
+
+    def __init__(self, stamp: int, publisher: str, message: Publish, expires_at_s: float) -> None:
+        self.stamp = stamp
+        self.publisher = publisher
+        self.message = message
+        self.expires_at_s = expires_at_s
 
 
 def encode_logged(publisher: str, message: Publish, expires_at_s: float) -> bytes:

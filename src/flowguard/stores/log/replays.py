@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import Final
 
 from flowguard.errors import CorruptionError
-from flowguard.stores.log.layout import stamp_at
+from flowguard.stores.log.layout import instant_of, stamp_at
 from flowguard.stores.log.logged import LoggedMessage
 from flowguard.stores.log.message_log import MessageLog
 
@@ -103,6 +103,8 @@ class LogBatch:
     """They are for this subscription alone, which started in the past; empty: for all."""
     ends: Mapping[str, int] = field(default_factory=dict)
     """Filters that messages up to this stamp are not for: they were read for them alone."""
+    read_until_s: float = 0.0
+    """All that was logged up to then is read, as far as it is for them; Unix epoch."""
 
 
 def read_next(
@@ -125,9 +127,14 @@ def read_next(
         if not start.is_done:
             batch = read_on(log, start.place, [filter], count_max, bytes_max, start.end)
             on = LogStart(LogPlace.decode(batch.place), start.end)
-            return replace(batch, place=on.encode(), filter=filter, is_done=False)
+            until_s = instant_of(on.place.after)
+            return replace(
+                batch, place=on.encode(), filter=filter, is_done=False, read_until_s=until_s
+            )
     own = LogPlace.decode(place) if place else LogPlace(log.high)
-    return replace(read_on(log, own, filters, count_max, bytes_max), ends=ends)
+    batch = read_on(log, own, filters, count_max, bytes_max)
+    until_s = instant_of(LogPlace.decode(batch.place).after)
+    return replace(batch, ends=ends, read_until_s=until_s)
 
 
 def read_on(

@@ -170,10 +170,8 @@ class Family:
             rows = self._open_rows().iter(options)
             try:
                 rows.seek(start)
-                valid, key_of, value_of = rows.valid, rows.key, rows.value
-                step, seek = rows.next, rows.seek
-                while valid():
-                    key = key_of()
+                key_of, value_of, step, seek = rows.key, rows.value, rows.next, rows.seek
+                while (key := key_of()) is not None:
                     if visits_max <= 0:
                         place = key
                         break
@@ -194,7 +192,7 @@ class Family:
                 rows.status()
             finally:
                 # An error that somebody keeps would keep it alive.
-                del rows, valid, key_of, value_of, step, seek
+                del rows, key_of, value_of, step, seek
         return found, place
 
     @property
