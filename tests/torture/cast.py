@@ -24,10 +24,19 @@ SHARED = {"$share/g/t/#": 2}
 LENT = {"$share/h/t/#": 1}
 
 
-def settings(random: Random) -> dict[str, dict[str, Any]]:
-    """Of the next broker."""
+LOG_THRESHOLDS = (0, 1, 4, 8)
+"""Of one broker after the other: topics change between client queues and the durable log."""
+
+
+def settings(random: Random, *, logs: bool = False) -> dict[str, dict[str, Any]]:
+    """Of the next broker; `logs`: it may keep messages in the durable log."""
     store = SETTINGS["store"] | {"durability": random.choice(DURABILITIES)}
-    return SETTINGS | {"store": store}
+    chosen = SETTINGS | {"store": store}
+    if logs:
+        chosen |= {
+            "session": SETTINGS["session"] | {"log_threshold": random.choice(LOG_THRESHOLDS)}
+        }
+    return chosen
 
 
 def cast(port: int, selector: BaseSelector, ledger: Ledger, random: Random) -> list[Player]:

@@ -24,6 +24,7 @@ from tests.torture.cast import cast, settings
 from tests.torture.ledger import Ledger
 from tests.torture.players import Mortal, Player, Publisher
 from tests.torture.process import Broker, Start
+from tests.torture.stores import LOGGING
 from tests.torture.verdict import Moment, Verdict
 from tests.torture.wire import TcpWire, reserve_port
 
@@ -193,7 +194,9 @@ class Torture:
         for player in self._players:
             player.night()
         self._is_ending = False
-        start = Start(self._port, self._folder, self.verdict.store, settings(self._random))
+        store = self.verdict.store
+        chosen = settings(self._random, logs=store in LOGGING)
+        start = Start(self._port, self._folder, store, chosen)
         self._broker = Broker(start)
         return self._broker
 

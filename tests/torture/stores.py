@@ -1,6 +1,7 @@
 """The stores that a broker of these tests can be started with, by name.
 
-`rocks` is the one on trial, `status` the same in its other layout. `log` is the simplest store that
+`rocks` is the one on trial, `status` the same in its other layout, `rocks-log` the same with a
+durable log of many short generations. `log` is the simplest store that
 keeps the contract: it checks harness and broker without RocksDB. `redis` is on trial, too, on a
 server that whoever starts the broker has started. All others break one promise each,
 and must be found out.
@@ -25,6 +26,7 @@ from flowguard.records import (
     DropInbound,
     Durability,
     PutInbound,
+    PutLogPlace,
     QueueEntry,
     Release,
     SessionRecord,
@@ -32,12 +34,19 @@ from flowguard.records import (
 )
 from flowguard.stores import NOT_FENCED, Fenced, MemoryStore, Store
 from flowguard.stores.base import POS_MAX, StoreLoad
+from flowguard.stores.log.replays import LogBatch
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
 
 LATE_BATCHES = 3
 STATUS = {"layout": "status"}
 REDIS_FILE = "redis"
+ROLLING = "rocks-log"
+LOGGING = (ROLLING, "no-place")
+"""Those of which brokers may keep messages in the durable log."""
+GENERATION_BYTES = 96 * 1024
+GENERATIONS_MAX = 60
+"""Nobody is away for so many: the longest sleep is that of eight brokers, of half a megabyte."""
 
 
 class LogStore(MemoryStore):
@@ -157,6 +166,40 @@ class Wrapped:
         self.inner.close()
 
 
+class RollingStore(Wrapped):
+    """RocksDB with a durable log of which a generation ends after a moment, or with a broker."""
+
+    def __init__(self, inner: RocksStore, forgets: type[StoreOp] | None = None) -> None:
+        """`forgets`: it never keeps operations of that kind."""
+        super().__init__(inner)
+        self._rocks = inner
+        self._forgets = forgets
+        self._roll(0)
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        forgets = self._forgets
+        return super().commit([op for op in ops if forgets is None or not isinstance(op, forgets)])
+
+    def _roll(self, size_bytes: int) -> bool:
+        log = self._rocks.log
+        current = log.current
+        if current is not None and current.size_bytes > size_bytes:
+            log.roll()
+            return True
+        if len(log.generations) > GENERATIONS_MAX:
+            log.drop(log.generations[0].number)
+            return True
+        return False
+
+    def maintain(self) -> bool:
+        return self._roll(GENERATION_BYTES) or super().maintain()
+
+    def read_log(
+        self, client_id: str, filters: Sequence[str], count_max: int, bytes_max: int
+    ) -> LogBatch:
+        return self._rocks.read_log(client_id, filters, count_max, bytes_max)
+
+
 class LateStore(Wrapped):
     """Says that messages are durable while the last few batches are in its memory."""
 
@@ -219,7 +262,7 @@ class DisorderlyStore(Wrapped):
         return super().commit(kept)
 
 
-def rocks(folder: Path, settings: StoreSettings) -> Store:
+def rocks(folder: Path, settings: StoreSettings) -> RocksStore:
     return RocksStore(folder, settings, wall_s=time.time, random_node=lambda: secrets.randbits(32))
 
 
@@ -246,6 +289,8 @@ def redis(folder: Path, settings: StoreSettings) -> Store:
 STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {
     "rocks": rocks,
     "status": lambda folder, settings: rocks(folder, settings.model_copy(update=STATUS)),
+    ROLLING: lambda *given: RollingStore(rocks(*given)),
+    "no-place": lambda *given: RollingStore(rocks(*given), PutLogPlace),
     "log": LogStore,
     "redis": redis,
     "late": lambda *given: LateStore(LogStore(*given)),

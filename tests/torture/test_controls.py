@@ -19,6 +19,7 @@ ROUNDS_MAX = 10
         pytest.param("no-inbound", "came twice, at QoS 2", id="forgets PUBLISH ids"),
         pytest.param("no-release", "came twice, at QoS 2", id="forgets PUBREC"),
         pytest.param("all-inbound", "was acknowledged and is lost", id="forgets PUBREL"),
+        pytest.param("no-place", "was acknowledged and is lost", id="forgets places in the log"),
         pytest.param("disorderly", "came out of order", id="mixes messages up"),
     ],
 )
