@@ -15,6 +15,7 @@ from benchmarks.checks import Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
 from flowguard.records import NEVER_S, Append, AppendToLog, Delivery, StoreOp
 from flowguard.stores.log.iterators import Ahead
+from flowguard.stores.log.replays import LogPlace, read_next
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.offline.compaction import data_bytes_of
 from flowguard.types import Publish
@@ -28,13 +29,16 @@ ROWS: Final = 300_000
 """Queue rows of a measurement: fewer messages the more subscribers each has."""
 LOGGED: Final = 30_000
 """Messages that the log gets in its place."""
-MESSAGES: Final = 300_000
+MESSAGES: Final = 1_000_000
 """Messages in the log that is replayed."""
 GROUPS: Final = 20
 DEVICES: Final = 5_000
 READINGS: Final = ("temp", "volt", "load", "fan")
 PAGE: Final = 1_000
 PAGE_BYTES: Final = 1 << 20
+SESSION_PAGE: Final = 250
+SESSION_PAGE_BYTES: Final = 256 << 10
+"""A page that a session reads when it comes back."""
 FILTERS: Final = {
     "everything, `#`": "#",
     "one fixed level, `fleet/+/dev/+/temp`": "fleet/+/dev/+/temp",
@@ -116,7 +120,11 @@ class DurableLog:
                 ),
                 at_least("`#`, messages read per CPU second", self.replays[0].per_s, 300_000),
                 at_most(
-                    "first message of a replay", max(r.first_ms for r in self.replays), 20, " ms", 1
+                    "first page of a session that missed everything",
+                    max(r.first_ms for r in self.replays),
+                    20,
+                    " ms",
+                    1,
                 ),
             ),
             (
@@ -132,7 +140,7 @@ class DurableLog:
                     tuple(costs),
                 ),
                 Grid(
-                    ("replay", "messages", "per CPU second", "all of it, ms", "first message, ms"),
+                    ("replay", "messages", "per CPU second", "all of it, ms", "first page, ms"),
                     tuple(replays),
                 ),
             ),
@@ -201,16 +209,25 @@ def measure_fan_out(subscribers: int, conditions: Conditions) -> FanOutCost:
     )
 
 
+def first_page_ms(store: RocksStore, filter: str) -> float:
+    """Until a session that has missed everything has the first page with something in it."""
+    began_s, place = time.perf_counter(), LogPlace(0).encode()
+    while True:
+        page = read_next(store.log, place, {}, [filter], SESSION_PAGE, SESSION_PAGE_BYTES)
+        if page.messages or page.is_done:
+            return (time.perf_counter() - began_s) * 1e3
+        place = page.place
+
+
 def measure_replay(store: RocksStore, name: str, filter: str) -> ReplayRate:
-    log, found, first_ms = store.log, 0, 0.0
-    began_s, started_s = time.perf_counter(), time.process_time()
+    log, found = store.log, 0
+    first_ms = first_page_ms(store, filter)
+    started_s = time.process_time()
     for stream in log.get_streams():
         iterator = log.make_iterator(stream, [filter])
         ahead = Ahead.MORE
         while ahead is Ahead.MORE:
-            page = log.next(iterator, PAGE if found else 1, PAGE_BYTES)
-            if page.messages and not found:
-                first_ms = (time.perf_counter() - began_s) * 1e3
+            page = log.next(iterator, PAGE, PAGE_BYTES)
             found += len(page.messages)
             iterator, ahead = page.iterator, page.ahead
     return ReplayRate(name, found, time.process_time() - started_s, first_ms)
