@@ -94,7 +94,7 @@ def proxy_process(
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith(ANNOUNCEMENT), line + log.read_text()
-        yield process, int(line.rpartition(":")[2])
+        yield process, int(line.split()[2].rpartition(":")[2])
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0, log.read_text()
         assert "Traceback" not in log.read_text(), log.read_text()
