@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -22,7 +21,6 @@ from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
 from flowguard.stores.redis.link import RedisLink, Words
 from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.sentinel import find_primary, is_sentinel
 from flowguard.stores.redis.server import check_format, check_server, promise_of
 from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
@@ -130,9 +128,6 @@ class RedisStore:
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""
         url = self._settings.url
-        if is_sentinel(url):
-            find = partial(find_primary, url, self._timeout_s)
-            return RedisLink(url, self._timeout_s, self._greet, find)
         if not is_cluster(url):
             return RedisLink(url, self._timeout_s, self._greet)
         return RedisCluster(url, self._timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
