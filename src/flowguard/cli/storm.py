@@ -84,7 +84,8 @@ def storm(
             traffic = replace(traffic, slow_bytes_per_s=slow_rate)
     count = clients if traffic is None else traffic.clients
     policy = RetryPolicy(retry, retry_first, retry_max)
-    crowd = CrowdPlan(count, policy, timeout, connect_seconds or CONNECT_S, hold, durable, seed)
+    seconds_max = connect_seconds or CONNECT_S
+    crowd = CrowdPlan(count, policy, timeout, seconds_max, hold, durable=durable, seed=seed)
     messages = Console(stderr=True)
     target = _resolve(address, count, LEVELS[version], messages)
     title = f"{scenario} storm at {address}, MQTT {version}"

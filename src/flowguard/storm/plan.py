@@ -71,13 +71,13 @@ class CrowdPlan:
     """How long the crowd tries; who is not in by then is counted as `trying`."""
     hold_s: float = 1.0
     """How long connections stay when nobody tries any more."""
+    durable: bool = False
+    """Sessions that outlive their connections, so that the broker has to store them."""
+    seed: int = 0
     returns: bool = False
     """Whether a client that loses its connection tries again, as after a failed attempt."""
     keep_alive_s: int = 0
     """The keep-alive that clients ask for; their part has to send the PINGREQs. 0: none."""
-    durable: bool = False
-    """Sessions that outlive their connections, so that the broker has to store them."""
-    seed: int = 0
 
 
 @final
