@@ -4,8 +4,8 @@ Up to `limit` CONNECTs are in process; the limit adapts (`flow/concurrency`). Th
 resumes a session first (`flow/waiting`), bounded in entries, bytes, memory and patience: who has
 waited longer is refused instead of connected, because its client has given up; how long clients
 wait is learned (`flow/patience`). A buffer without that is a metastable trap: a node serves the
-dead while the living time out. Nobody is refused because it would be late: how fast a crowd drains
-is not known while it comes in (docs/overload.md, "CONNECT").
+dead while the living time out. Who would be late is refused at once only where somebody was late
+lately: how fast a crowd drains is not known while it comes in (docs/overload.md, "CONNECT").
 Whose socket dies leaves its place at once, in the buffer as well as in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
@@ -157,6 +157,8 @@ class ConnectGate(Generic[K]):
             reason = Reason.GATE_MEMORY
         # Whoever is next is in time, however long the kernel kept it.
         since_s = now_s - arrival.waited_s if waiting.hopeful else now_s
+        if reason is None and self._outlook.is_too_long(waiting.hopeful, now_s - since_s):
+            reason = Reason.GATE_WAIT
         if reason is not None:
             return self._reject(reason)
         waiting.add(key, arrival, since_s)
@@ -196,6 +198,7 @@ class ConnectGate(Generic[K]):
         if self._budget.allows(now_s):
             key = waiting.take_late()
             if key is not None:
+                self._outlook.was_late()
                 return key, self._reject(Reason.GATE_DEADLINE)
         if self._has_place:
             key = waiting.take_next()

@@ -3,7 +3,8 @@
 While CONNECTs wait, accepting and refusing take at most a share of the loop's time, so that a storm
 of retries cannot keep the node from serving those it has taken in (`RefusalBudget`). The worse the
 node's pressure, the earlier new connections are shed (`Ladder`). How fast the crowd drains says
-when it is worth coming back (`Outlook`; docs/overload.md, "CONNECT").
+when it is worth coming back, and, once somebody was late, who else would be (`Outlook`;
+docs/overload.md, "CONNECT").
 """
 
 from collections import deque
@@ -28,6 +29,8 @@ CROWD_MIN_S: Final = 0.5
 
 REFUSED_DECAY_S: Final = 10.0
 """How long a refused client is expected back, and a rate remembered: time constant, seconds."""
+LATE_MEMORY_S: Final = 10.0
+"""So long after somebody was late others are refused because they would be, seconds."""
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 40.0
 """Bounds before the jitter, so that it survives them: hints are between 0.5 s and 60 s."""
@@ -143,6 +146,7 @@ class Outlook:
         "_buckets",
         "_completed",
         "_crowd_s",
+        "_late_s",
         "_refused",
         "patience_s",
     )
@@ -155,6 +159,7 @@ class Outlook:
         self._crowd_s = 0.0
         self._completed = 0
         self._refused = 0.0
+        self._late_s = -inf
         self._best_rate = 0.0
         """The completion rate, falling slowly: a second in which nobody is done is no outlook."""
 
@@ -181,6 +186,10 @@ class Outlook:
         self._buckets[-1].completed += 1
         self._completed += 1
 
+    def was_late(self) -> None:
+        """Somebody was refused because it had waited for too long."""
+        self._late_s = self._at_s
+
     def refused(self) -> None:
         """A CONNECT was refused, and its client will be back."""
         self._refused += 1.0
@@ -189,6 +198,12 @@ class Outlook:
     def completion_rate(self) -> float:
         """CONNECTs done per second while somebody waits; 0: unknown."""
         return self._completed / self._crowd_s if self._crowd_s >= CROWD_MIN_S else 0.0
+
+    def is_too_long(self, ahead: int, waited_s: float = 0.0) -> bool:
+        """Whether a client behind `ahead` others, which has waited before, would run out of
+        patience at the best rate of lately, where somebody has run out of it lately; else: no."""
+        rate = self._best_rate if self._at_s - self._late_s < LATE_MEMORY_S else 0.0
+        return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
     def retry_after_s(self, draw: float, waiting: int) -> float:
         """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""

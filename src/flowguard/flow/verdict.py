@@ -21,6 +21,8 @@ class Reason(StrEnum):
     GATE_BUFFER_FULL = "gate_buffer_full"
     GATE_BUFFER_BYTES = "gate_buffer_bytes"
     GATE_DEADLINE = "gate_deadline"
+    GATE_WAIT = "gate_wait"
+    """The buffer would take longer to drain than clients wait, as some have lately found out."""
     GATE_MEMORY = "gate_memory"
     """The memory of the node is full."""
     GATE_PRESSURE = "gate_pressure"

@@ -33,11 +33,22 @@ def test_a_buffer_full_of_bytes_refuses_although_entries_are_free() -> None:
     assert gate.refused == {Reason.GATE_BUFFER_BYTES: 1}
 
 
-def test_nobody_is_refused_because_it_would_be_late() -> None:
+def test_nobody_is_refused_because_it_would_be_late_before_somebody_was() -> None:
     """Ten per second are served now, but how many will be is not known while a crowd comes in."""
     busy = Busy(buffer_max=1_000)
     assert {busy.come() for _ in range(75)} == {Verdict.DELAY}
     assert not busy.gate.refused
+
+
+def test_once_somebody_was_late_who_would_be_is_refused_at_once() -> None:
+    """Ten per second are served, and clients wait for eight seconds."""
+    busy = Busy(buffer_max=1_000)
+    busy.now_s += PATIENCE_S
+    while busy.gate.admit_next(busy.now_s) is not None:
+        pass
+    while busy.come() is Verdict.DELAY:
+        pass
+    assert busy.gate.refused[Reason.GATE_WAIT] == 1
 
 
 def test_the_hint_grows_with_those_who_wait_and_those_who_were_refused() -> None:

@@ -89,6 +89,11 @@ class GateMachine(RuleBasedStateMachine):
                 self.waiting.remove(guest)
                 self.superseded.append(guest.key)
         reason = self.why_not(size_bytes)
+        if reason is None and verdict is Verdict.REJECT:
+            # A forecast refuses nobody before somebody was late, nor where nobody is ahead.
+            assert self.hopeful
+            assert self.refused.get(Reason.GATE_DEADLINE)
+            reason = Reason.GATE_WAIT
         if self.has_place and not self.hopeful:
             assert verdict is Verdict.ADMIT
             self.decide(key, verdict)

@@ -223,6 +223,19 @@ def test_a_store_that_stands_still_for_a_moment_sends_nobody_away_for_a_minute()
     assert before_s < outlook.retry_after_s(0.5, 500) < 2.0 * before_s
 
 
+def test_who_would_be_late_is_told_so_for_ten_seconds_after_somebody_was() -> None:
+    outlook = crowd_of(100.0, 5.0)
+    assert not outlook.is_too_long(10_000)
+    outlook.was_late()
+    assert not outlook.is_too_long(700)
+    assert outlook.is_too_long(900)
+    assert outlook.is_too_long(500, PATIENCE_S / 2)
+    outlook.advance(14.9, crowded=True)
+    assert outlook.is_too_long(10_000)
+    outlook.advance(15.1, crowded=True)
+    assert not outlook.is_too_long(10_000)
+
+
 # --- the hint ---
 
 
