@@ -68,7 +68,7 @@ def expiry_of(message: Publish, now_s: float) -> float:
 class LogFetch(Fetch):
     """A page of the log that a session is to read."""
 
-    __slots__ = ("_filters", "batch", "session", "starts")
+    __slots__ = ("batch", "filters", "session", "starts")
 
     def __init__(
         self, session: Session, starts: "Starts | None", count_max: int, bytes_max: int
@@ -77,16 +77,12 @@ class LogFetch(Fetch):
         self.session = session
         self.starts = starts
         """Those of the session when it is asked for; the store knows all of them."""
-        self._filters = [
-            filter
-            for filter, options in session.subscriptions.items()
-            if options.qos and parse_shared(filter) is None
-        ]
+        self.filters = _filters_of(session)
         self.batch: LogBatch | None = None
 
     def ask(self, store: Store) -> list[QueueEntry]:
         assert isinstance(store, LogStore)
-        self.batch = store.read_log(self.client_id, self._filters, self.count_max, self.bytes_max)
+        self.batch = store.read_log(self.client_id, self.filters, self.count_max, self.bytes_max)
         return []
 
 
@@ -268,9 +264,8 @@ class LogReaders:
     def came(self, fetch: LogFetch, now_s: float) -> None:
         """A page is there: into the queue with it, together with the new place."""
         session, batch = fetch.session, fetch.batch
-        # Asked before a subscription began or ended: it is asked again, with the next tick.
-        is_stale = fetch.starts is not self._starts.get(session)
-        if session.ended or session not in self._reading or batch is None or is_stale:
+        gone = session.ended or session not in self._reading
+        if gone or batch is None or self._is_stale(fetch):
             self._fetching.discard(session)
             if fetch.damage and not session.ended:
                 self._node.counters.pages_unreadable += 1
@@ -306,6 +301,13 @@ class LogReaders:
         reading.read_count += len(targets)
         self.read_count += len(targets)
         self._deliver(session, targets, places, now_s)
+
+    def _is_stale(self, fetch: LogFetch) -> bool:
+        """Whether a subscription began or ended since it was asked: what was logged between that
+        and the reading was passed over. It is asked again, with the next tick."""
+        session = fetch.session
+        is_same = fetch.starts is self._starts.get(session)
+        return not is_same or fetch.filters != _filters_of(session)
 
     @property
     def catching_up_count(self) -> int:
@@ -382,6 +384,15 @@ class LogReaders:
                 self._ask(session)  # Else with the next tick: it only waits for others.
 
         node.journal.append(ops, done, now_s)
+
+
+def _filters_of(session: Session) -> list[str]:
+    """The filters of those of its subscriptions that read the log."""
+    return [
+        filter
+        for filter, options in session.subscriptions.items()
+        if options.qos and parse_shared(filter) is None
+    ]
 
 
 def _is_for(batch: LogBatch, stamp: int, filter: str) -> bool:

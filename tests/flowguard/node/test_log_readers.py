@@ -241,6 +241,22 @@ def test_replay_joins_real_time_in_a_process_that_found_a_log() -> None:
     assert payloads(client) == [b"1", b"2", b"3"]
 
 
+def test_who_subscribes_while_a_page_is_on_its_way_misses_nothing() -> None:
+    """The page was asked for the filters of before; what it passed over is read again."""
+    stage = staged()
+    away(stage, "s")
+    away(stage, "t")
+    publish(stage, "a", b"1")
+    stage.hold_fetches = True
+    client = stage.connect_durable("s")
+    client.subscribe("b", qos=1)
+    publish(stage, "b", b"2", b"3")
+    stage.release_fetches()
+    publish(stage, "b", b"4")
+    stage.advance(1)
+    assert payloads(client) == [b"1", b"2", b"3", b"4"]
+
+
 def test_a_long_replay_comes_in_bounded_pieces() -> None:
     stage = staged(queue_messages_max=20)
     away(stage, "s")

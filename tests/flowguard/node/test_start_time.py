@@ -354,7 +354,7 @@ class AgainstLedger(RuleBasedStateMachine):
         self.stage.hold_fetches = False
         for _ in range(100):
             self._take()
-            if len(self.got) >= len(self.owed) and self.stage.node.state.journal.is_idle:
+            if set(self.owed) <= set(self.got) and self.stage.node.state.journal.is_idle:
                 break
             self.stage.advance(0.1)
         self.stage.advance(0.3)
