@@ -147,6 +147,7 @@ class RedisLink:
             protocol=2,
             retry=Retry(NoBackoff(), 0),
             client_name="flowguard",
+            max_connections=2**31,  # The pool counts all it ever made; we have one at a time.
         )
         self._connection: Any = None
 

@@ -110,3 +110,12 @@ def test_a_server_that_has_forgotten_its_functions_is_given_them_again(
     assert not store.commit([Append("c", 1, delivery())])
     assert queue_of(store) == [entry(1, delivery())]
     store.close()
+
+
+def test_a_connection_may_be_lost_any_number_of_times(server: RedisServer) -> None:
+    """A broker lives for months, and so may a server that is restarted now and then."""
+    store = open_store(server, new_prefix(), durability="memory")
+    for _ in range(150):
+        store._link.close()
+        store.commit([PutSession("a", 10, None)])
+    store.close()
