@@ -44,6 +44,7 @@ MODULES = (
     "broker/reactor.py",
     "broker/socket_set.py",
     "stores/messages.py",
+    "stores/rows.py",
 )
 ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/log", "stores/rocks")
 PROXY = tuple(

@@ -56,3 +56,32 @@ class Layer(ByteStream, Protocol):
 
         Raises OSError.
         """
+
+
+class OnSocket:
+    """The part of a layer that the stream below it answers, at last the socket."""
+
+    __slots__ = ("_sock",)
+
+    def __init__(self, sock: ByteStream) -> None:
+        self._sock = sock
+
+    def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
+        """Return an option of the socket."""
+        return self._sock.getsockopt(level, option, size_bytes)
+
+    def getpeername(self) -> object:
+        """Return the address of the other end."""
+        return self._sock.getpeername()
+
+    def getsockname(self) -> object:
+        """Return the address of this end."""
+        return self._sock.getsockname()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self._sock.close()

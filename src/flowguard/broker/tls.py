@@ -13,7 +13,7 @@ from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
 from typing import Any, Final, Self, final
 
-from flowguard.broker.layer import ByteStream
+from flowguard.broker.layer import ByteStream, OnSocket
 from flowguard.config import ListenerSettings, NetworkSettings
 from flowguard.errors import ConfigError
 from flowguard.node.door import LayerFault
@@ -127,7 +127,7 @@ class TlsKeeper:
 
 
 @final
-class TlsStream:
+class TlsStream(OnSocket):
     """TLS on a stream (`broker.layer`)."""
 
     __slots__ = (
@@ -136,7 +136,6 @@ class TlsStream:
         "_outgoing",
         "_pending",
         "_said_last",
-        "_sock",
         "_tls",
         "begun",
         "established",
@@ -151,7 +150,7 @@ class TlsStream:
         server: str | None = None,
     ) -> None:
         """`server`: whose name the other end has to prove; None: this is the server's end."""
-        self._sock = sock
+        super().__init__(sock)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -268,26 +267,6 @@ class TlsStream:
     def _fail(self, fault: LayerFault) -> None:
         self._said_last = True
         self._on_fault(fault)
-
-    def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
-        """Return an option of the socket."""
-        return self._sock.getsockopt(level, option, size_bytes)
-
-    def getpeername(self) -> object:
-        """Return the address of the other end."""
-        return self._sock.getpeername()
-
-    def getsockname(self) -> object:
-        """Return the address of this end."""
-        return self._sock.getsockname()
-
-    def fileno(self) -> int:
-        """Return the descriptor of the socket."""
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        """Close the socket, without a word."""
-        self._sock.close()
 
 
 def _fault(error: ssl.SSLError) -> LayerFault:

@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
 
-from flowguard.broker.layer import ByteStream, Layer
+from flowguard.broker.layer import ByteStream, Layer, OnSocket
 from flowguard.node.door import LayerFault
 
 try:
@@ -206,7 +206,7 @@ class FrameReader:
 
 
 @final
-class WebSocketStream:
+class WebSocketStream(OnSocket):
     """WebSocket on a stream (`broker.layer`), which may be TLS."""
 
     __slots__ = (
@@ -217,7 +217,6 @@ class WebSocketStream:
         "_reader",
         "_request",
         "_said_last",
-        "_sock",
         "established",
     )
 
@@ -229,7 +228,7 @@ class WebSocketStream:
         on_fault: Callable[[LayerFault], None],
     ) -> None:
         """`lower`: the layer that `sock` is, None: it is a socket."""
-        self._sock = sock
+        super().__init__(sock)
         self._lower = lower
         self._origins = origins
         self._on_fault = on_fault
@@ -375,26 +374,6 @@ class WebSocketStream:
         self._said_last = True
         if self._lower is None or self._lower.established:
             self._on_fault(fault)  # Else it has been counted below.
-
-    def getsockopt(self, level: int, option: int, size_bytes: int) -> bytes:
-        """Return an option of the socket."""
-        return self._sock.getsockopt(level, option, size_bytes)
-
-    def getpeername(self) -> object:
-        """Return the address of the other end."""
-        return self._sock.getpeername()
-
-    def getsockname(self) -> object:
-        """Return the address of this end."""
-        return self._sock.getsockname()
-
-    def fileno(self) -> int:
-        """Return the descriptor of the socket."""
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        """Close the socket, without a word."""
-        self._sock.close()
 
 
 def _frame(opcode: int, payload: bytes) -> bytes:

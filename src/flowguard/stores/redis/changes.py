@@ -31,13 +31,12 @@ from flowguard.stores.redis.keys import KeyNames, bucket_of
 from flowguard.stores.redis.values import (
     decode_session,
     decode_subscription,
-    decode_will,
     encode_entry,
     encode_retained,
     encode_session,
     encode_subscription,
-    encode_will,
 )
+from flowguard.stores.rows import decode_will, encode_will
 
 # Fields of a session. Redis has three more: its owner's token (o), its last commit (v), and the
 # bytes of its entries (b).

@@ -27,12 +27,11 @@ from flowguard.stores.rocks.session_codec import (
     check_inbound,
     decode_session,
     decode_subscription,
-    decode_will,
     encode_inbound,
     encode_session,
     encode_subscription,
-    encode_will,
 )
+from flowguard.stores.rows import decode_will, encode_will
 
 OWN_BYTES: Final = 2**40
 """Limit of a scan, bytes; a session's rows are bounded by its limits, so only their number ends

@@ -28,14 +28,13 @@ from flowguard.stores.rocks.session_codec import (
     decode_retained,
     decode_session,
     decode_subscription,
-    decode_will,
     encode_inbound,
     encode_retained,
     encode_session,
     encode_subscription,
-    encode_will,
     row_uid,
 )
+from flowguard.stores.rows import decode_will, encode_will
 from flowguard.types import NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.test_contract import described
 

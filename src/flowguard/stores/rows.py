@@ -1,0 +1,59 @@
+"""Parts of records that every store packs the same way: wills, subscription flags, versions.
+
+will          u8 version, u32 delay, the message
+flags         0-1 QoS, 2 no local, 3 retain as published, 4-5 retain handling
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import WillRecord
+from flowguard.stores.messages import decode_message, encode_message
+from flowguard.types import SubscriptionOptions
+
+VERSION: Final = 1
+"""Of every record that begins with a version."""
+_WILL: Final = Struct(">BI")
+_NO_LOCAL: Final = 4
+_AS_PUBLISHED: Final = 8
+_HANDLING_SHIFT: Final = 4
+
+
+def unpack(layout: Struct, value: bytes) -> tuple:  # type: ignore[type-arg]
+    """The numbers a record begins with, its version first. Raises `CorruptionError`."""
+    try:
+        found = layout.unpack_from(value)
+    except StructError as error:
+        raise CorruptionError(f"a record is cut short: {error}") from error
+    if found[0] != VERSION:
+        raise CorruptionError(f"there is no such record of version {found[0]}")
+    return found
+
+
+def subscription_flags(options: SubscriptionOptions) -> int:
+    """All options but the identifier."""
+    flags = options.qos | options.retain_handling << _HANDLING_SHIFT
+    if options.no_local:
+        flags |= _NO_LOCAL
+    if options.retain_as_published:
+        flags |= _AS_PUBLISHED
+    return flags
+
+
+def subscription_options(flags: int, identifier: int) -> SubscriptionOptions:
+    """The options that `subscription_flags` has packed."""
+    no_local, as_published = bool(flags & _NO_LOCAL), bool(flags & _AS_PUBLISHED)
+    handling = flags >> _HANDLING_SHIFT & 3
+    return SubscriptionOptions(flags & 3, no_local, as_published, handling, identifier)
+
+
+def encode_will(will: WillRecord) -> bytes:
+    return _WILL.pack(VERSION, will.delay_s) + encode_message(will.message)
+
+
+def decode_will(value: bytes) -> WillRecord:
+    """The will. Raises `CorruptionError`."""
+    _, delay_s = unpack(_WILL, value)
+    return WillRecord(decode_message(value, _WILL.size, in_will=True), delay_s)
