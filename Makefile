@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-redis bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-redis bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -50,6 +50,9 @@ quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow 
 
 soak: $(DEV)  ## fresh examples for the property tests, ten minutes (ARGS="--minutes 300 --seed 7 tests/flowguard/flow")
 	@$(PY) -m tests.soak $(ARGS)
+
+kafka:  ## Kafka's jars from Maven, into .peers, for tests and benchmarks (make test fetches them, too)
+	@scripts/setup-kafka.sh && echo 'Kafka is in .peers/kafka'
 
 simulate: $(RUN)  ## a crowd in virtual time, under several policies (ARGS="flash_crowd"; without: which there are)
 	@$(PY) -m flowguard simulate $(if $(ARGS),$(ARGS),--list)

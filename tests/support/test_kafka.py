@@ -1,0 +1,71 @@
+"""The real Kafka that tests start: it keeps what it acknowledged, and three go on without one."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka import Kafka, KafkaNode, kafka, shared_kafka
+
+
+async def write(servers: str, topic: str, payloads: list[bytes]) -> list[int]:
+    """Offsets of messages that all in-sync replicas have."""
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=servers,
+        acks="all",
+        enable_idempotence=True,
+        request_timeout_ms=5_000,
+        metadata_max_age_ms=2_000,
+    )
+    await producer.start()
+    try:
+        sent = [await producer.send(topic, payload, partition=0) for payload in payloads]
+        return [(await each).offset for each in sent]
+    finally:
+        await producer.stop()
+
+
+async def read(servers: str, topic: str, count: int) -> list[bytes]:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        return [(await consumer.getone()).value for _ in range(count)]
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.slow
+def test_what_a_node_has_acknowledged_is_there_after_it_was_killed(tmp_path: Path) -> None:
+    with kafka(tmp_path) as server:
+        server.create_topic("kept")
+        assert asyncio.run(write(server.servers, "kept", [b"a", b"b"])) == [0, 1]
+        server.nodes[0].kill()
+        server.nodes[0].start()
+        server.wait_until_ready()
+        assert asyncio.run(read(server.servers, "kept", 2)) == [b"a", b"b"]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_three_nodes_go_on_without_the_leader_that_was_killed(tmp_path: Path) -> None:
+    with kafka(tmp_path, nodes=3) as servers:
+        servers.create_topic("led", min_insync_replicas="2")
+        assert asyncio.run(write(servers.servers, "led", [b"before"])) == [0]
+        leader_of(servers, "led").kill()
+        assert asyncio.run(write(servers.servers, "led", [b"after"])) == [1]
+        assert asyncio.run(read(servers.servers, "led", 2)) == [b"before", b"after"]
+
+
+def leader_of(servers: Kafka, topic: str) -> KafkaNode:
+    (found,) = servers.call(lambda admin: admin.describe_topics([topic]))
+    return servers.nodes[found["partitions"][0]["leader"] - 1]
+
+
+@pytest.mark.slow
+def test_tests_of_a_process_share_a_server() -> None:
+    assert shared_kafka() is shared_kafka()
