@@ -294,7 +294,8 @@ class RedisSettings(_Settings):
 
     url: str = "redis://127.0.0.1:6379/0"
     """Its address: redis://HOST:PORT/DB, rediss://USER:PASSWORD@HOST for TLS, or unix:///PATH; a
-    Redis Cluster by some of its nodes: redis+cluster://HOST:PORT,HOST:PORT, or rediss+cluster."""
+    Redis Cluster by some of its nodes: redis+cluster://HOST:PORT,HOST:PORT; what
+    Sentinels call NAME: redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB; both with rediss, too."""
     prefix: str = Field("fg1", min_length=1, max_length=100)
     """The first part of all keys; one broker at a time has it."""
     layout: Literal["stream", "zset"] = "stream"

@@ -39,7 +39,8 @@ def free_port() -> int:
 class RedisServer:
     """One server, in `folder`; `settings` are those of redis.conf."""
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None, *options: str) -> None:
+        self._options = options
         self.folder = folder
         self.port = free_port()
         # The path of a socket may have no more than 107 bytes.
@@ -77,7 +78,10 @@ class RedisServer:
         conf.write_text("".join(f"{key} {value}\n" for key, value in self.settings.items()))
         with (self.folder / "redis.log").open("ab") as out:
             self._process = subprocess.Popen(
-                [PROGRAM, str(conf)], stdout=out, stderr=out, stdin=subprocess.DEVNULL
+                [PROGRAM, str(conf), *self._options],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
             )
         if wait:
             self.wait_until_ready()

@@ -9,6 +9,7 @@
 - `reader`     what is stored, for looking at
 - `server`     can this server keep what is promised?
 - `cluster`    all primaries of a Redis Cluster, as `link` is one server
+- `sentinel`   which server is the primary
 - `link`       one connection, made anew when it breaks; the only file that knows redis-py
 """
 

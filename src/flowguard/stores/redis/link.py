@@ -69,7 +69,8 @@ def check_url(url: str) -> None:
     if not fits:
         raise ConfigError(
             f"redis.url = {url!r} is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
-            "unix:///path/to/redis.sock, or redis+cluster://HOST:PORT,HOST:PORT"
+            "unix:///path/to/redis.sock, redis+cluster://HOST:PORT,HOST:PORT, or "
+            "redis+sentinel://HOST:PORT,HOST:PORT/NAME"
         )
 
 
@@ -133,23 +134,34 @@ class RedisLink:
     """Call from one thread at a time. Every `StallError` may be tried again, on a new connection.
 
     `greet` is called with the link whenever there is a new connection, before anything else; what
-    it raises, `ask` raises.
+    it raises, `ask` raises. `find`, where there is one, says then which server it is to.
     """
 
-    def __init__(self, url: str, timeout_s: float, greet: Callable[["RedisLink"], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        greet: Callable[["RedisLink"], None],
+        find: Callable[[], str] | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._greet = greet
+        self._find = find
+        self._connection: Any = None
+        self._go_to(url if find is None else find())
+
+    def _go_to(self, url: str) -> None:
         check_url(url)
         self.where = shown(url)
-        self._greet = greet
         self._pool: Any = redis.ConnectionPool.from_url(
             url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
+            socket_timeout=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
             client_name="flowguard",
             max_connections=2**31,  # The pool counts all it ever made; we have one at a time.
         )
-        self._connection: Any = None
 
     def ask(self, commands: Sequence[Words]) -> list[Any]:
         """The answers, in order; one connection, one write.
@@ -204,6 +216,8 @@ class RedisLink:
                 connection.disconnect()
 
     def _connect(self) -> None:
+        if self._find is not None:
+            self._go_to(self._find())
         connection = self._pool.make_connection()
         try:
             connection.connect()
@@ -254,6 +268,10 @@ class RedisLink:
                     found.append(connection.read_response())
                 except exceptions.ResponseError as answer:
                     found.append(answer)
+        if self._find is not None and any(
+            isinstance(answer, exceptions.ReadOnlyError) for answer in found
+        ):
+            self.close()  # Another one is the primary now.
         return found
 
     @contextmanager

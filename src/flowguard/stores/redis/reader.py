@@ -5,6 +5,7 @@ A broker may be at work meanwhile: sessions are seen one after the other, each a
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, final
 
 from flowguard.errors import CorruptionError, FormatError
@@ -15,6 +16,7 @@ from flowguard.stores.redis.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.link import RedisLink
 from flowguard.stores.redis.queues import LAYOUTS
+from flowguard.stores.redis.sentinel import find_primary, is_sentinel
 from flowguard.stores.redis.server import FORMAT
 from flowguard.stores.redis.values import decode_retained
 
@@ -43,6 +45,9 @@ class RedisReader:
         self._link: RedisLink | RedisCluster
         if is_cluster(url):
             self._link = RedisCluster(url, TIMEOUT_S, _no_greeting, clock=clock, sleep=sleep)
+        elif is_sentinel(url):
+            find = partial(find_primary, url, TIMEOUT_S)
+            self._link = RedisLink(url, TIMEOUT_S, _no_greeting, find)
         else:
             self._link = RedisLink(url, TIMEOUT_S, _no_greeting)
         self._names = KeyNames(prefix)

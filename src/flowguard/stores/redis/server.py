@@ -50,6 +50,12 @@ def info(link: RedisLink, *sections: str) -> dict[str, str]:
     return found
 
 
+def check_primary(link: RedisLink, facts: dict[str, str]) -> None:
+    """Raise `StallError` where the server, as its INFO has it, follows another one."""
+    if facts.get("role") != "master":
+        raise StallError(f"{link.where} is a replica, which takes no writes: name its primary")
+
+
 def check_server(link: RedisLink, promise: Promise, *, in_cluster: bool = False) -> None:
     """Raise `ConfigError` where the server cannot do it, `StallError` where it cannot yet."""
     facts = info(link, "server", "memory", "persistence", "replication")
@@ -65,8 +71,7 @@ def check_server(link: RedisLink, promise: Promise, *, in_cluster: bool = False)
         )
     if facts.get("loading", "0") != "0":
         raise StallError(f"{where} is loading its data")
-    if facts.get("role") != "master":
-        raise StallError(f"{where} is a replica, which takes no writes: name its primary")
+    check_primary(link, facts)
     policy = facts.get("maxmemory_policy")
     if policy != "noeviction":
         raise ConfigError(

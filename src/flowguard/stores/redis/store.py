@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -19,9 +20,10 @@ from flowguard.stores.redis.cluster import RedisCluster, is_cluster
 from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED
 from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
-from flowguard.stores.redis.link import RedisLink, Words
+from flowguard.stores.redis.link import RedisLink, Words, values_of
 from flowguard.stores.redis.queues import LAYOUTS
-from flowguard.stores.redis.server import check_format, check_server, promise_of
+from flowguard.stores.redis.sentinel import find_primary, is_sentinel
+from flowguard.stores.redis.server import check_format, check_primary, check_server, promise_of
 from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
 
@@ -128,6 +130,9 @@ class RedisStore:
     def _connect(self) -> RedisLink | RedisCluster:
         """Reach the server, or the cluster that the address names."""
         url = self._settings.url
+        if is_sentinel(url):
+            find = partial(find_primary, url, self._timeout_s)
+            return RedisLink(url, self._timeout_s, self._greet, find)
         if not is_cluster(url):
             return RedisLink(url, self._timeout_s, self._greet)
         return RedisCluster(url, self._timeout_s, self._greet, clock=self._clock, sleep=self._sleep)
@@ -156,9 +161,12 @@ class RedisStore:
         marks = list(self._marks)
         if isinstance(cluster, RedisCluster):
             marks = [mark for mark in marks if cluster.has_key(link, mark)]
-        asked = [(b"HMGET", mark, b"token", b"last") for mark in marks]
+        asked: list[Words] = [(b"HMGET", mark, b"token", b"last") for mark in marks]
+        *found, replication = link.ask([*asked, (b"INFO", b"replication")])
+        # One that has become a replica since it was looked at forgets all while it begins anew.
+        check_primary(link, values_of(replication))
         lacking: dict[bytes, int] = {}
-        for mark, (token, last) in zip(marks, link.ask(asked), strict=True):
+        for mark, (token, last) in zip(marks, found, strict=True):
             if token is not None and token.decode() != self._token:
                 return  # It is another's: the lease will say whose.
             there = 0 if last is None else int(last)

@@ -1,0 +1,51 @@
+"""Sentinels know which server is the primary; they are asked before every new connection."""
+
+from contextlib import closing
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from flowguard.errors import ConfigError, StallError
+from flowguard.stores.redis.link import RedisLink
+
+SCHEMES: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
+
+
+def is_sentinel(url: str) -> bool:
+    """Whether the address names Sentinels."""
+    return urlsplit(url).scheme in SCHEMES
+
+
+def find_primary(url: str, timeout_s: float) -> str:
+    """The URL of the primary, as the first Sentinel that answers says.
+
+    User, password and TLS of the address are those of the servers; Sentinels are asked without.
+    Raises `ConfigError` where it is no address, `StallError` where no Sentinel knows.
+    """
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    name, _, database = parts.path.strip("/").partition("/")
+    if not hosts or not name:
+        raise ConfigError(
+            f"redis.url has no {'name of a primary' if hosts else 'Sentinel'}: it is "
+            "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB"
+        )
+    trouble: list[str] = []
+    for host in hosts.split(","):
+        sentinel = RedisLink(f"redis://{host}", timeout_s, _no_greeting)
+        try:
+            with closing(sentinel):
+                (found,) = sentinel.ask([(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", name)])
+        except StallError as error:
+            trouble.append(str(error))
+            continue
+        if found:
+            there, port = (each.decode() for each in found)
+            there = f"[{there}]" if ":" in there else there
+            server = f"{user}{at}{there}:{port}"
+            return urlunsplit((SCHEMES[parts.scheme], server, f"/{database or 0}", "", ""))
+        trouble.append(f"{sentinel.where} knows no primary {name!r}")
+    raise StallError("; ".join(trouble))
+
+
+def _no_greeting(link: RedisLink) -> None:
+    """Ask a Sentinel nothing but where the primary is."""
