@@ -201,7 +201,7 @@ class RollingStore(Wrapped):
 
 
 class LateStore(Wrapped):
-    """Says that messages are durable while the last few batches are in its memory."""
+    """Says that a batch is durable while the last few are in its memory, until somebody reads."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -209,7 +209,7 @@ class LateStore(Wrapped):
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self._late.append(list(ops))
-        self._write(LATE_BATCHES if any(isinstance(op, Append) for op in ops) else 0)
+        self._write(LATE_BATCHES)
         return NOT_FENCED
 
     def _write(self, but: int) -> None:

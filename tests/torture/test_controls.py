@@ -26,7 +26,7 @@ ROUNDS_MAX = 10
 def test_a_store_that_breaks_its_promise_is_found_out(
     store: str, expected: str, tmp_path: Path
 ) -> None:
-    """Every run finds something; some run what that store is known for: a kill hits by chance."""
+    """Some run does: a kill hits by chance, and on a starved machine seldom."""
     for seed in range(ROUNDS_MAX):
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -35,7 +35,6 @@ def test_a_store_that_breaks_its_promise_is_found_out(
         )
         verdict = torture.run()
         print(verdict)
-        assert verdict.findings
         if any(expected in finding for finding in verdict.findings):
             return
-    pytest.fail(f"{ROUNDS_MAX} runs, and nothing {expected}: {verdict.findings[:50]}")
+    pytest.fail(f"{ROUNDS_MAX} runs, and nothing {expected}: at last {verdict.findings[:50]}")
