@@ -3,14 +3,13 @@
 Unknown keys are errors. No setting means "unlimited" by being zero: what may be absent is None.
 """
 
-import re
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from flowguard.address import Address
-from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
+from flowguard.section import Section
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -80,13 +79,7 @@ Where one of them is left to `flowguard.bounds`, it follows from the other.
 """
 
 
-class _Settings(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
-    )
-
-
-class FlowSettings(_Settings):
+class FlowSettings(Section):
     """The overload law, windows and the CONNECT gate (docs/overload.md)."""
 
     policy: PolicyName = "flowguard"
@@ -144,7 +137,7 @@ class FlowSettings(_Settings):
     (docs/limits.md); absent: 3/4 of the machine's or container's, bytes."""
 
 
-class SessionSettings(_Settings):
+class SessionSettings(Section):
     """Limits on one client, and the values that the server announces in CONNACK."""
 
     packet_size_max: int = Field(MIB, ge=PACKET_SIZE_MIN, le=PACKET_SIZE_MAX)
@@ -211,7 +204,7 @@ class SessionSettings(_Settings):
         return topic
 
 
-class NodeSettings(_Settings):
+class NodeSettings(Section):
     """Totals of the whole node; "its share" is its share of the memory limit (docs/limits.md)."""
 
     connections_max: int | None = Field(None, ge=1)
@@ -249,7 +242,7 @@ class NodeSettings(_Settings):
     """Time that work in process gets to finish after SIGTERM, seconds."""
 
 
-class StoreSettings(_Settings):
+class StoreSettings(Section):
     """The store in which sessions, queues and retained messages survive."""
 
     kind: Literal["rocks", "memory", "redis"] = "rocks"
@@ -289,7 +282,7 @@ class StoreSettings(_Settings):
     """Size of the durable log before compression; beyond it its oldest eighth is dropped, bytes."""
 
 
-class RedisSettings(_Settings):
+class RedisSettings(Section):
     """The server where sessions live with `store.kind = "redis"` (docs/redis.md)."""
 
     url: str = "redis://127.0.0.1:6379/0"
@@ -319,7 +312,7 @@ class RedisSettings(_Settings):
         return prefix
 
 
-class TelemetrySettings(_Settings):
+class TelemetrySettings(Section):
     """The broker's recording of itself (docs/analysis.md)."""
 
     record_dir: Path | None = None
@@ -339,7 +332,7 @@ class TelemetrySettings(_Settings):
     """Size of these rows, bytes."""
 
 
-class HttpSettings(_Settings):
+class HttpSettings(Section):
     """The port for metrics, status and health (docs/operations.md)."""
 
     names: tuple[str, ...] = ()
@@ -362,82 +355,7 @@ class HttpSettings(_Settings):
         return tuple(name.lower().removesuffix(".") for name in names)
 
 
-class ListenerSettings(_Settings):
-    """An address that clients reach; what is absent is as section `network` has it."""
-
-    address: str
-    """Where, and what is between the socket and MQTT: `mqtts://0.0.0.0:8883`."""
-    cert: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
-    crl: Path | None = None
-    connections_max: int | None = Field(None, ge=1)
-    """Connections through this listener; beyond it who comes waits in the kernel."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, values: object) -> object:
-        """A listener that is a text is an address, and nothing else is said of it."""
-        return {"address": values} if isinstance(values, str) else values
-
-    @field_validator("address")
-    @classmethod
-    def _parsed(cls, text: str) -> str:
-        try:
-            return str(Address.parse(text))
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-
-
-class NetworkSettings(_Settings):
-    """Listeners, and the certificates of those that name none of their own (docs/security.md)."""
-
-    listeners: tuple[ListenerSettings, ...] = ()
-    """Addresses to listen on, each a text or a table with its own certificate and limit; none:
-    127.0.0.1:1883."""
-    cert: Path | None = None
-    """Certificate of the broker with those between it and the authority, PEM."""
-    key: Path | None = None
-    """Private key of the certificate, not encrypted, PEM."""
-    client_ca: Path | None = None
-    """Authorities one of which must have signed a client's certificate, PEM; absent: clients need
-    none."""
-    crl: Path | None = None
-    """Certificates that these authorities have revoked, PEM."""
-    tls_version_min: Literal["1.2", "1.3"] = "1.2"
-    """Oldest TLS that is spoken."""
-    password_file: Path | None = None
-    """Users with hashes of their passwords; absent: nobody is asked for one."""
-    acl_file: Path | None = None
-    """Rules, who may publish and receive what: TOML where it ends in `.toml`, else an ACL file of
-    Mosquitto; absent: everybody everything, which `allow_all_topics` has to say where there are
-    identities."""
-    allow_all_topics: bool = False
-    """Whether clients that have proved who they are may do everything, for want of rules."""
-    allow_anonymous: bool | None = None
-    """Whether clients without a user name may connect; absent: only where there are no users."""
-    allow_plaintext: bool = False
-    """Whether listeners that other machines reach may speak without TLS."""
-    origins: tuple[str, ...] = ()
-    """Web pages that may connect by WebSocket, as in `https://shop.example`, or `*`, besides those
-    from the broker's own address."""
-
-    @field_validator("listeners", "origins", mode="before")
-    @classmethod
-    def _listed(cls, values: object) -> object:
-        """Several in one text, as an environment variable has them: `a:1883,mqtts://b:8883`."""
-        return values.replace(",", " ").split() if isinstance(values, str) else values
-
-    @field_validator("origins")
-    @classmethod
-    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in origins:
-            if origin != "*" and not re.fullmatch(r"https?://[^/*]+/?", origin):
-                raise ValueError(f"{origin!r}: expected https://shop.example, or *")
-        return tuple(origin.lower().removesuffix("/") for origin in origins)
-
-
-class Settings(_Settings):
+class Settings(Section):
     """All of a node's settings."""
 
     flow: FlowSettings = FlowSettings()

@@ -15,6 +15,7 @@
     |   |-- RemovedError            somebody has deleted it while it was open
     |   |-- FormatError             written by another version, or not by flowguard
     |   `-- LockedError             another process has it
+    |-- UnprovedError               what a client shows does not prove who it is
     `-- ConfigError                 raised before anybody is served, never later
 
 Overload is not an error: it is a value with a reason (`flowguard.flow`). A bug is an assert.
@@ -92,6 +93,10 @@ class FormatError(StoreError):
 
 class LockedError(StoreError):
     """Another process has the directory open."""
+
+
+class UnprovedError(FlowguardError):
+    """A client has not proved who it is; the text says why, to the operator alone."""
 
 
 class ConfigError(FlowguardError):

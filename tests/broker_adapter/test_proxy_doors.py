@@ -19,7 +19,8 @@ from broker_adapter.proxy_upstream import Upstream
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
-from flowguard.config import MIB, FlowSettings, NetworkSettings
+from flowguard.config import MIB, FlowSettings
+from flowguard.network_settings import NetworkSettings
 from flowguard.types import MQTT_5, Publish
 from tests.support.authority import Authority
 from tests.support.real import TEST_S, Wire, broker, connect_packet

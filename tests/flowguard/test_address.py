@@ -2,8 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from flowguard.address import Address, Scheme
-from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
 
 
 @pytest.mark.parametrize(

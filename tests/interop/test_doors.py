@@ -4,6 +4,8 @@ Each subscribes to what is its own, publishes to what is not, and then to what i
 """
 
 import asyncio
+import base64
+import json
 import shutil
 import ssl
 import subprocess
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 
 from flowguard.identity.passwords import PasswordFile
@@ -24,6 +27,7 @@ from tests.support.authority import Authority, Pair
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("doors")]
 SECRET = "correct horse battery"
+TOKEN_SECRET = b"a secret of thirty-two bytes ...."
 SCHEMES = ("mqtt", "ws", "mqtts", "wss")
 
 
@@ -52,19 +56,30 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     )
     listeners = [f'"{scheme}://127.0.0.1:0"' for scheme in SCHEMES]
     listeners.append(f'{{address = "mqtts://127.0.0.1:0", client_ca = "{authority.cert}"}}')
+    listeners.append('{address = "mqtts://127.0.0.1:0", password_is = "token"}')
+    secret = base64.urlsafe_b64encode(TOKEN_SECRET).rstrip(b"=").decode()
+    key_set = {"keys": [{"kty": "oct", "k": secret}]}
+    (folder / "keys.json").write_text(json.dumps(key_set))
     (folder / "broker.toml").write_text(
         f'[network]\ncert = "{pair.cert}"\nkey = "{pair.key}"\n'
         f"listeners = [{', '.join(listeners)}]\n"
-        f'password_file = "{folder}/users"\nacl_file = "{folder}/acl.toml"\n'
+        f'password_file = "{folder}/users"\npassword_is = "password"\n'
+        f'token_keys = "{folder}/keys.json"\ntoken_audience = "mqtt"\n'
+        f'acl_file = "{folder}/acl.toml"\n'
     )
     config = ("--config", str(folder / "broker.toml"))
     with running_broker(folder / "b", *config, listen=False) as broker:
         ports = {"mqtt": broker.port}
         assert broker.process.stdout is not None
-        for name in (*SCHEMES[1:], "certificate"):
+        for name in (*SCHEMES[1:], "certificate", "token"):
             said = broker.process.stdout.readline().removeprefix(ANNOUNCEMENT).split()[0]
             ports[name] = int(said.rpartition(":")[2])
         yield Doors(broker, authority, ports, authority.issue("sensor-7"))
+
+
+def token(user: str) -> str:
+    """A token that never expires while a test runs."""
+    return jwt.encode({"sub": user, "exp": 4_000_000_000, "aud": "mqtt"}, TOKEN_SECRET, "HS256")
 
 
 def mosquitto(name: str, port: int, *words: str) -> tuple[int, str]:
@@ -74,15 +89,17 @@ def mosquitto(name: str, port: int, *words: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("way", ["password", "certificate"])
+@pytest.mark.parametrize("way", ["password", "certificate", "token"])
 def test_mosquittos_clients(doors: Doors, way: str) -> None:
-    user = "ann" if way == "password" else "sensor-7"
+    user = "sensor-7" if way == "certificate" else "ann"
     proof = ["--cafile", str(doors.authority.cert)]
     if way == "password":
         proof += ["-u", user, "-P", SECRET]
+    elif way == "token":
+        proof += ["-u", user, "-P", token(user)]
     else:
         proof += ["--cert", str(doors.sensor.cert), "--key", str(doors.sensor.key)]
-    port = doors.ports["mqtts" if way == "password" else "certificate"]
+    port = doors.ports["mqtts" if way == "password" else way]
     session = ("-i", f"sub-{way}", "-c", "-x", "600", "-t", f"{user}/#")
     assert mosquitto("mosquitto_sub", port, *proof, *session, "-E")[0] == 0
     for topic in ("other/x", f"{user}/x"):

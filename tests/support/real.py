@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import trio
 
 from flowguard.broker.doorway import Doorway
+from flowguard.broker.identity_checks import IdentityChecks
 from flowguard.broker.memory import bounds_of
-from flowguard.broker.password_checks import PasswordChecks
 from flowguard.broker.server import Running, listen, serve
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
@@ -56,7 +56,7 @@ async def broker(
     *,
     store: Store | None = None,
     hooks: Hooks | None = None,
-    checks: PasswordChecks | None = None,
+    checks: IdentityChecks | None = None,
     listener: socket.socket | Sequence[Doorway] | None = None,
     calm: bool = False,
 ) -> AsyncIterator[Running]:

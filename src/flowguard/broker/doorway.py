@@ -10,8 +10,8 @@ from typing import Final, final
 from flowguard.address import Address, Scheme
 from flowguard.broker.layer import ByteStream, Layer
 from flowguard.broker.tls import TlsFiles, TlsKeeper
-from flowguard.config import ListenerSettings, NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.door import LayerFault
 
 BACKLOG: Final = 4_096
@@ -141,11 +141,11 @@ def _check_exposed(address: Address, network: NetworkSettings) -> None:
             f"{address}: other machines reach it, and passwords and messages could be read on the "
             "way: use mqtts:// or wss://, or say --allow-plaintext"
         )
-    asks = network.password_file is not None or network.allow_anonymous is False
-    if not (asks or network.client_ca is not None or network.allow_anonymous):
+    if not (network.asks or network.client_ca is not None or network.allow_anonymous):
         raise ConfigError(
             f"{address}: other machines reach it, and nobody is asked who they are: "
-            "use --password-file FILE or --client-ca FILE, or say --allow-anonymous"
+            "use --password-file FILE, --token-keys FILE or --client-ca FILE, "
+            "or say --allow-anonymous"
         )
 
 

@@ -33,7 +33,7 @@ from flowguard.stores import Store
 from flowguard.types import ReasonCode
 
 if TYPE_CHECKING:
-    from flowguard.broker.password_checks import PasswordChecks
+    from flowguard.broker.identity_checks import IdentityChecks
 
 __all__ = ["Running", "listen", "serve", "unix_clock"]
 
@@ -76,15 +76,15 @@ async def serve(
     listeners: socket.socket | Sequence[Doorway],
     *,
     hooks: Hooks | None = None,
-    checks: "PasswordChecks | None" = None,
+    checks: "IdentityChecks | None" = None,
     shadow: FlowSettings | None = None,
     descriptors: Descriptors | None = None,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
-    `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients for a
-    password, None: nobody. `shadow`: limits that only watch
+    `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
+    they are, None: nobody. `shadow`: limits that only watch
     (`flowguard.flow.guard`); `descriptors`: as they are now, unless they are known. Raises
     `ConfigError` where these leave none for clients.
     """

@@ -14,8 +14,8 @@ from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
 from typing import Any, Final, Self, final
 
 from flowguard.broker.layer import ByteStream, OnSocket
-from flowguard.config import ListenerSettings, NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import ListenerSettings, NetworkSettings
 from flowguard.node.door import LayerFault
 
 RECORD_BYTES: Final = 16 * 1024

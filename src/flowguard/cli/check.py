@@ -17,7 +17,7 @@ def check(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="As `serve --config`.")],
     limits: Annotated[Path | None, typer.Option(help="As `serve --limits`.")] = None,
 ) -> None:
-    """Check settings, certificates, users and rules as `serve --config CONFIG` would.
+    """Check settings, certificates, users, keys and rules as `serve --config CONFIG` would.
 
     Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong.
     """

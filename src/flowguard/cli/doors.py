@@ -1,4 +1,4 @@
-"""Doors: what of a running broker is read anew at SIGHUP: certificates, users and rules."""
+"""Doors: what of a running broker is read anew at SIGHUP: certificates, users, keys, rules."""
 
 import secrets
 from collections.abc import Callable
@@ -14,12 +14,13 @@ from flowguard.access.rules_toml import parse_toml
 from flowguard.broker.doorway import Doorway
 from flowguard.broker.server import unix_clock
 from flowguard.cli.plugins import needs_extra
-from flowguard.config import NetworkSettings, Settings
+from flowguard.config import Settings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.node import Node
 
 if TYPE_CHECKING:
-    from flowguard.broker.password_checks import PasswordChecks
+    from flowguard.broker.identity_checks import IdentityChecks
     from flowguard.ops.reload import Reloaded
 
 KEY_BYTES: Final = 32
@@ -29,30 +30,31 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """Listeners, and who asks clients for a password."""
+    """Listeners, and who asks clients who they are."""
 
     settings: Settings
     doorways: list[Doorway]
-    checks: "PasswordChecks | None"
+    checks: "IdentityChecks | None"
     rules: Rules | None
     read_settings: Callable[[], Settings]
     """Reads the settings as they are now; raises ConfigError."""
 
     def reload(self, node: Node) -> "Reloaded":
-        """Read certificates, users and rules anew; raises ConfigError, then nothing changes."""
+        """Read certificates, users, keys and rules anew; raises ConfigError: nothing changes."""
         settings = self.read_settings()
         contexts = [(each.tls, each.tls.read()) for each in self.doorways if each.tls]
-        users = None if self.checks is None else self.checks.read()
+        proofs = None if self.checks is None else self.checks.read()
         rules = rules_of(self.settings.network)
         for keeper, context in contexts:
             keeper.use(context)
-        if self.checks is not None and users is not None:
-            self.checks.use(users)
+        if self.checks is not None and proofs is not None:
+            self.checks.use(proofs)
         if rules is not None:
             node.use_rules(rules, node.started_s)
         return {
             "certificates": len(contexts),
-            "users": 0 if users is None else len(users.hashes),
+            "users": 0 if proofs is None or proofs.users is None else len(proofs.users.hashes),
+            "keys": 0 if proofs is None or proofs.tokens is None else len(proofs.tokens.keys),
             "roles": 0 if rules is None else len(rules),
             "needs_restart": differences(self.settings, settings),
         }
@@ -66,7 +68,7 @@ class Doors:
                 "nothing was read anew, and nothing has changed", why=str(error).replace("\n", "; ")
             )
         else:
-            log.info("certificates, users and rules were read anew", **read)
+            log.info("certificates, users, keys and rules were read anew", **read)
 
 
 def differences(one: Settings, other: Settings) -> list[str]:
@@ -80,22 +82,26 @@ def differences(one: Settings, other: Settings) -> list[str]:
     ]
 
 
-def checks_of(network: NetworkSettings) -> "PasswordChecks | None":
+def checks_of(network: NetworkSettings) -> "IdentityChecks | None":
     """The checks that the settings ask for; None: whoever comes may. Raises ConfigError."""
-    may_come = network.password_file is None and network.allow_anonymous is not False
+    may_come = not network.asks
     if may_come and network.acl_file is None:
         return None
-    from flowguard.broker.password_checks import PasswordChecks
+    from flowguard.broker.identity_checks import IdentityChecks
 
     try:
-        return PasswordChecks(
-            network.password_file,
+        return IdentityChecks(
+            network,
             secrets.token_bytes(KEY_BYTES),
             unix_clock(),
             anonymous=may_come or bool(network.allow_anonymous),
         )
     except ModuleNotFoundError as error:
-        raise ConfigError(f"network.password_file {needs_extra('passwords')}") from error
+        missing = (error.name or "").partition(".")[0]
+        key, extra = (
+            ("password_file", "passwords") if missing == "argon2" else ("token_keys", "jwt")
+        )
+        raise ConfigError(f"network.{key} {needs_extra(extra)}") from error
 
 
 def rules_of(network: NetworkSettings) -> Rules | None:
@@ -109,8 +115,7 @@ def rules_of(network: NetworkSettings) -> Rules | None:
             )
         return read_rules(path)
     authorities = [network.client_ca, *(listener.client_ca for listener in network.listeners)]
-    proves = network.password_file is not None or network.allow_anonymous is False
-    if (proves or any(authorities)) and not network.allow_all_topics:
+    if (network.asks or any(authorities)) and not network.allow_all_topics:
         raise ConfigError(
             "clients prove who they are, and no rules say what each of them may do: "
             "use --acl FILE, or say --allow-all-topics"

@@ -1,4 +1,4 @@
-"""`flowguard reload`: a running broker reads certificates, users and rules anew."""
+"""`flowguard reload`: a running broker reads certificates, users, keys and rules anew."""
 
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def reload(
     url: Annotated[str, typer.Option(help="The broker's HTTP port.")] = DEFAULT_URL,
 ) -> None:
-    """Have a running broker read certificates, users and rules anew; SIGHUP does the same.
+    """Have a running broker read certificates, users, keys and rules anew; SIGHUP does the same.
 
     Connections stay. Where a file is wrong, nothing changes, and the exit code is 1.
     """
@@ -30,7 +30,7 @@ def reload(
     read = cast("Reloaded", answer)
     typer.echo(
         f"read anew: certificates of {read['certificates']} listeners, {read['users']} users, "
-        f"{read['roles']} roles"
+        f"{read['keys']} keys of tokens, {read['roles']} roles"
     )
     if read["needs_restart"]:
         typer.echo(f"needs a restart: {', '.join(read['needs_restart'])}")

@@ -32,7 +32,7 @@ from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.cli.store import SALVAGE
-from flowguard.config import FlowSettings, NetworkSettings, Settings
+from flowguard.config import FlowSettings, Settings
 from flowguard.errors import (
     ConfigError,
     CorruptionError,
@@ -43,6 +43,7 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.policies import MINDED
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import Hooks
 from flowguard.stores import Store
 
@@ -70,6 +71,8 @@ def serve(
     key: options.Key = None,
     client_ca: options.ClientCa = None,
     password_file: options.PasswordFile = None,
+    token_keys: options.TokenKeys = None,
+    token_audience: options.TokenAudience = None,
     acl: options.Acl = None,
     allow_all_topics: options.AllowAllTopics = False,
     allow_anonymous: options.AllowAnonymous = False,
@@ -95,6 +98,7 @@ def serve(
     }
     said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
     said |= {"NETWORK__PASSWORD_FILE": password_file}
+    said |= {"NETWORK__TOKEN_KEYS": token_keys, "NETWORK__TOKEN_AUDIENCE": token_audience}
     said |= {"NETWORK__ACL_FILE": acl, "NETWORK__ALLOW_ALL_TOPICS": allow_all_topics or None}
     said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
     said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}

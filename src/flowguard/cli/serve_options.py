@@ -31,6 +31,16 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option(help="Users, as `flowguard passwd` writes them: network.password_file."),
 ]
+TokenKeys = Annotated[
+    Path | None,
+    typer.Option(
+        help="Keys of tokens (JWT), PEM or JWKS; with --token-audience: network.token_keys."
+    ),
+]
+TokenAudience = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Who tokens must be for, aud: network.token_audience."),
+]
 Acl = Annotated[
     Path | None,
     typer.Option(

@@ -1,16 +1,21 @@
-"""RememberedPasswords: right passwords are recognised without hashing them again.
+"""Remembered: right passwords and tokens are recognised without checking them again.
 
 A crowd that reconnects pays for its hashes once per start of the broker. Kept is a keyed BLAKE2 of
-user and password, under a key that only this process knows and that is never written; wrong ones
-are not kept.
+user and password, or of the token, under a key that only this process knows and that is never
+written; wrong ones are not kept.
 """
 
 from collections import OrderedDict
 from hashlib import blake2b
 from typing import Final, final
 
+from flowguard.access.rights import Principal
+
 ENTRIES_MAX: Final = 100_000
 DIGEST_BYTES: Final = 16
+TOKENS_BYTES_MAX: Final = 16 * 1024 * 1024
+TOKEN_BYTES: Final = 400
+"""What is kept of a token besides its names, rounded up."""
 
 
 @final
@@ -49,3 +54,62 @@ class RememberedPasswords:
         name = user.encode()
         told = len(name).to_bytes(4) + name + password
         return blake2b(told, key=self._key, digest_size=DIGEST_BYTES).digest()
+
+
+@final
+class RememberedTokens:
+    """The last tokens that were right, until they expire; bounded twice."""
+
+    __slots__ = ("_bytes_max", "_entries_max", "_key", "_principals", "size_bytes")
+
+    def __init__(
+        self, key: bytes, entries_max: int = ENTRIES_MAX, bytes_max: int = TOKENS_BYTES_MAX
+    ) -> None:
+        self._key = key
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._principals: OrderedDict[bytes, Principal] = OrderedDict()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._principals)
+
+    def whose(self, token: bytes, user: str | None, now_s: float) -> Principal | None:
+        """Find whose it is, if it was right and has not expired; `user`: who its bearer says it
+        is."""
+        mark = self._mark(token)
+        principal = self._principals.get(mark)
+        if principal is None or (user and user != principal.user):
+            return None
+        if principal.expires_at_s is None or principal.expires_at_s <= now_s:
+            self._drop(mark)
+            return None
+        self._principals.move_to_end(mark)
+        return principal
+
+    def add(self, token: bytes, principal: Principal) -> None:
+        """It was right."""
+        mark = self._mark(token)
+        self._drop(mark)
+        self._principals[mark] = principal
+        self.size_bytes += _principal_bytes(principal)
+        while len(self._principals) > self._entries_max or self.size_bytes > self._bytes_max:
+            self._drop(next(iter(self._principals)))
+
+    def forget(self) -> None:
+        """The file of keys has changed."""
+        self._principals.clear()
+        self.size_bytes = 0
+
+    def _drop(self, mark: bytes) -> None:
+        principal = self._principals.pop(mark, None)
+        if principal is not None:
+            self.size_bytes -= _principal_bytes(principal)
+
+    def _mark(self, token: bytes) -> bytes:
+        return blake2b(token, key=self._key, digest_size=DIGEST_BYTES).digest()
+
+
+def _principal_bytes(principal: Principal) -> int:
+    names = (principal.user, *principal.roles)
+    return TOKEN_BYTES + sum([name.__sizeof__() for name in names])

@@ -18,7 +18,7 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import Publish, ReasonCode
 
-CheckAnswer = Callable[[ReasonCode, float], None]
+CheckAnswer = Callable[[ReasonCode, float, str], None]
 
 
 class Authenticator(Protocol):
@@ -38,7 +38,7 @@ class Checker(Protocol):
         self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
     ) -> None:
         """Call `answer` once, now or later: with SUCCESS, or the reason code of the CONNACK that
-        refuses, and the time."""
+        refuses, the time, and why, for the log: whom we do not know we do not tell."""
 
 
 class Authorizer(Protocol):

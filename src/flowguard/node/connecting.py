@@ -17,6 +17,7 @@ from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Resumption, Verdict
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
+from flowguard.node.proof_times import ProofTimes
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.session import Session
@@ -51,6 +52,7 @@ class Handshakes:
         self._random_id = random_id
         self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
+        self._proof_times = ProofTimes()
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
         """Admission: capacity, then the guard; see `Lifecycle.connect`."""
@@ -112,7 +114,9 @@ class Handshakes:
         else:
             node.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
 
-    def _checked(self, connection: ServerConnection, reason: ReasonCode, now_s: float) -> None:
+    def _checked(
+        self, connection: ServerConnection, reason: ReasonCode, now_s: float, why: str
+    ) -> None:
         """Name and password of a CONNECT were judged; its client may have left meanwhile."""
         if connection.state is not State.CONNECTING:
             return
@@ -120,7 +124,7 @@ class Handshakes:
             if reason is ReasonCode.SUCCESS:
                 self._prove(connection, now_s)
             else:
-                connection.refuse(reason, now_s)
+                connection.refuse(reason, now_s, why=why)
         except Exception as error:
             self._node.failed(connection, error, now_s)
 
@@ -304,6 +308,9 @@ class Handshakes:
         connection.accept(session, answer, node.packets, now_s)
         if connection.ended:
             return
+        self._proof_times.watch(connection, node.timers)
+        if not connection.tenant and connection.principal is not None:
+            connection.tenant = connection.principal.user
         if connection.keep_alive_s:
             node.wheel.watch(connection, now_s + connection.keep_alive_s)
         if answer.present:
@@ -329,6 +336,7 @@ class Handshakes:
     def disconnected(self, connection: ServerConnection) -> None:
         """A client is gone, perhaps while it authenticated anew."""
         self._exchanges.pop(connection, None)
+        self._proof_times.forget(connection, self._node.timers)
 
     def left(self, connection: ServerConnection, now_s: float) -> None:
         """Its conversation ended before CONNACK."""

@@ -4,7 +4,7 @@
 - `explain`    one client: why it is paused, what is dropped for it, what the node decided lately
 - `metrics`    the same for Prometheus, made when a scrape asks for it
 - `backup`     a copy of the store, for requests from this machine
-- `reload`     certificates, users and rules read anew, for requests from this machine
+- `reload`     certificates, users, keys and rules read anew, for requests from this machine
 - `endpoints`  which of these a path asks for
 - `http`       the port that serves all of it: `http_connection`, one request and its answer, for
                requests to a name of this broker (`hosts`)

@@ -5,7 +5,7 @@
     GET /explain/{client_id}   one client, JSON; 404 when there is no session of that name
     GET /health                200 while the node serves, 503 while it drains
     POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
-    POST /reload               read certificates, users and rules anew; for this machine only
+    POST /reload               read certificates, users, keys and rules anew; for this machine only
 
 There is no authentication: keep the port on 127.0.0.1, or behind a proxy. No connection waits to
 be accepted, either: of too many, the oldest that waits for its peer is closed. Answers that cost

@@ -253,7 +253,7 @@ def _labelled(status: Status) -> Iterator[Metric]:
     )
     yield _reasons(
         "flowguard_identity_checks",
-        "CONNECTs that were asked who they are from, by what came of it.",
+        "CONNECTs that were asked who they are from (password, token, certificate), by outcome.",
         status["door"]["checks"],
     )
     yield _reasons(

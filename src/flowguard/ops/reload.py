@@ -1,4 +1,4 @@
-"""`POST /reload`: a running broker reads certificates, users and rules anew.
+"""`POST /reload`: a running broker reads certificates, users, keys and rules anew.
 
 For this machine only, like a copy of the store: whoever may write these files is here.
 """
@@ -17,6 +17,8 @@ class Reloaded(TypedDict):
     certificates: int
     """Of listeners."""
     users: int
+    keys: int
+    """Of tokens."""
     roles: int
     needs_restart: list[str]
     """Settings that are others than at the start, by their keys: they hold from the next one."""

@@ -10,7 +10,7 @@ import trio
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Connack
-from flowguard.config import NetworkSettings
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault
 from tests.support.authority import Authority
 from tests.support.real import CALM, Wire, broker, connect, connect_packet, until

@@ -18,8 +18,8 @@ from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
 from flowguard.broker.tls import PENDING_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
 from flowguard.codec.packets import Connack, Disconnect
-from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault, Rest
 from flowguard.types import Publish, ReasonCode
 from tests.support.authority import Authority, Pair

@@ -17,7 +17,7 @@ from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
 from flowguard.broker.websocket import FRAME_BYTES, FrameReader, OriginRule, WebSocketStream
 from flowguard.codec.packets import Connack, Disconnect
-from flowguard.config import NetworkSettings
+from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault
 from flowguard.types import Publish, ReasonCode
 from tests.support.authority import Authority

@@ -12,8 +12,8 @@ import pytest
 from flowguard.broker.doorway import open_doorways
 from flowguard.cli.ask import POST_HEADERS
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
-from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
 from flowguard.types import ReasonCode
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
@@ -94,7 +94,7 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             assert reason(broker, "ann") == 0
             file.write_text(good)
             assert passwd("add", "bob", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
-            hang_up(broker, caller, "certificates, users and rules were read anew", 1)
+            hang_up(broker, caller, "certificates, users, keys and rules were read anew", 1)
             assert reason(broker, "bob") == 0
             shown = []
             for page in ("status", "metrics", "explain/stays"):

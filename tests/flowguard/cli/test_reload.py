@@ -70,7 +70,7 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
     with running_broker(tmp_path / "b", "--config", str(config)) as broker:
         address = http_address(broker)
         asked = ("reload", "--url", f"http://{address}")
-        read = "read anew: certificates of 0 listeners, 0 users, 2 roles"
+        read = "read anew: certificates of 0 listeners, 0 users, 0 keys of tokens, 2 roles"
         write(tmp_path, config.read_text(), RULES + "[roles.other]\n")
         assert flowguard(*asked) == (0, read)
         config.write_text(config.read_text() + "[flow]\nwindow_max = 50\n")

@@ -17,8 +17,8 @@ from flowguard.codec.packets import (
     Suback,
     Subscribe,
 )
-from flowguard.config import NetworkSettings
 from flowguard.errors import ConfigError
+from flowguard.network_settings import NetworkSettings
 from flowguard.types import ReasonCode, SubscriptionOptions
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
 from tests.support.caller import Caller

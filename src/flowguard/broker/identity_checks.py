@@ -1,0 +1,235 @@
+"""IdentityChecks: who a CONNECT is from, asked off the loop.
+
+A hash takes longer than all else that a connection costs together, so it is made in a thread, one
+at a time; meanwhile the CONNECT counts as in process, and the gate in front bounds how many wait
+here. Signatures of tokens are checked there, too. What was right is remembered, and an address that
+is wrong too often is not checked any more.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from flowguard.access.rights import Principal
+from flowguard.broker.link import Link
+from flowguard.codec.packets import Connect
+from flowguard.errors import ConfigError, UnprovedError
+from flowguard.identity.failures import FailureLimit
+from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
+from flowguard.network_settings import NetworkSettings
+from flowguard.node.authentication import CheckAnswer
+from flowguard.node.door import CheckOutcome, Door
+from flowguard.session.connection import ServerConnection
+from flowguard.types import ReasonCode
+
+if TYPE_CHECKING:
+    from flowguard.identity.passwords import PasswordFile
+    from flowguard.identity.tokens import TokenFile
+
+QUESTIONS_MAX: Final = 10_000
+"""The gate lets in far fewer at once; the others have left since, and are passed over."""
+TOKEN: Final = "token"
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """Users and keys as their files had them when they were read; None: there are none."""
+
+    users: "PasswordFile | None" = None
+    tokens: "TokenFile | None" = None
+
+
+class _Question(NamedTuple):
+    connection: ServerConnection
+    user: str | None
+    password: bytes
+    is_token: bool
+    address: str
+    answer: CheckAnswer
+
+
+@final
+class IdentityChecks:
+    """Judges user names, passwords and tokens (`node.authentication.Checker`)."""
+
+    def __init__(
+        self, network: NetworkSettings, key: bytes, clock: Callable[[], float], *, anonymous: bool
+    ) -> None:
+        """`network` names the files; `anonymous`: who says no name may come, too.
+
+        Raises ConfigError, and ModuleNotFoundError without what the files need.
+        """
+        self._network = network
+        self._key = key
+        self._clock = clock
+        self._anonymous = anonymous
+        self._proofs = self.read()
+        self._passwords = RememberedPasswords(key)
+        self._tokens = RememberedTokens(key)
+        self._failures = FailureLimit()
+        self._questions: deque[_Question] = deque()
+        self._asked = trio.Event()
+        self._door = Door()
+
+    def read(self) -> Proofs:
+        """Read users and keys as the files have them now. Raises ConfigError."""
+        path = self._network.password_file
+        users = None if path is None else read_passwords(path, self._key)
+        return Proofs(users, read_tokens(self._network))
+
+    def use(self, proofs: Proofs) -> None:
+        """These are users and keys from now on; what was remembered is forgotten."""
+        self._proofs = proofs
+        self._passwords.forget()
+        self._tokens.forget()
+
+    def check(
+        self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
+    ) -> None:
+        """`answer` is called with SUCCESS or the reason for a refusal, now or later."""
+        user, password = connect.username, connect.password
+        is_token = self._wants_token(connection)
+        is_asked = self._proofs.tokens is not None if is_token else self._proofs.users is not None
+        says_nothing = user is None and not (is_token and password is not None)
+        if says_nothing or not is_asked:  # Where nobody is asked a name is only said.
+            proved = _certificate_name(connection)
+            connection.principal = None if proved is None else Principal(proved)
+            may = proved is not None or self._anonymous
+            self._count(CheckOutcome.ANONYMOUS if proved is None else CheckOutcome.CERTIFICATE)
+            answer(ReasonCode.SUCCESS if may else ReasonCode.NOT_AUTHORIZED, now_s, "")
+            return
+        password = password or b""
+        known = self._known(user, password, now_s, is_token=is_token)
+        if known is not None:
+            connection.principal = known
+            self._count(CheckOutcome.REMEMBERED)
+            answer(ReasonCode.SUCCESS, now_s, "")
+            return
+        address = _address(connection)
+        if not self._failures.allows(address, now_s):
+            self._count(CheckOutcome.LIMITED)
+            answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, "its address was wrong too often")
+        elif len(self._questions) >= QUESTIONS_MAX:
+            self._count(CheckOutcome.BUSY)
+            answer(ReasonCode.SERVER_BUSY, now_s, "")
+        else:
+            self._questions.append(_Question(connection, user, password, is_token, address, answer))
+            self._asked.set()
+
+    def _wants_token(self, connection: ServerConnection) -> bool:
+        """Whether the password of CONNECT is a token where this connection came in."""
+        link = connection.transport
+        wanted = None
+        if isinstance(link, Link) and link.doorway is not None:
+            wanted = link.doorway.settings.password_is
+        return (wanted or self._network.proof) == TOKEN
+
+    def _known(
+        self, user: str | None, password: bytes, now_s: float, *, is_token: bool
+    ) -> Principal | None:
+        """Find whose it is, if it was right lately."""
+        if is_token:
+            return self._tokens.whose(password, user, now_s)
+        known = user is not None and self._passwords.knows(user, password)
+        return Principal(user) if known and user is not None else None
+
+    async def run(self, door: Door, on_answer: Callable[[], None]) -> None:
+        """Check one after the other until cancelled; `on_answer` is called after each.
+
+        Outcomes are counted in `door`.
+        """
+        self._door = door
+        while True:
+            await self._asked.wait()
+            self._asked = trio.Event()
+            while self._questions:
+                question = self._questions.popleft()
+                if question.connection.ended:
+                    self._count(CheckOutcome.LEFT)
+                    continue
+                proofs = self._proofs
+                try:
+                    principal = await trio.to_thread.run_sync(
+                        _judged, question, proofs, self._clock()
+                    )
+                except UnprovedError as error:
+                    self._refuse(question, str(error))
+                else:
+                    self._let_in(question, principal, is_as_now=proofs is self._proofs)
+                on_answer()
+
+    def _let_in(self, question: _Question, principal: Principal, *, is_as_now: bool) -> None:
+        question.connection.principal = principal
+        if is_as_now and question.is_token:
+            self._tokens.add(question.password, principal)
+        elif is_as_now:
+            self._passwords.add(principal.user, question.password)
+        self._count(CheckOutcome.RIGHT)
+        question.answer(ReasonCode.SUCCESS, self._clock(), "")
+
+    def _refuse(self, question: _Question, why: str) -> None:
+        now_s = self._clock()
+        self._failures.failed(question.address, now_s)
+        self._count(CheckOutcome.WRONG)
+        question.answer(ReasonCode.BAD_USER_NAME_OR_PASSWORD, now_s, why)
+
+    def _count(self, outcome: CheckOutcome) -> None:
+        self._door.checks[outcome] += 1
+
+
+def _judged(question: _Question, proofs: Proofs, now_s: float) -> Principal:
+    """Judge who it is, in a thread; raises UnprovedError."""
+    if question.is_token:
+        if proofs.tokens is None:
+            raise UnprovedError("there are no keys any more")
+        return proofs.tokens.verify(question.password, question.user, now_s)
+    user, users = question.user, proofs.users
+    if user is None or users is None or not users.verify(user, question.password):
+        raise UnprovedError("")  # Not even the log learns which names there are.
+    return Principal(user)
+
+
+def read_passwords(path: Path, key: bytes = b"") -> "PasswordFile":
+    """Read a file of users and hashes; raises ConfigError, ModuleNotFoundError without argon2."""
+    from flowguard.identity.passwords import PasswordFile
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no file of users and hashes") from error
+    return PasswordFile.parse(text, str(path), key)
+
+
+def read_tokens(network: NetworkSettings) -> "TokenFile | None":
+    """Read the keys of tokens; None: there are none. Raises ConfigError, ModuleNotFoundError
+    without PyJWT."""
+    path, audience = network.token_keys, network.token_audience
+    if path is None or audience is None:
+        return None
+    from flowguard.identity.tokens import TokenFile
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    return TokenFile.parse(
+        data, str(path), audience, network.token_issuer, network.token_roles_claim
+    )
+
+
+def _certificate_name(connection: ServerConnection) -> str | None:
+    """The name in the client's certificate, which was accepted; None: it has none."""
+    link = connection.transport
+    return link.layer.identity if isinstance(link, Link) and link.layer is not None else None
+
+
+def _address(connection: ServerConnection) -> str:
+    """The host at the other end."""
+    link = connection.transport
+    return link.peer().rpartition(":")[0] if isinstance(link, Link) else ""
