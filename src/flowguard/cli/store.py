@@ -41,6 +41,7 @@ RedisUrl = Annotated[
 RedisPrefix = Annotated[
     str, typer.Option("--redis-prefix", metavar="PREFIX", help="The first part of its keys.")
 ]
+RedisLayout = Annotated[str, typer.Option(metavar="LAYOUT", help="On Redis: stream or zset.")]
 SALVAGE: Final = "save what can be read: flowguard store salvage DIRECTORY --out NEW"
 DEFAULT: Final = Path("flowguard-data")
 
@@ -211,26 +212,66 @@ def copy(
         str, typer.Argument(metavar="TO", help="The same; it must be new, or empty.")
     ],
     redis_prefix: RedisPrefix = "fg1",
-    redis_layout: Annotated[
-        str, typer.Option(metavar="LAYOUT", help="On Redis: stream or zset.")
-    ] = "stream",
+    redis_layout: RedisLayout = "stream",
 ) -> None:
     """Copy all sessions, queues and retained messages: from RocksDB to Redis, say, or back."""
-    from flowguard.cli.plugins import needs_extra
     from flowguard.cli.store_copy import copy as copy_all
 
-    with _complaints("copy"), _progress("copying") as progress:
-        try:
-            found = copy_all(source, target, redis_prefix, redis_layout, progress)
-        except ModuleNotFoundError as error:
-            typer.echo(needs_extra("redis"), err=True)
-            raise typer.Exit(EXIT_USAGE) from error
-        except (ConfigError, ValidationError) as error:
-            raise _wrong("copy", str(error)) from error
+    with _complaints("copy"), _progress("copying") as progress, _needs_redis("copy"):
+        found = copy_all(source, target, redis_prefix, redis_layout, progress)
     plain().print(
         f"{found.sessions:,} sessions, {found.groups:,} shared subscriptions with a queue, "
         f"{found.entries:,} queued messages and {found.retained:,} retained are copied."
     )
+
+
+@store.command("import-tbmq")
+def import_tbmq(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The Redis of a TBMQ 2.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="A new directory, or a Redis URL of ours.")
+    ],
+    subscriptions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV, CLIENT_ID,FILTER,QOS: they are not in Redis."),
+    ] = None,
+    session_expiry: Annotated[
+        int, typer.Option(metavar="SECONDS", min=1, max=2**32 - 1, help="Of the sessions made.")
+    ] = 604_800,
+    tbmq_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="Before TBMQ's keys, if any.")
+    ] = "",
+    redis_prefix: RedisPrefix = "fg1",
+    redis_layout: RedisLayout = "stream",
+) -> None:
+    """Take over the queues that a TBMQ keeps in Redis; stop its broker first (docs/redis.md)."""
+    with (
+        _complaints("import-tbmq"),
+        _progress("importing") as progress,
+        _needs_redis("import-tbmq"),
+    ):
+        from flowguard.cli import store_import
+
+        found = store_import.import_tbmq(
+            source,
+            target,
+            tbmq_prefix,
+            redis_prefix,
+            redis_layout,
+            subscriptions,
+            session_expiry,
+            progress,
+        )
+    console = plain()
+    console.print(
+        f"{found.sessions:,} sessions, {found.subscriptions:,} subscriptions and "
+        f"{found.entries:,} queued messages are imported."
+    )
+    for problem in found.problems[:PROBLEMS_SHOWN]:
+        console.print(problem, style="red")
+    if found.problems:
+        what = f"{len(found.problems):,} messages could not be read, and are left there"
+        raise _wrong("import-tbmq", what, EXIT_BAD)
 
 
 @store.command()
@@ -410,6 +451,20 @@ def _complaints(command: str) -> Iterator[None]:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
         raise _wrong(command, what, EXIT_BAD) from error
+
+
+@contextmanager
+def _needs_redis(command: str) -> Iterator[None]:
+    """Say how to have the driver where it is missing, and what is wrong with an address."""
+    from flowguard.cli.plugins import needs_extra
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        typer.echo(needs_extra("redis"), err=True)
+        raise typer.Exit(EXIT_USAGE) from error
+    except (ConfigError, ValidationError) as error:
+        raise _wrong(command, str(error)) from error
 
 
 @contextmanager

@@ -15,25 +15,25 @@ def copy(
     source: str, target: str, prefix: str, layout: str, progress: Callable[[int, int], None]
 ) -> Transferred:
     """Copy it. Raises `StoreError`, `ConfigError`."""
-    if not _is_url(source) and not Path(source).is_dir():
+    if not is_url(source) and not Path(source).is_dir():
         raise StoreError(f"there is no directory {source}")
-    if not _is_url(target) and Path(target).exists():
+    if not is_url(target) and Path(target).exists():
         raise StoreError(f"{target} exists; name a new directory")
     with (
-        closing(_open(source, prefix, layout)) as opened,
-        closing(_open(target, prefix, layout)) as new,
+        closing(open_place(source, prefix, layout)) as opened,
+        closing(open_place(target, prefix, layout)) as new,
     ):
         return transfer(opened, new, progress)
 
 
-def _is_url(place: str) -> bool:
+def is_url(place: str) -> bool:
     return "://" in place
 
 
-def _open(place: str, prefix: str, layout: str) -> Store:
+def open_place(place: str, prefix: str, layout: str) -> Store:
     """The store there. On Redis what it takes to keep it is checked when a broker starts."""
     settings: dict[str, dict[str, str]] = {"store": {"durability": "os"}}
-    if _is_url(place):
+    if is_url(place):
         settings = {
             "store": {"kind": "redis", "durability": "memory"},
             "redis": {"url": place, "prefix": prefix, "layout": layout},

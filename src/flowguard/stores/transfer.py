@@ -98,7 +98,7 @@ def _copy_queue(source: Store, target: Store, record: SessionRecord) -> int:
     ops = []
     if record.next_pos > after_pos + 1:  # The last positions were settled: they stay given out.
         last_pos = record.next_pos - 1
-        ops += (Append(name, last_pos, _nothing(1)), Settle(name, last_pos))
+        ops += (Append(name, last_pos, nothing(1)), Settle(name, last_pos))
     if record.sent_pos:
         ops.append(Sent(name, record.sent_pos))
     target.commit(ops)
@@ -108,7 +108,7 @@ def _copy_queue(source: Store, target: Store, record: SessionRecord) -> int:
 def _entry_ops(name: str, entry: QueueEntry) -> list[StoreOp]:
     delivery, pos = entry.delivery, entry.pos
     if delivery is None:
-        owed = _nothing(2)
+        owed = nothing(2)
         return [Append(name, pos, owed), Release(name, pos, entry.packet_id, owed)]
     # A delivery of its own: what the source noted in it means nothing to the target.
     copy = Delivery(
@@ -121,6 +121,6 @@ def _entry_ops(name: str, entry: QueueEntry) -> list[StoreOp]:
     return [Append(name, pos, copy)]
 
 
-def _nothing(qos: int) -> Delivery:
+def nothing(qos: int) -> Delivery:
     """A message that nobody gets: it only takes a position."""
     return Delivery(Publish("-", b"", qos), qos, False, (), NEVER_S)

@@ -7,6 +7,7 @@
 - `keys`       names of keys; `values`: what lies there
 - `lease`      one broker at a time has a prefix
 - `reader`     what is stored, for looking at
+- `tbmq`       queues that a TBMQ has left
 - `server`     can this server keep what is promised?
 - `cluster`    all primaries of a Redis Cluster, as `link` is one server
 - `sentinel`   which server is the primary

@@ -35,6 +35,16 @@ class RedisFindings:
     problems: list[str] = field(default_factory=list)
 
 
+def reach(
+    url: str, *, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> RedisLink | RedisCluster:
+    """The server or the cluster at an address, for looking; raises `ConfigError`, `StoreError`."""
+    if is_cluster(url):
+        return RedisCluster(url, TIMEOUT_S, _no_greeting, clock=clock, sleep=sleep)
+    find = partial(find_primary, url, TIMEOUT_S) if is_sentinel(url) else None
+    return RedisLink(url, TIMEOUT_S, _no_greeting, find)
+
+
 @final
 class RedisReader:
     """A prefix of a server. Raises `FormatError` where no store is, and other `StoreError`."""
@@ -42,14 +52,7 @@ class RedisReader:
     def __init__(
         self, url: str, prefix: str, *, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
-        self._link: RedisLink | RedisCluster
-        if is_cluster(url):
-            self._link = RedisCluster(url, TIMEOUT_S, _no_greeting, clock=clock, sleep=sleep)
-        elif is_sentinel(url):
-            find = partial(find_primary, url, TIMEOUT_S)
-            self._link = RedisLink(url, TIMEOUT_S, _no_greeting, find)
-        else:
-            self._link = RedisLink(url, TIMEOUT_S, _no_greeting)
+        self._link = reach(url, clock=clock, sleep=sleep)
         self._names = KeyNames(prefix)
         self.where = f"{prefix}: in {self._link.where}"
         (flat,) = self._link.ask([(b"HGETALL", self._names.meta)])

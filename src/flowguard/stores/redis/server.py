@@ -1,5 +1,6 @@
 """Can this server keep what is promised? Asked on every new connection."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -135,9 +136,14 @@ def check_format(
     link.ask([("HSETNX", names.meta, key, value) for key, value in expected.items()])
 
 
+def literal(text: bytes) -> bytes:
+    """A pattern of Redis that fits this text, and nothing else."""
+    return re.sub(rb"[*?\[\]\\^-]", rb"\\\g<0>", text)
+
+
 def _any_key(link: RedisLink, prefix: str) -> str | None:
     """A key below the prefix; None: there is none. O(all keys of the server)."""
-    pattern = "".join(f"\\{each}" if each in "*?[]\\^-" else each for each in prefix) + ":*"
+    pattern = literal(prefix.encode()) + b":*"
     cursor = b"0"
     while True:
         (answer,) = link.ask([("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS)])
