@@ -337,6 +337,9 @@ class HttpSettings(Section):
 
     names: tuple[str, ...] = ()
     """Names by which it may be asked, besides addresses and localhost."""
+    token_file: Path | None = None
+    """A file of which the first line is the token that other machines have to say; None: there is
+    none, and the page is for this machine only."""
     backup_interval_s: float = Field(10.0, ge=0)
     """Pause between two copies of the store, for which all commits wait, seconds."""
 

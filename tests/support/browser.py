@@ -64,6 +64,10 @@ class Page:
 
     def open(self, path: Path, width: int) -> None:
         """Show a file at a width, and wait until its figures are drawn."""
+        self.visit(path.resolve().as_uri(), width)
+
+    def visit(self, address: str, width: int) -> None:
+        """Show a page at a width, and wait until its figures are drawn."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -71,10 +75,16 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=address)
+        self.wait_for(
+            "document.readyState === 'complete'"
+            " && document.documentElement.hasAttribute('data-drawn')"
+        )
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until an expression is true."""
         self.evaluate(
-            "new Promise((done) => { const look = () => document.readyState === 'complete' &&"
-            " document.documentElement.hasAttribute('data-drawn') ? done(true)"
+            f"new Promise((done) => {{ const look = () => ({condition}) ? done(true)"
             " : setTimeout(look, 50); look(); })"
         )
 

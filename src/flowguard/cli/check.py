@@ -8,7 +8,7 @@ import typer
 
 from flowguard.broker.doorway import check_doorways
 from flowguard.cli.console import refused
-from flowguard.cli.doors import checks_of, rules_of
+from flowguard.cli.doors import checks_of, read_token, rules_of
 from flowguard.cli.settings import load, read_limits
 from flowguard.errors import ConfigError
 
@@ -22,10 +22,12 @@ def check(
     Nothing is listened on, and no store is opened. The exit code is 2 if something is wrong.
     """
     try:
-        network = load(config, os.environ, read_limits(limits)).settings.network
+        settings = load(config, os.environ, read_limits(limits)).settings
+        network = settings.network
         count = check_doorways(network)
         checks_of(network)
         rules = rules_of(network)
+        read_token(settings.http.token_file)
     except ConfigError as error:
         raise refused(f"{config} is wrong", str(error), 2) from error
     roles = "no rules" if rules is None else f"{len(rules)} roles"

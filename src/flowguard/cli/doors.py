@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flowguard.ops.reload import Reloaded
 
 KEY_BYTES: Final = 32
+TOKEN_BYTES_MIN: Final = 16
 
 log = structlog.get_logger()
 
@@ -132,3 +133,18 @@ def read_rules(path: Path) -> Rules:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no file of rules: {error}") from error
     return (parse_toml if path.suffix == ".toml" else parse_acl)(text, str(path))
+
+
+def read_token(path: Path | None) -> bytes | None:
+    """The token in the first line of a file; None: no file is named. Raises ConfigError."""
+    if path is None:
+        return None
+    try:
+        token = path.read_bytes().partition(b"\n")[0].strip()
+    except OSError as error:
+        raise ConfigError(f"http.token_file: cannot read {path}: {error.strerror}") from error
+    if len(token) < TOKEN_BYTES_MIN:
+        raise ConfigError(
+            f"http.token_file: {path} has to begin with a line of {TOKEN_BYTES_MIN} bytes at least"
+        )
+    return token

@@ -25,7 +25,7 @@ from flowguard.broker.stores import open_store
 from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.cli.doors import Doors, checks_of, rules_of
+from flowguard.cli.doors import Doors, checks_of, read_token, rules_of
 from flowguard.cli.log_lines import LogLines
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
@@ -91,11 +91,8 @@ def serve(
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
     _log_to_stderr()
-    said: dict[str, object] = {
-        "FLOW__POLICY": policy,
-        "FLOW__SHADOW_POLICY": shadow_policy,
-        "STORE__KIND": store,
-    }
+    said: dict[str, object] = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy}
+    said["STORE__KIND"] = store
     said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
     said |= {"NETWORK__PASSWORD_FILE": password_file}
     said |= {"NETWORK__TOKEN_KEYS": token_keys, "NETWORK__TOKEN_AUDIENCE": token_audience}
@@ -117,6 +114,7 @@ def serve(
         descriptors = descriptors_for(settings, on_disk=settings.store.kind == "rocks")
         runs = _open_runs(settings)
         checks, rules = checks_of(settings.network), rules_of(settings.network)
+        token = read_token(settings.http.token_file)
         # Who stands by listens when its turn has come: until then its clients are another's.
         succeeded = _open(settings, data) if _stands_by(settings) else None
         doorways = _listen(settings.network)
@@ -129,7 +127,8 @@ def serve(
         log.info("shadow", file=str(shadow), **_judged(shadow_limits))
     opened = succeeded or _open(settings, data)
     doors = Doors(loaded.settings, doorways, checks, rules, lambda: read().settings)
-    start = _Start(loaded.bounds, watching, opened, doors, http_listener, runs, descriptors)
+    http_port = None if http_listener is None else (http_listener, token)
+    start = _Start(loaded.bounds, watching, opened, doors, http_port, runs, descriptors)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
@@ -296,7 +295,8 @@ class _Start:
     shadow: FlowSettings | None
     store: Store
     doors: Doors
-    http_listener: socket | None
+    http: tuple[socket, bytes | None] | None
+    """Its listener, and the token that other machines have to say; None: there is none."""
     runs: "Runs | None"
     descriptors: Descriptors
 
@@ -316,12 +316,14 @@ async def _main(start: _Start) -> None:
             progress = recorder.progress
         for address in running.addresses:
             _announce("listening", f"{address.place} {address.scheme}")
-        if start.http_listener is not None:
+        if start.http is not None:
             from flowguard.ops.http import serve_http
 
-            seen = (running.node, unix_clock(), start.http_listener, running.backup, progress)
+            listener, token = start.http
+            seen = (running.node, unix_clock(), listener, running.backup, progress)
             reload = partial(start.doors.reload, running.node)
-            _announce("http", _shown(await nursery.start(partial(serve_http, *seen, reload))))
+            serve_port = partial(serve_http, *seen, reload, token)
+            _announce("http", _shown(await nursery.start(serve_port)))
 
 
 def _announce(what: str, place: str) -> None:

@@ -7,17 +7,14 @@ while a copy is made, so there is one at a time, and a pause after each.
 
 import json
 from collections.abc import Awaitable, Callable
-from ipaddress import IPv6Address, ip_address
 from math import ceil
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from flowguard.errors import StoreError
+from flowguard.ops.callers import refusal_of_change
 from flowguard.ops.http_connection import HttpConnection, Request, Response, json_response
 
-CSRF_HEADER: Final = "x-flowguard"
-"""A header that no form can send, and a script only to the site that it is from."""
-FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 Backup = Callable[[Path], Awaitable[None]]
 """Makes a copy in a new folder; raises `StoreError`."""
 
@@ -65,24 +62,6 @@ class Backups:
             f"ask again in {wait_s} s"
         )
         return json_response({"error": why}, 429, retry_after=str(wait_s))
-
-
-def refusal_of_change(request: Request) -> Response | None:
-    """403 for who may not ask for a change; None: it may."""
-    if not is_from_here(request):
-        return json_response({"error": "only for who asks from this machine"}, 403)
-    if request.headers.get(CSRF_HEADER) != "1":
-        return json_response({"error": "a request that changes something has X-Flowguard: 1"}, 403)
-    return None
-
-
-def is_from_here(request: Request) -> bool:
-    """Whether it comes from this machine, and not through a proxy that names another client."""
-    if any(name in request.headers for name in FORWARDED):
-        return False
-    address = ip_address(request.peer)
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 def folder_of(body: bytes) -> Path | None:

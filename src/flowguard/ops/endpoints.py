@@ -4,9 +4,12 @@ from typing import Final, final
 
 from prometheus_client.exposition import choose_encoder
 
+from flowguard.ops.callers import EVENTS, PAGE
 from flowguard.ops.explain import explain
+from flowguard.ops.explain_words import sentences
 from flowguard.ops.http_connection import Request, Response, json_response, text_response
 from flowguard.ops.metrics import registry_of
+from flowguard.ops.page import page_response
 from flowguard.ops.status import View
 
 HEALTH: Final = "/health"
@@ -16,7 +19,8 @@ CHANGES: Final = (BACKUP, RELOAD)
 EXPLAIN: Final = "/explain/"
 READS: Final = ("GET", "HEAD")
 WHAT_THERE_IS: Final = {
-    "error": f"GET /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; POST {BACKUP} or {RELOAD}"
+    "error": f"GET / (the page), /events, /metrics, /status, {EXPLAIN}CLIENT_ID or {HEALTH}; "
+    f"POST {BACKUP} or {RELOAD}"
 }
 
 
@@ -27,7 +31,12 @@ class Endpoints:
     def __init__(self, view: View) -> None:
         self._view = view
         self._registry = registry_of(view)
-        self._answers = {"/metrics": self._metrics, "/status": self._status, HEALTH: self.health}
+        self._answers = {
+            PAGE: lambda _: page_response(),
+            "/metrics": self._metrics,
+            "/status": self._status,
+            HEALTH: self.health,
+        }
 
     def answer(self, request: Request) -> Response:
         """The answer to a request; 404 if there is nothing at its path, 405 if not with its
@@ -35,10 +44,10 @@ class Endpoints:
         answer = self._answers.get(request.path)
         if request.path.startswith(EXPLAIN):
             answer = self._explain
-        if answer is None and request.path not in CHANGES:
+        if answer is None and request.path not in (EVENTS, *CHANGES):
             return json_response(WHAT_THERE_IS, 404)
         if answer is None or request.method not in READS:
-            allowed = "POST" if answer is None else ", ".join(READS)
+            allowed = "POST" if request.path in CHANGES else ", ".join(READS)
             return json_response(WHAT_THERE_IS, 405, allow=allowed)
         return answer(request)
 
@@ -60,4 +69,4 @@ class Endpoints:
         explanation = explain(self._view.node, client_id, self._view.clock())
         if explanation is None:
             return json_response({"error": "no session of this client here"}, 404)
-        return json_response(explanation)
+        return json_response({**explanation, "sentences": sentences(explanation)})

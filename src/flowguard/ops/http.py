@@ -1,5 +1,7 @@
 """HTTP: metrics, status and health on a port of their own, from inside the broker's event loop.
 
+    GET /                      the page: the node, live (`ops.page`)
+    GET /events                what the page shows, once a second, as a stream of events
     GET /metrics               for Prometheus
     GET /status                the node at this instant, JSON
     GET /explain/{client_id}   one client, JSON; 404 when there is no session of that name
@@ -7,12 +9,14 @@
     POST /backup               {"folder": "..."}: a copy of the store, there; for this machine only
     POST /reload               read certificates, users, keys and rules anew; for this machine only
 
-There is no authentication: keep the port on 127.0.0.1, or behind a proxy. No connection waits to
-be accepted, either: of too many, the oldest that waits for its peer is closed. Answers that cost
-time of the event loop are made in turns; /health costs none, and waits for no turn.
+Without a token the page is for this machine only, and the rest for whoever reaches the port: keep
+it on 127.0.0.1, or behind a proxy (`ops.callers`). No connection waits to be accepted, either: of
+too many, the oldest that waits for its peer is closed. Answers that cost time of the event loop
+are made in turns; /health costs none, and waits for no turn.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from socket import socket
 from typing import Final, final
 
@@ -22,9 +26,9 @@ from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.listeners import OUT_OF_DESCRIPTORS
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.server import listen as listen_broker
-from flowguard.config import HttpSettings
 from flowguard.node.node import Node
 from flowguard.ops.backup import Backup, Backups
+from flowguard.ops.callers import EVENTS, refusal_of_origin, refusal_of_stranger
 from flowguard.ops.endpoints import BACKUP, HEALTH, READS, RELOAD, Endpoints
 from flowguard.ops.hosts import is_ours
 from flowguard.ops.http_connection import (
@@ -35,7 +39,9 @@ from flowguard.ops.http_connection import (
     json_response,
 )
 from flowguard.ops.reload import Reload, reload_response
+from flowguard.ops.samples import Sampler
 from flowguard.ops.status import MemoryStatus, View
+from flowguard.ops.viewers import Viewers
 from flowguard.telemetry.progress import RecordingProgress
 
 CONNECTIONS_MAX: Final = 32
@@ -65,12 +71,14 @@ async def serve_http(
     backup: Backup,
     recording: RecordingProgress | None = None,
     reload: Reload | None = None,
+    token: bytes | None = None,
     *,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on `listener` until cancelled, then close it; starts with its address.
 
-    `reload`: reads the files of the doors anew, None: there are none.
+    `reload`: reads the files of the doors anew, None: there are none. `token`: other machines have
+    to say it, None: they get the page not at all, and the rest without.
 
     Errors end the connection they happen in and are logged, a few per interval.
     """
@@ -85,10 +93,14 @@ async def serve_http(
             recording,
         )
         errors = ErrorLog("http request failed")
-        server = _Server(Endpoints(view), node.settings.http, backup, reload, errors)
+        sampler = Sampler(view, errors)
+        keys = _Keys(frozenset(node.settings.http.names), token)
+        backups = Backups(backup, trio.current_time, node.settings.http.backup_interval_s)
+        server = _Server(Endpoints(view), keys, backups, reload, Viewers(sampler), errors)
         listener.setblocking(False)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(errors.run)
+            nursery.start_soon(sampler.run)
             task_status.started(listener.getsockname()[:2])
             while True:
                 await trio.lowlevel.wait_readable(listener)
@@ -138,21 +150,43 @@ class AnswerTurns:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The names and the token that a caller has to know."""
+
+    names: frozenset[str]
+    token: bytes | None
+
+    def refusal_of(self, request: Request) -> Response | None:
+        """421, 403 or 401 with why; None: it may ask."""
+        host = request.headers.get("host")
+        if not is_ours(host, self.names):
+            why = f"{host} is no name of this port: ask it by its address, or set http.names"
+            return json_response({"error": why}, 421)
+        refusal = refusal_of_origin(request)
+        if refusal is not None or request.path == HEALTH:
+            return refusal
+        return refusal_of_stranger(request, self.token)
+
+
+@final
 class _Server:
     """Lets connections in, bounded in number, and answers each of them once."""
 
     def __init__(
         self,
         endpoints: Endpoints,
-        settings: HttpSettings,
-        backup: Backup,
+        keys: _Keys,
+        backups: Backups,
         reload: Reload | None,
+        viewers: Viewers,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._endpoints = endpoints
-        self._names = settings.names
-        self._backups = Backups(backup, trio.current_time, settings.backup_interval_s)
+        self._keys = keys
+        self._backups = backups
         self._reload = reload
+        self._viewers = viewers
         self._turns = AnswerTurns()
         self._on_error = on_error
         self._open: dict[HttpConnection, None] = {}
@@ -194,11 +228,13 @@ class _Server:
             self._on_error(error)
             return json_response({"error": "the broker's log says more"}, 500)
 
-    async def _respond_to(self, request: Request, connection: HttpConnection) -> Response:
-        host = request.headers.get("host")
-        if not is_ours(host, self._names):
-            why = f"{host} is no name of this port: ask it by its address, or set http.names"
-            return json_response({"error": why}, 421)
+    async def _respond_to(self, request: Request, connection: HttpConnection) -> Response | None:
+        refusal = self._keys.refusal_of(request)
+        if refusal is not None:
+            return refusal
+        if request.path == EVENTS and request.method == "GET":
+            self._open.pop(connection, None)  # Viewers have places of their own.
+            return await self._viewers.watch(connection)
         if request.path == HEALTH and request.method in READS:
             return self._endpoints.health(request)
         if request.path == BACKUP and request.method == "POST":

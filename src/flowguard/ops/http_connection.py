@@ -11,6 +11,7 @@ answer. A connection serves one request: there is nothing to keep between two.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Final, cast, final
 from urllib.parse import unquote
 
@@ -27,6 +28,9 @@ ANSWER_S: Final = 10.0
 LINGER_S: Final = 1.0
 """Time after the answer for a peer that still sends: closing at once would take the answer from
 it."""
+STREAM_BUFFER_BYTES: Final = 64 * 1024
+"""What the kernel holds of a stream that its peer does not take."""
+ALWAYS: Final = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
 JSON_TYPE: Final = "application/json"
 
 
@@ -141,6 +145,7 @@ class HttpConnection:
                 ("content-type", response.content_type),
                 ("content-length", str(len(response.body))),
                 ("connection", "close"),
+                *ALWAYS,
                 *response.headers,
             ],
         )
@@ -151,6 +156,19 @@ class HttpConnection:
             with trio.move_on_after(LINGER_S):
                 while await self._stream.receive_some(RECEIVE_BYTES):
                     pass
+
+    async def begin(self, content_type: str) -> None:
+        """Write the head of an answer that goes on until its peer leaves: `go_on` with it. Little
+        of it waits in the socket. Raises trio's errors of a lost peer."""
+        self._stream.setsockopt(SOL_SOCKET, SO_SNDBUF, STREAM_BUFFER_BYTES)
+        headers = [("content-type", content_type), ("connection", "close"), *ALWAYS]
+        await self._send(h11.Response(status_code=200, headers=headers))
+
+    async def go_on(self, data: bytes) -> None:
+        """Write more of it; raises TooSlowError where the peer does not take it in time, and trio's
+        errors of a lost peer."""
+        with trio.fail_after(ANSWER_S):
+            await self._send(h11.Data(data=data))
 
     async def _send(self, *events: h11.Event) -> None:
         await self._stream.send_all(b"".join(self._http.send(event) or b"" for event in events))

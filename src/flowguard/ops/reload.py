@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from flowguard.errors import ConfigError
-from flowguard.ops.backup import refusal_of_change
+from flowguard.ops.callers import refusal_of_change
 from flowguard.ops.http_connection import Request, Response, json_response
 
 

@@ -72,6 +72,9 @@ class PressureStatus(TypedDict):
     cause: str | None
     signals: dict[str, float]
     """The pressure of every signal: its value by its objective."""
+    observed: dict[str, float]
+    """The values themselves: seconds, of memory a share."""
+    objectives: dict[str, float]
 
 
 class ClientsStatus(TypedDict):
@@ -236,7 +239,7 @@ def status_of(
             closed=window.closed,
             shared=window.shared,
         ),
-        pressure=_pressure(guard.grant),
+        pressure=_pressure(guard.grant, objectives_of(flow)),
         why=guard.grant.why,
         decisions=decisions_of(node),
         clients=ClientsStatus(
@@ -351,12 +354,18 @@ def _observed(signal: Signal, part: float, threshold: float) -> float:
     return threshold + MEMORY_FOURFOLD_SHARE * log(part, 4) if part > 0 else 0.0
 
 
-def _pressure(grant: Grant) -> PressureStatus:
+def _pressure(grant: Grant, objectives: Objectives) -> PressureStatus:
     pressure = grant.pressure
+    thresholds = {signal: _threshold(signal, objectives) for signal in Signal}
     return PressureStatus(
         value=pressure.value,
         cause=None if pressure.cause is None else str(pressure.cause),
         signals={str(signal): pressure.parts.get(signal, 0.0) for signal in Signal},
+        observed={
+            str(signal): _observed(signal, pressure.parts.get(signal, 0.0), threshold)
+            for signal, threshold in thresholds.items()
+        },
+        objectives={str(signal): threshold for signal, threshold in thresholds.items()},
     )
 
 

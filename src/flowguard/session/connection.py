@@ -56,6 +56,7 @@ class ServerConnection(Conversation):
         "principal",
         "queued",
         "receive_maximum",
+        "received_bytes",
         "session",
         "state",
         "tenant",
@@ -93,20 +94,18 @@ class ServerConnection(Conversation):
         self.receive_maximum = 0
         """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
         self.last_received_s = now_s
-        self.waited_s = waited_s
-        """In the kernel, before it was accepted."""
+        self.received_bytes = 0  # From its peer, since it was accepted.
+        self.waited_s = waited_s  # In the kernel, before it was accepted.
         self._eof = False
         self.drained = False
         """True while a connected client has nothing complete waiting: the common case, at once."""
-        self.queued = False
-        """True while the connection is in the node's `runnable`."""
+        self.queued = False  # True while the connection is in the node's `runnable`.
         self.waits = False
         """True while packets of it wait for room in a window: `NodeState.paused_count`."""
         self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
-        self.tenant = ""
-        """Whose share the client takes while clients take turns: its user name."""
+        self.tenant = ""  # Whose share it takes while clients take turns: its user name.
 
     @property
     def ended(self) -> bool:
@@ -196,6 +195,7 @@ class ServerConnection(Conversation):
         """Bytes from the peer; returns `wants_read`."""
         size_bytes = len(data)
         self._node.counters.bytes_received += size_bytes
+        self.received_bytes += size_bytes
         inbound = self.inbound
         if self.drained and inbound is not None:
             try:

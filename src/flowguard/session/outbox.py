@@ -40,6 +40,7 @@ class Outbox(Sender):
         "outbox",
         "outbox_bytes",
         "outbox_limit",
+        "sent_bytes",
         "version",
     )
     __deletable__ = ("connection",)  # for mypyc
@@ -64,6 +65,8 @@ class Outbox(Sender):
         self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
         """Above it, `may_owe_more` says whether the client is read."""
         self._packet_size_max = PACKET_SIZE_MAX
+        self.sent_bytes = 0
+        """To its peer, as far as the socket has taken it."""
 
     def limit_packets(self, properties: Properties) -> None:
         """Send nothing larger than this CONNECT allows, CONNACK included [MQTT-3.1.2-24]."""
@@ -128,6 +131,7 @@ class Outbox(Sender):
         self.outbox_bytes = 0
         self.dirty = False
         self.node.counters.bytes_sent += len(data)
+        self.sent_bytes += len(data)
         if self.blocked:
             self.node.outbox_budget.give_back(self.blocked_bytes, 0)
             self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
@@ -146,6 +150,7 @@ class Outbox(Sender):
         self.outbox.insert(0, rest)
         self.outbox_bytes += len(rest)
         self.node.counters.bytes_sent -= len(rest)
+        self.sent_bytes -= len(rest)
         self.blocked = True
         self.outbox_limit = 0
         self.dirty = True

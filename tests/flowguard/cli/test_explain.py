@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowguard.cli.explain import DROPS, sentences
 from flowguard.codec.packets import Connack
 from flowguard.config import MIB
 from flowguard.ops.explain import Cause, Explanation, explain
+from flowguard.ops.explain_words import DROPS, sentences
 from flowguard.stores import MemoryStore
 from tests.flowguard.cli.http_port import http_address, run
 from tests.flowguard.cli.test_serve import Caller

@@ -87,3 +87,20 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
         request = urllib.request.Request(f"http://{address}/reload", b"{}")
         with pytest.raises(urllib.error.HTTPError, match="403"):  # A page of the web asks so.
             urllib.request.urlopen(request, timeout=PATIENCE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("token", "complaint"),
+    [
+        (None, "http.token_file: cannot read"),
+        ("short\n", "has to begin with a line of 16 bytes at least"),
+        ("\n0123456789abcdef\n", "has to begin with a line"),
+    ],
+)
+def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str | None, complaint: str) -> None:
+    if token is not None:
+        (tmp_path / "token").write_text(token)
+    code, said = flowguard("check", str(write(tmp_path, '[http]\ntoken_file = "HERE/token"\n')))
+    assert code == 2
+    assert complaint in said

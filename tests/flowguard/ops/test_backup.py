@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from flowguard.codec.packets import Puback
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError
-from flowguard.ops.backup import Backups, folder_of, is_from_here
+from flowguard.ops.backup import Backups, folder_of
+from flowguard.ops.callers import is_from_here
 from flowguard.ops.http_connection import Request
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore

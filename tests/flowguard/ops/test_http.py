@@ -3,6 +3,8 @@
 import errno
 import json
 import socket
+from base64 import b64encode
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -77,7 +79,7 @@ async def test_an_unknown_client_is_404() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("GET /other", 404), ("POST /status", 405), ("GET /", 404)]
+    ("text", "expected"), [("GET /other", 404), ("POST /status", 405), ("POST /", 405)]
 )
 async def test_other_requests_are_told_what_there_is(text: str, expected: int) -> None:
     async with watched() as (_, address):
@@ -166,6 +168,76 @@ def test_what_is_no_address_and_not_listed_is_not_ours(name: str, port: str) -> 
     """Whatever a resolver could be asked for: a dotted name ends in letters."""
     for host in (f"{name}x.example", f"{name}x.example:{port}", f"[{name}x.example]"):
         assert not is_ours(host, {"broker.example"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "paths", "expected"),
+    [
+        ((), ["/", "/status"], 200),
+        (("Origin: http://localhost",), ["/", "/status"], 200),
+        (("Origin: http://localhost:1",), ["/", "/status", "/health", "/events"], 403),
+        (("Origin: null",), ["/", "/metrics"], 403),
+        (("Sec-Fetch-Site: same-origin",), ["/status", "/explain/c"], 200),
+        (("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"), ["/", "/status"], 200),
+        (("Sec-Fetch-Site: same-site",), ["/", "/status", "/metrics", "/events"], 403),
+        (("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"), ["/", "/status"], 403),
+        (
+            ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),
+            ["/status", "/explain/c"],
+            403,
+        ),
+        (("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"), ["/"], 200),
+    ],
+)
+async def test_a_page_of_another_origin_gets_nothing_but_a_link_may_be_followed(
+    headers: tuple[str, ...], paths: list[str], expected: int
+) -> None:
+    async with watched() as (running, address):
+        client = await connect(running, "c")
+        for path in paths:
+            assert (await request(address, f"GET {path}", *headers))[0] == expected, path
+        await client.close()
+
+
+TOKEN = b"0123456789abcdef"
+BASIC = f"Authorization: Basic {b64encode(b'me:' + TOKEN).decode()}"
+ELSEWHERE = "X-Forwarded-For: 192.0.2.9"
+
+
+@pytest.mark.parametrize(
+    ("token", "headers", "path", "expected"),
+    [
+        (None, (), "/", 200),
+        (None, (ELSEWHERE,), "/", 403),
+        (None, (ELSEWHERE,), "/events", 403),
+        (None, (ELSEWHERE,), "/metrics", 200),
+        (TOKEN, (), "/status", 200),
+        (TOKEN, (ELSEWHERE,), "/health", 200),
+        (TOKEN, (ELSEWHERE,), "/", 401),
+        (TOKEN, (ELSEWHERE,), "/events", 401),
+        (TOKEN, (ELSEWHERE,), "/explain/c", 401),
+        (TOKEN, (ELSEWHERE,), "/metrics", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Bearer 0123456789abcdee"), "/", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Bearer "), "/", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Basic !"), "/", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Digest x"), "/", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Bearer 0123456789abcdef"), "/metrics", 200),
+        (TOKEN, (ELSEWHERE, BASIC), "/", 200),
+    ],
+)
+async def test_other_machines_say_the_token_and_without_one_they_see_no_page(
+    token: bytes | None, headers: tuple[str, ...], path: str, expected: int
+) -> None:
+    async with broker() as running, trio.open_nursery() as nursery:
+        serve = partial(serve_http, token=token)
+        seen = (running.node, unix_clock(), listen("127.0.0.1", 0), running.backup)
+        address: Address = await nursery.start(serve, *seen)
+        stream = await send(address, head(f"GET {path}", *headers))
+        code, answered, said = parts(await read_all(stream))
+        nursery.cancel_scope.cancel()
+    assert code == expected
+    assert ("www-authenticate" in answered) is (expected == 401)
+    assert TOKEN.decode() not in said
 
 
 # --- bounds ------------------------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""How the node is, in one sentence: `busy: store commits take 80 ms, window 14`."""
+
+from enum import StrEnum
+from typing import Final
+
+from flowguard.ops.status import PressureStatus, Status
+
+LIMITS_FROM: Final = 0.8
+"""Pressure from which the law lets windows grow no more: its cause is what limits the node."""
+CAUSES: Final = {
+    "queue": "packets wait {}",
+    "loop": "the event loop is {} late",
+    "store": "store commits take {}",
+    "replication": "replication is {} behind",
+    "memory": "memory is {} full",
+}
+
+
+class Condition(StrEnum):
+    CALM = "calm"
+    """Every client has the whole window, and no CONNECT waits."""
+    BUSY = "busy"
+    """The law holds windows down, or CONNECTs wait for their turn."""
+    OVERLOADED = "overloaded"
+    """Clients take turns, nothing is admitted, or new sockets are turned away."""
+    READ_ONLY = "read-only"
+    DRAINING = "draining"
+
+
+def condition_of(status: Status) -> tuple[Condition, str]:
+    """The condition, and the sentence that begins with it."""
+    condition = _condition(status)
+    parts = [*_reasons(status, condition), _window(status)]
+    if condition is Condition.CALM:
+        parts.insert(0, f"{status['clients']['connected']:,} clients")
+    return condition, f"{condition}: {', '.join(parts)}"
+
+
+def _condition(status: Status) -> Condition:
+    window, gate = status["window"], status["gate"]
+    if status["draining"]:
+        return Condition.DRAINING
+    if status["store"]["read_only"]:
+        return Condition.READ_ONLY
+    if window["closed"] or window["granted"] < 1 or gate["rung"] != "buffer":
+        return Condition.OVERLOADED
+    if window["limit"] < window["limit_max"] or gate["buffered"]["used"]:
+        return Condition.BUSY
+    return Condition.BUSY if status["pressure"]["value"] > 1 else Condition.CALM
+
+
+def _reasons(status: Status, condition: Condition) -> list[str]:
+    found = []
+    if condition is Condition.DRAINING:
+        return [f"{status['clients']['connected']:,} clients are still here"]
+    if condition is Condition.READ_ONLY:
+        found.append("the disk is full, what would have to be stored is refused")
+    elif status["window"]["closed"]:
+        found.append("the journal is full, nothing is admitted")
+    found += cause_of(status["pressure"])
+    waiting, rung = status["gate"]["buffered"]["used"], status["gate"]["rung"]
+    if waiting:
+        found.append(f"{waiting:,} CONNECTs wait")
+    if rung != "buffer":
+        found.append("new sockets are closed" if rung == "close" else "few sockets are accepted")
+    if condition is Condition.BUSY and not found:
+        found.append("the window grows again")
+    return found
+
+
+def _window(status: Status) -> str:
+    window = status["window"]
+    return "clients take turns" if window["granted"] < 1 else f"window {window['limit']:,}"
+
+
+def cause_of(pressure: PressureStatus) -> list[str]:
+    """The signal that limits the node, with its value; empty: none does."""
+    cause = pressure["cause"]
+    if cause is None or pressure["value"] < LIMITS_FROM:
+        return []
+    value = pressure["observed"][cause]
+    text = f"{value * 100:.0f} %" if cause == "memory" else duration(value)
+    return [CAUSES[cause].format(text)]
+
+
+def duration(value_s: float) -> str:
+    """Seconds for people: `80 ms`, `1.4 s`."""
+    return f"{value_s * 1e3:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"

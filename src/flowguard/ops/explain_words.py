@@ -1,0 +1,73 @@
+"""An explanation in sentences, for people."""
+
+from datetime import datetime
+from typing import Final
+
+from flowguard.flow import Reason
+from flowguard.ops.explain import Explanation, FromLog
+
+DROPS: Final = {
+    Reason.OFFLINE_QOS_0: "QoS 0 messages: it is not connected",
+    Reason.QUEUE_MESSAGES: "QoS 1 and 2 messages: its queue is full (messages)",
+    Reason.QUEUE_BYTES: "QoS 1 and 2 messages: its queue is full (bytes)",
+    Reason.NODE_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be, it has its share",
+    Reason.NODE_DISK_QUEUE_BYTES: "QoS 1 and 2 messages: of what all queues may be on the disk, it "
+    "has its share",
+    Reason.OUTBOX_BYTES: "QoS 0 messages: its socket does not take what is sent already",
+    Reason.NODE_OUTBOX_BYTES: "QoS 0 messages: too much waits for slow sockets, of all clients",
+}
+
+
+def sentences(explanation: Explanation) -> list[str]:
+    """The sentences that a person wants to read first."""
+    client_id, connected = explanation["client_id"], explanation["connected"]
+    if connected is None:
+        ends_s = explanation["session_ends_s"]
+        until = "" if ends_s is None else f" until {clock_text(ends_s)}"
+        found = [f"{client_id} is not connected; its session is kept{until}."]
+    else:
+        found = [f"{client_id} is connected (MQTT {connected['protocol']})."]
+    if explanation["damage"]:
+        found.append(
+            f"What waits for it cannot be read and is held back: {explanation['damage']}. "
+            "When it comes to that, it is disconnected."
+        )
+    found += [f"It is paused: {pause['text']}." for pause in explanation["paused"]]
+    if connected is not None and not explanation["paused"]:
+        found.append("It is not paused: nothing that it sent has to wait.")
+    found += _undelivered(explanation)
+    found += [f"Dropped for it now: {DROPS[Reason(reason)]}." for reason in explanation["dropped"]]
+    if explanation["why"]:
+        found.append(f"The node now: {explanation['why']}.")
+    return found
+
+
+def _undelivered(explanation: Explanation) -> list[str]:
+    """Why it gets nothing, and how far it is with what is on the disk."""
+    waiting, text = explanation["queue_messages"]["used"], explanation["undelivered"]["text"]
+    many = f"{waiting:,} messages wait for it" if waiting else "No message is sent to it now"
+    found = [f"{many}: {text}."]
+    on_disk = explanation["on_disk"]
+    if on_disk is not None:
+        per_s = on_disk["per_s"]
+        rate = "" if per_s is None else f"; {per_s:,.0f} come from there per second"
+        found.append(
+            f"{on_disk['messages']:,} of them are on the disk, read up to position "
+            f"{on_disk['read_pos']:,} of {on_disk['last_pos']:,}{rate}."
+        )
+    log = explanation["log"]
+    if log is not None:
+        found.append(_from_log(log, explanation["now_s"]))
+    return found
+
+
+def _from_log(log: FromLog, now_s: float) -> str:
+    rest = ", all that it had missed"
+    if log["goes_on"]:
+        rest = f"; it has read what was published up to {now_s - log['until_s']:,.0f} s ago"
+    lost = f" {log['lost']:,} were gone before: retention." if log["lost"] else ""
+    return f"{log['messages']:,} messages came from the durable log{rest}.{lost}"
+
+
+def clock_text(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s).strftime("%H:%M:%S")

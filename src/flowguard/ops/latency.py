@@ -1,0 +1,40 @@
+"""Percentiles of what a histogram has counted lately."""
+
+from collections import deque
+from typing import Final, TypedDict, final
+
+from flowguard.flow.histogram import Histogram
+
+LOOKS: Final = 10
+"""So many looks back is lately."""
+
+
+class Latency(TypedDict):
+    """None: nothing was counted lately."""
+
+    count: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+@final
+class RecentLatency:
+    """Looks at a histogram again and again, and keeps what it had counted at the last looks."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._told: deque[list[int]] = deque([histogram.counts.copy()], maxlen=LOOKS)
+        self._recent = Histogram(histogram.bounds)
+
+    def look(self) -> Latency:
+        """Latencies since the look `LOOKS` ago; values above the last bound are told as
+        that."""
+        counts = self._histogram.counts.copy()
+        recent = self._recent
+        recent.counts = [now - before for now, before in zip(counts, self._told[0], strict=True)]
+        self._told.append(counts)
+        return Latency(count=sum(recent.counts), p50_s=self._at(0.5), p99_s=self._at(0.99))
+
+    def _at(self, share: float) -> float | None:
+        value = self._recent.percentile(share)
+        return None if value is None else min(value, self._recent.bounds[-1])

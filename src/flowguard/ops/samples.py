@@ -1,0 +1,151 @@
+"""Samples: the node once a second, for all who watch it together.
+
+There is one sampler. Its history (a few numbers a second, five minutes) goes on while nobody looks,
+so that who comes after the trouble still sees it. The whole sample is made, and encoded once, only
+while somebody watches. Each viewer is given the newest one that it has not had: who is slow misses
+samples, and nothing is kept for it.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, final
+
+import trio
+
+from flowguard.ops.condition import condition_of
+from flowguard.ops.latency import Latency, RecentLatency
+from flowguard.ops.status import Status, View
+from flowguard.ops.talkers import Talkers
+
+SAMPLE_S: Final = 1.0
+HISTORY_MAX: Final = 300
+
+
+class SamplePoint(NamedTuple):
+    """The numbers of one instant that are drawn as lines; rates are per second."""
+
+    at_s: float
+    pressure: float
+    window: float
+    clients: int
+    unfinished: int
+    connects_waiting: int
+    received_per_s: float
+    sent_per_s: float
+    refused_per_s: float
+    dropped_per_s: float
+    acknowledged_p99_s: float | None
+
+
+@final
+class Sampler:
+    """Looks at a node in intervals; `run` it, and `event_after` gives what it has seen."""
+
+    def __init__(self, view: View, on_error: Callable[[BaseException], None]) -> None:
+        node = view.node
+        self._view = view
+        self._on_error = on_error
+        self._latencies = {
+            "acknowledgement": RecentLatency(node.router.acknowledgements.latency),
+            "store": RecentLatency(node.journal.sojourn),
+            "connect": RecentLatency(node.connect_service),
+        }
+        self._talkers = Talkers(node)
+        self._points: deque[SamplePoint] = deque(maxlen=HISTORY_MAX)
+        self._totals: tuple[float, ...] | None = None
+        self._event = b""
+        self._arrived = trio.Event()
+        self.number = 0
+        """Samples taken."""
+        self.encoded = 0
+        """Samples made for viewers, one for all of them."""
+        self.viewers = 0
+
+    async def run(self) -> None:
+        """Take a sample every SAMPLE_S; an error costs one sample."""
+        while True:
+            try:
+                self.take()
+            except Exception as error:
+                self._on_error(error)
+            await trio.sleep(SAMPLE_S)
+
+    def take(self) -> None:
+        """Look at the node now, and wake who waits for it."""
+        status = self._view.status()
+        latencies = {name: latency.look() for name, latency in self._latencies.items()}
+        self._points.append(self._point(status, latencies["acknowledgement"]))
+        self.number += 1
+        if self.viewers:
+            self._talkers.look(status["now_s"])
+            self._event = self._encoded(status, latencies)
+            self.encoded += 1
+            arrived, self._arrived = self._arrived, trio.Event()
+            arrived.set()
+
+    async def event_after(self, number: int) -> tuple[int, bytes]:
+        """The newest sample, with its number, as an event of a stream [HTML, 9.2]; waits where
+        `number` is the newest."""
+        while self.encoded <= number:
+            await self._arrived.wait()
+        return self.encoded, self._event
+
+    def join(self) -> None:
+        """One more watches: call `leave` when it does no more."""
+        if not self.viewers:
+            self._talkers = Talkers(self._view.node)
+        self.viewers += 1
+
+    def leave(self) -> None:
+        self.viewers -= 1
+
+    def history_event(self) -> bytes:
+        """The numbers until now, oldest first."""
+        return _event("history", {"fields": SamplePoint._fields, "points": list(self._points)})
+
+    def _encoded(self, status: Status, latencies: dict[str, Latency]) -> bytes:
+        condition, sentence = condition_of(status)
+        sample = {
+            "condition": condition,
+            "sentence": sentence,
+            "point": self._points[-1],
+            "status": status,
+            "latencies": latencies,
+            "talkers": self._talkers.talkers(),
+            "queues": self._talkers.queues(),
+        }
+        return _event("sample", sample)
+
+    def _point(self, status: Status, acknowledged: Latency) -> SamplePoint:
+        traffic = status["traffic"]
+        totals = (
+            status["now_s"],
+            traffic["publish_received"],
+            traffic["publish_sent"],
+            sum(status["gate"]["refused"].values()),
+            sum(status["dropped"].values()),
+        )
+        before, self._totals = self._totals or totals, totals
+        passed_s = totals[0] - before[0]
+        received, sent, refused, dropped = (
+            (now - then) / passed_s if passed_s > 0 else 0.0
+            for now, then in zip(totals[1:], before[1:], strict=True)
+        )
+        return SamplePoint(
+            totals[0],
+            status["pressure"]["value"],
+            status["window"]["granted"],
+            status["clients"]["connected"],
+            status["unfinished"]["packets"]["used"],
+            status["gate"]["buffered"]["used"],
+            received,
+            sent,
+            refused,
+            dropped,
+            acknowledged["p99_s"],
+        )
+
+
+def _event(name: str, data: object) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()

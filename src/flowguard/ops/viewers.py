@@ -1,0 +1,39 @@
+"""Viewers of the page: each is told what the one sampler sees, for as long as it takes it."""
+
+from typing import Final, final
+
+import trio
+
+from flowguard.ops.http_connection import HttpConnection, Response, json_response
+from flowguard.ops.samples import Sampler
+
+VIEWERS_MAX: Final = 16
+EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
+
+
+@final
+class Viewers:
+    """Lets VIEWERS_MAX watch at once."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    async def watch(self, connection: HttpConnection) -> Response | None:
+        """Tell the peer of every sample until it leaves, or takes nothing any more; 503: too many
+        watch. Raises trio's errors of a lost peer."""
+        sampler = self._sampler
+        if sampler.viewers >= VIEWERS_MAX:
+            why = f"{VIEWERS_MAX} watch already"
+            return json_response({"error": why}, 503, retry_after="10")
+        sampler.join()
+        try:
+            await connection.begin(EVENT_STREAM)
+            await connection.go_on(sampler.history_event())
+            number = sampler.encoded
+            while True:
+                number, event = await sampler.event_after(number)
+                await connection.go_on(event)
+        except trio.TooSlowError:
+            return None
+        finally:
+            sampler.leave()
