@@ -86,25 +86,25 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        window, why = self._law.step(self._window_pressure(sample), sample, self._in_force)
+        crowd = min(PRESSURE_MAX, self._gate.service_pressure)
+        window, why = self._law.step(self._window_pressure(sample, crowd), sample, self._in_force)
         is_cut = window < before
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:
             why = f"{why}; CONNECTs that wait hold {sample.waiting_share:.0%} of the memory"
         self._gate.tick(sample, pressure)
         if cluster is None:
-            return Grant(window, pressure, why, is_cut=is_cut)
+            return Grant(window, pressure, why, is_cut=is_cut, crowd=crowd)
         record = cluster.announce(window, pressure.value, pressure.cause, self._gate.limit, now_s)
         if record is not None:
             self._tell(record)
         granted = self._in_force = cluster.window_for(cluster.path, now_s)
         if granted < window:
             why = f"{why}; the cluster leaves {granted:.3g} of {window:.3g}"
-        return Grant(granted, pressure, why, is_cut=is_cut)
+        return Grant(granted, pressure, why, is_cut=is_cut, crowd=crowd)
 
-    def _window_pressure(self, sample: Sample) -> Pressure:
+    def _window_pressure(self, sample: Sample, crowd: float) -> Pressure:
         """Pressure of what windows move, and of a crowd: its CONNECTs wait for the same loop."""
         pressure = window_pressure_of(sample, self._objectives)
-        crowd = min(PRESSURE_MAX, self._gate.service_pressure)
         return pressure if crowd <= pressure.value else Pressure(crowd, None, pressure.parts)
 
     def window_for(self, path: frozenset[str] | None, now_s: float) -> float:

@@ -28,6 +28,9 @@ class Grant:
     """Packets per client and tick, where a policy limits a rate; None: it does not."""
     is_cut: bool = False
     """The law has made the window smaller: what was observed before says little about now."""
+    crowd: float = 0.0
+    """How long serving a CONNECT takes by its objective, while others wait; where it is above the
+    pressure, windows give way to it. 0: nobody waits, or the policy does not look."""
 
 
 class Resumption(IntEnum):

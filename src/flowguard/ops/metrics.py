@@ -63,6 +63,15 @@ GAUGES: Final = {
     "connects_limit": ("gate.limit", "CONNECTs that may be in process at once."),
     "connects_in_process": ("gate.in_process", "CONNECTs in process."),
     "connects_waiting": ("gate.buffered.used", "CONNECTs in the buffer."),
+    "connects_service_ratio": (
+        "gate.service",
+        "How long serving a CONNECT takes by its objective, while others wait; above the pressure, "
+        "windows give way to it. 0: nobody waits.",
+    ),
+    "connects_retry_after_seconds": (
+        "gate.retry_after_s",
+        "What a 5.0 client refused now is told to stay away, before jitter of a half.",
+    ),
     "shadow_window_packets": ("shadow.window", "Of a shadow: the window that it would grant."),
     "shadow_clients_paused": (
         "shadow.paused",

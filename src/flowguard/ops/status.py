@@ -30,6 +30,9 @@ COUNTED: Final = (
 )
 """The node's `Counters` that are shown under their own names."""
 UNITS: Final = {signal: "s" for signal in Signal} | {Signal.MEMORY: "share"}
+CONNECTS: Final = "connects"
+"""What a decision followed that was for a crowd: how long serving a CONNECT takes."""
+MEAN_DRAW: Final = 0.5
 
 
 class Use(TypedDict):
@@ -48,6 +51,7 @@ class Decision(TypedDict):
     pressure: float
     why: str
     signal: str | None
+    """A signal of the pressure, or `connects`: a crowd to which windows give way."""
     value: float | None
     """The value that was observed, in `unit`."""
     threshold: float | None
@@ -99,6 +103,10 @@ class GateStatus(TypedDict):
     buffered: Use
     buffered_bytes: Use
     rung: str
+    service: float
+    """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
+    retry_after_s: float
+    """The time that a 5.0 client refused now is told to stay away, before its jitter."""
     accepted: int
     refused: dict[str, int]
 
@@ -223,8 +231,7 @@ def status_of(
     recording: RecordingProgress | None = None,
 ) -> Status:
     """The node at `now_s`; cost: the same for one client and for a million."""
-    flow, window, gate = node.settings.flow, node.window, node.guard.gate
-    guard = node.guard
+    flow, guard, window = node.settings.flow, node.guard, node.window
     return Status(
         version=__version__,
         pid=os.getpid(),
@@ -261,15 +268,7 @@ def status_of(
             handshakes=_handshakes(node),
             checks={str(outcome): count for outcome, count in node.door.checks.items()},
         ),
-        gate=GateStatus(
-            limit=gate.limit,
-            in_process=gate.in_process,
-            buffered=Use(used=gate.buffered, limit=flow.connect_buffer_max),
-            buffered_bytes=Use(used=gate.buffered_bytes, limit=flow.connect_buffer_bytes_max),
-            rung=gate.rung.name.lower(),
-            accepted=node.counters.connects_accepted,
-            refused={str(reason): count for reason, count in gate.refused.items()},
-        ),
+        gate=_gate(node),
         dropped={str(reason): count for reason, count in node.counters.dropped.items()},
         traffic=_traffic(node),
         budgets=_budgets(node),
@@ -319,21 +318,39 @@ def decisions_of(node: Node) -> list[Decision]:
     return [_decision(at_s, grant, node.settings.flow) for at_s, grant in latest]
 
 
+def _gate(node: Node) -> GateStatus:
+    flow, gate = node.settings.flow, node.guard.gate
+    return GateStatus(
+        limit=gate.limit,
+        in_process=gate.in_process,
+        buffered=Use(used=gate.buffered, limit=flow.connect_buffer_max),
+        buffered_bytes=Use(used=gate.buffered_bytes, limit=flow.connect_buffer_bytes_max),
+        rung=gate.rung.name.lower(),
+        service=node.guard.grant.crowd,
+        retry_after_s=gate.retry_after_s(MEAN_DRAW),
+        accepted=node.counters.connects_accepted,
+        refused={str(reason): count for reason, count in gate.refused.items()},
+    )
+
+
 def _decision(at_s: float, grant: Grant, flow: FlowSettings) -> Decision:
     cause, pressure = grant.pressure.cause, grant.pressure.value
-    threshold = value = None
-    if cause is not None:
-        threshold = _threshold(cause, objectives_of(flow))
+    signal = threshold = value = unit = None
+    if grant.crowd > pressure:
+        signal, threshold, unit = CONNECTS, flow.connect_objective_s, "s"
+        value = grant.crowd * threshold
+    elif cause is not None:
+        signal, threshold, unit = str(cause), _threshold(cause, objectives_of(flow)), UNITS[cause]
         value = _observed(cause, grant.pressure.parts.get(cause, pressure), threshold)
     return Decision(
         at_s=at_s,
         window=grant.window,
         pressure=pressure,
         why=grant.why,
-        signal=None if cause is None else str(cause),
+        signal=signal,
         value=value,
         threshold=threshold,
-        unit=None if cause is None else UNITS[cause],
+        unit=unit,
     )
 
 

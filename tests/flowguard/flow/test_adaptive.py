@@ -223,6 +223,7 @@ def test_windows_give_way_to_a_crowd_whose_connects_take_too_long(
     assert any(grant.is_cut for grant in grants) is (others_wait and service_s == 0.5)
     if others_wait and service_s == 0.5:
         assert any("CONNECTs at 2.0 times its objective" in grant.why for grant in grants)
+    assert grants[0].crowd == (pytest.approx(service_s / 0.25) if others_wait else 0.0)
 
 
 def test_a_gate_that_borrows_its_limit_restarts_with_the_lender() -> None:
