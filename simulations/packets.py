@@ -119,6 +119,7 @@ class Packets:
             if node == broker.node:
                 self.deliver(message, deliveries)
             else:
+                broker.spend(self._plan.forward_s)
                 broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
         self._settle(connection, cost, message.topic.payload_bytes)
         population = connection.population

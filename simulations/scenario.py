@@ -51,6 +51,9 @@ class NodePlan(_Part):
     handoff_s: NotNegative = 0.0
     """Giving a batch to the thread of the store and taking it back, however large it is, seconds of
     the loop."""
+    forward_s: NotNegative = 0.0
+    """Giving a message to another node, however many subscribers it has there, seconds of the
+    loop."""
     subscribe_s: NotNegative = 0.000_1
     """A SUBSCRIBE, seconds of the loop."""
     wake_s: NotNegative = 0.0

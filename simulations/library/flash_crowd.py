@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from flowguard.config import KIB, FlowSettings
 from simulations.scenario import (
     NetworkPlan,
     NodePlan,
@@ -18,6 +19,8 @@ RETRIES = {
     "hints": RetryPlan(kind="backoff", first_s=1.0, max_s=60.0, obedient=1.0),
 }
 REFUSE_S = 0.000_03
+WAIT_S, PATIENCE = 60.0, 0.8
+"""How long clients wait where the crowd fits, and for how much of that the node keeps them."""
 
 
 def scenario(
@@ -27,13 +30,24 @@ def scenario(
     retry: Literal["backoff", "fixed", "hints"] = "backoff",
     refuse_cost: NotNegative = 0.07,
     acceptors_first: bool = True,
+    fits: bool = False,
 ) -> Scenario:
     """`connects_per_s` is a node's capacity, `refuse_cost` the share of a CONNECT's cost for a
     refusal.
 
-    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it."""
+    `acceptors_first`: sockets are taken in before any work is done, as acceptor threads do it.
+    `fits`: clients wait for a minute, and the buffer holds all of them.
+    """
     service_s = 1.0 / connects_per_s
     accept_s = max(0.0, refuse_cost * service_s - REFUSE_S)
+    crowd, flow = PopulationPlan(clients=clients, retry=RETRIES[retry]), FlowSettings()
+    if fits:
+        crowd = crowd.model_copy(update={"timeout_s": WAIT_S})
+        flow = FlowSettings(
+            connect_patience_s=PATIENCE * WAIT_S,
+            connect_buffer_max=clients,
+            connect_buffer_bytes_max=clients * KIB,
+        )
     return Scenario(
         title=f"{clients:,} clients come within one second",
         description=(
@@ -42,7 +56,8 @@ def scenario(
             "whoever serves those that have given up serves nobody. Look at: time to 99 %, "
             "attempts per client, wasted. retry=fixed: they come back every 2 s; retry=hints: "
             "they obey the time they are told; refuse_cost=0.22: refusing is dear, as with TLS; "
-            "acceptors_first=false: sockets wait in the kernel, as flowguard's own reactor has it."
+            "acceptors_first=false: sockets wait in the kernel, as flowguard's own reactor has it; "
+            "fits=true with connects_per_s=2000: all of them are served in time."
         ),
         nodes=nodes,
         duration_s=600.0,
@@ -54,5 +69,6 @@ def scenario(
             accepts_first=acceptors_first,
         ),
         network=NetworkPlan(replicas=2 if nodes > 1 else 1),
-        populations={"crowd": PopulationPlan(clients=clients, retry=RETRIES[retry])},
+        flow=flow,
+        populations={"crowd": crowd},
     )

@@ -52,6 +52,30 @@ def test_what_a_subscriber_gets_at_once_is_one_send() -> None:
     assert 9_000 < goodput_per_s(node, store, 10, "subscribers") < 10_001
 
 
+def test_a_message_to_another_node_costs_the_loop_its_forwarding() -> None:
+    """Two nodes, and a subscriber on each: one message is forwarded."""
+    scenario = Scenario(
+        nodes=2,
+        duration_s=4.0,
+        node=NodePlan(**FREE, forward_s=0.01),
+        store=StorePlan(commit_s=0.0, op_s=0.0),
+        network=NetworkPlan(latency_s=0.0001),
+        populations={
+            "subscribers": PopulationPlan(clients=2, subscribes=True, node="round-robin"),
+            "loop": PopulationPlan(
+                clients=1, start_s=1.5, publish=PublishPlan(outstanding=10, to="subscribers")
+            ),
+        },
+    )
+    world = World(scenario, "flowguard")
+    world.engine.run(3.0)
+    publishers = world.populations[1].publishers
+    assert publishers is not None
+    before = publishers.acknowledged_count
+    world.engine.run(4.0)
+    assert 90 < publishers.acknowledged_count - before < 102
+
+
 def test_a_commit_costs_the_loop_its_handoff() -> None:
     """One commit at a time: with a free store and free packets it is all there is."""
     node = NodePlan(**FREE, handoff_s=0.01)

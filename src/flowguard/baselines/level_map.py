@@ -13,14 +13,16 @@ experiment is about: windows follow a noisy, delayed signal at full speed, and t
 (experiment E10, docs/benchmarks.md).
 
 `rate-limit-v1` is the limiter that HiveMQ had before 4.28.10, and that flowguard's window replaces.
-It limits packets per second, not packets in process: each client has credits, a PUBLISH takes one,
-and the higher the overload level, the fewer come back per tick. Nothing bounds the work in process,
-and a rate guessed too low leaves the node idle: HiveMQ itself calls its limiter "sometimes overly
-restrictive". CONNECTs pass a token bucket; beyond it the answer is 137, and there is no buffer.
+It limits packets per second, not packets in process: each client has credits, a PUBLISH takes what
+it weighs, and the higher the overload level, the fewer come back per tick. Nothing bounds the work
+in process, and a rate guessed too low leaves the node idle: HiveMQ itself calls its limiter
+"sometimes overly restrictive". CONNECTs pass a token bucket; beyond it the answer is 137, and there
+is no buffer.
 
 Not published, chosen here: the level is the same, and the credits per tick fall from 100 at
 level 1, which is 1,000 PUBLISH per second and client, to 1 at level 10. HiveMQ weighed topics by
-their cost as well; here every PUBLISH takes one credit.
+their cost as well; here a PUBLISH weighs what it does in a window (`flow/cost`), and what was spent
+beyond a tick's credits is owed: one to 10,000 subscribers, at 101, goes out ten times a second.
 """
 
 from abc import abstractmethod

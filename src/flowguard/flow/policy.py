@@ -25,7 +25,7 @@ class Grant:
     why: str = ""
     """What the law did, for a person: 'cut by 0.84: store at 2.0 of its objective'."""
     credits: int | None = None
-    """Packets per client and tick, where a policy limits a rate; None: it does not."""
+    """Cost units per client and tick, where a policy limits a rate; None: it does not."""
     is_cut: bool = False
     """The law has made the window smaller: what was observed before says little about now."""
     crowd: float = 0.0

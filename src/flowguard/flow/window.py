@@ -39,7 +39,7 @@ class NodeWindow:
         self.permits = 0
         """Permits given and not used."""
         self.credits: int | None = None
-        """Packets per client and round, where a policy limits a rate; None: it does not."""
+        """Cost units per client and round, where a policy limits a rate; None: it does not."""
         self.credits_round = 0
         self.in_process = 0
         """Cost units of all clients."""
@@ -152,6 +152,8 @@ class AdmissionWindow:
         node.in_process_bytes += size_bytes
         if self.in_process > node.used_max:
             node.used_max = self.in_process
+        if cost > 1 and node.credits is not None:
+            self.spend(cost - 1)
         if node.shared:
             self._charge += cost
             if self._permits:
@@ -194,14 +196,19 @@ class AdmissionWindow:
             if not self._waits:
                 node.active -= 1
 
-    def spend(self, packets: int) -> None:
-        """Packets were handled: what the rate of a policy that has one is counted by."""
+    def spend(self, units: int) -> None:
+        """Packets were handled: what the rate of a policy that has one is counted by.
+
+        One for each; what a packet weighs above that `admit` counts by itself.
+        """
         if self._node.credits is not None:
             self._credits_left(self._node.credits)
-            self._credits_used += packets
+            self._credits_used += units
 
     def _credits_left(self, credits: int) -> int:
-        if self._credits_round != self._node.credits_round:
+        """The rest of this round's; what was spent beyond those of the last ones is owed."""
+        rounds = self._node.credits_round - self._credits_round
+        if rounds:
             self._credits_round = self._node.credits_round
-            self._credits_used = 0
+            self._credits_used = max(0, self._credits_used - rounds * credits)
         return max(0, credits - self._credits_used)

@@ -142,6 +142,20 @@ def test_a_permit_is_of_no_use_while_the_bytes_of_others_fill_the_budget() -> No
     assert one.room() == 2
 
 
+def test_credits_are_spent_by_weight_and_what_was_spent_beyond_them_is_owed() -> None:
+    node = NodeWindow(1_000)
+    node.credits = 100
+    window = AdmissionWindow(node)
+    node.credits_round = 1
+    window.admit(250)
+    window.spend(1)
+    room = []
+    for _ in range(4):
+        room.append(window.room())
+        node.credits_round += 1
+    assert room == [0, 0, 50, 100]
+
+
 def test_a_window_without_room_says_why_in_the_order_in_which_it_asks() -> None:
     node = NodeWindow(3, units_max=2, bytes_max=1_000)
     window = AdmissionWindow(node)
