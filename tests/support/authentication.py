@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from flowguard.codec.packets import Connect
 from flowguard.node.authentication import Accept, Proceed, Step
+from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 
 
@@ -20,9 +21,9 @@ class SameVerdict:
 class TwoSteps:
     """An authentication method that wants one AUTH after CONNECT."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connection: ServerConnection, connect: Connect) -> None:
         self.steps = 0
 
-    def step(self, data: bytes | None) -> Step:
+    def step(self, data: bytes | None, now_s: float) -> Step:
         self.steps += 1
         return Proceed(b"challenge") if self.steps == 1 else Accept(b"welcome")

@@ -9,7 +9,7 @@
 - `layer_gate`    how many handshakes of layers are in process, and who waits unread
 - `tls`           TLS as such a layer
 - `websocket`     WebSocket as such a layer
-- `identity_checks`  who a CONNECT is from, asked off the loop
+- `identity_checks`  who a CONNECT is from, asked off the loop; `scram_exchange`: in two steps
 - `committer`     journal batches to a store that blocks, in a thread
 - `stores`        the store that the settings name
 - `housekeeping`  the 100 ms tick: deadlines, load signals, `$SYS`

@@ -2,8 +2,8 @@
 
 A hash takes longer than all else that a connection costs together, so it is made in a thread, one
 at a time; meanwhile the CONNECT counts as in process, and the gate in front bounds how many wait
-here. Signatures of tokens are checked there, too. What was right is remembered, and an address that
-is wrong too often is not checked any more.
+here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at once. What was
+right is remembered, and an address that is wrong too often is not checked any more.
 """
 
 from collections import deque
@@ -16,12 +16,13 @@ import trio
 
 from flowguard.access.rights import Principal
 from flowguard.broker.link import Link
+from flowguard.broker.scram_exchange import ScramExchange
 from flowguard.codec.packets import Connect
 from flowguard.errors import ConfigError, UnprovedError
 from flowguard.identity.failures import FailureLimit
 from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.network_settings import NetworkSettings
-from flowguard.node.authentication import CheckAnswer
+from flowguard.node.authentication import CheckAnswer, ExchangeMaker
 from flowguard.node.door import CheckOutcome, Door
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
 TOKEN: Final = "token"
+SCRAM: Final = "SCRAM-SHA-256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,29 @@ class IdentityChecks:
             return self._tokens.whose(password, user, now_s)
         known = user is not None and self._passwords.knows(user, password)
         return Principal(user) if known and user is not None else None
+
+    @property
+    def methods(self) -> dict[str, ExchangeMaker]:
+        """The methods of enhanced authentication, by their names."""
+        return {SCRAM: self._scram}
+
+    def _scram(self, connection: ServerConnection, connect: Connect) -> ScramExchange | None:
+        users = self._proofs.users
+        if users is None or not users.has_scram or self._wants_token(connection):
+            return None
+        from flowguard.identity.scram import ScramServer
+
+        return ScramExchange(ScramServer(users.scram), self, connection, connect)
+
+    def allows(self, connection: ServerConnection, now_s: float) -> bool:
+        """Whether the address of a connection may be wrong once more."""
+        return self._failures.allows(_address(connection), now_s)
+
+    def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
+        """Count what came of an exchange."""
+        if outcome is CheckOutcome.WRONG:
+            self._failures.failed(_address(connection), now_s)
+        self._count(outcome)
 
     async def run(self, door: Door, on_answer: Callable[[], None]) -> None:
         """Check one after the other until cancelled; `on_answer` is called after each.

@@ -98,7 +98,7 @@ async def serve(
         clock(),
         random_id=_random_id,
         draw=secrets.SystemRandom().random,
-        hooks=hooks if checks is None else replace(hooks or Hooks(), checker=checks),
+        hooks=hooks if checks is None else _asked_by(checks, hooks or Hooks()),
         on_error=errors,
         on_turned_away=turned_away,
         shadow=shadow,
@@ -136,6 +136,11 @@ async def serve(
         for doorway in doorways:
             doorway.close()  # Where the store could not be read, the reactor never had it.
         store.close()
+
+
+def _asked_by(checks: "IdentityChecks", hooks: Hooks) -> Hooks:
+    """The hooks, with who asks clients who they are."""
+    return replace(hooks, checker=checks, methods={**(hooks.methods or {}), **checks.methods})
 
 
 def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: Descriptors) -> None:

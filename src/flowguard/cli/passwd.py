@@ -20,7 +20,13 @@ File = Annotated[Path, typer.Option("--file", help="File of users and hashes.")]
 
 
 @passwd.command()
-def add(user: User, file: File) -> None:
+def add(
+    user: User,
+    file: File,
+    scram: Annotated[
+        bool, typer.Option("--scram", help="For clients that prove it by SCRAM-SHA-256.")
+    ] = False,
+) -> None:
     """Add a user, or give one another password; it is asked for twice, or twice on stdin."""
     users = _read(file, may_be_absent=True)
     first, second = _ask("Password: "), _ask("The same again: ")
@@ -29,7 +35,7 @@ def add(user: User, file: File) -> None:
     if not first:
         raise _refused("an empty password protects nothing: nothing has changed")
     try:
-        _write(file, users.with_user(user, first.encode()))
+        _write(file, users.with_user(user, first.encode(), scram=scram))
     except ConfigError as error:
         raise _refused(str(error)) from error
 

@@ -1,11 +1,13 @@
 """Passwords: a file of users and hashes, one `user:hash` a line.
 
 What is written is argon2id (`$argon2id$...`). Files of Mosquitto are read, too: `$7$` is PBKDF2
-with SHA-512, `$6$` a single SHA-512 with salt. No hash appears in any error.
+with SHA-512, `$6$` a single SHA-512 with salt. A verifier of `scram` is read and written, too: its
+user proves the password without saying it, or says it. No hash appears in any error.
 """
 
 import binascii
 import hmac
+import secrets
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +17,13 @@ from typing import Final, Self, final
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, UnprovedError
+from flowguard.identity.scram import ITERATIONS, PREFIX, SALT_BYTES, ScramVerifier
 
 ARGON2: Final = "$argon2id$"
 PBKDF2: Final = "$7$"
 SHA512: Final = "$6$"
-KINDS: Final = (ARGON2, PBKDF2, SHA512)
+KINDS: Final = (ARGON2, PBKDF2, SHA512, PREFIX)
 MEMORY_KIB: Final = 19 * 1024
 """Memory and passes of a new hash: 35 ms of a core of a Xeon."""
 PASSES: Final = 2
@@ -46,11 +49,14 @@ class PasswordFile:
             user, colon, hashed = line.strip().partition(":")
             if not colon or not user or not hashed.startswith(KINDS):
                 raise ConfigError(
-                    f"{name}, line {number}: expected USER:HASH, a hash of argon2id ($argon2id$) "
-                    "or of Mosquitto ($7$, $6$); flowguard passwd add USER --file FILE writes one"
+                    f"{name}, line {number}: expected USER:HASH, a hash of argon2id ($argon2id$), "
+                    f"of SCRAM ({PREFIX}) or of Mosquitto ($7$, $6$); "
+                    "flowguard passwd add USER --file FILE writes one"
                 )
             if user in hashes:
                 raise ConfigError(f"{name}, line {number}: there is another {user!r} above it")
+            if hashed.startswith(PREFIX):
+                _check(hashed, f"{name}, line {number}")
             hashes[user] = hashed
         return cls(hashes, key)
 
@@ -68,11 +74,29 @@ class PasswordFile:
             _is_right(others[drawn % len(others)], password)
         return False
 
-    def with_user(self, user: str, password: bytes) -> "PasswordFile":
+    @property
+    def has_scram(self) -> bool:
+        """Whether anybody can prove a password without saying it."""
+        return any([hashed.startswith(PREFIX) for hashed in self.hashes.values()])
+
+    def scram(self, user: str) -> ScramVerifier:
+        """Return the verifier of a user; for one that has none, one that nothing is right for."""
+        hashed = self.hashes.get(user, "")
+        if hashed.startswith(PREFIX):
+            return ScramVerifier.parse(hashed)
+        others = [other for other in self.hashes.values() if other.startswith(PREFIX)]
+        drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
+        alike = (
+            ScramVerifier.parse(others[drawn % len(others)]).iterations if others else ITERATIONS
+        )
+        return ScramVerifier.of_nobody(user, self.key, alike)
+
+    def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
         """Return them with this user, or with another password for it; raises ConfigError."""
         if not user or ":" in user or user.startswith("#") or not user.isprintable():
             raise ConfigError(f"{user!r}: a user has a name without : and control characters")
-        return PasswordFile({**self.hashes, user: HASHER.hash(password)}, self.key)
+        hashed = _verifier(password) if scram else HASHER.hash(password)
+        return PasswordFile({**self.hashes, user: hashed}, self.key)
 
     def without_user(self, user: str) -> "PasswordFile":
         """Return them without this user; raises ConfigError where there is none."""
@@ -86,8 +110,24 @@ class PasswordFile:
         return "".join(f"{user}:{hashed}\n" for user, hashed in self.hashes.items())
 
 
+def _check(hashed: str, where: str) -> None:
+    try:
+        ScramVerifier.parse(hashed)
+    except ValueError as error:
+        raise ConfigError(f"{where}: this is no verifier of SCRAM-SHA-256") from error
+
+
+def _verifier(password: bytes) -> str:
+    try:
+        return str(ScramVerifier.of(password.decode(), secrets.token_bytes(SALT_BYTES)))
+    except (UnprovedError, UnicodeDecodeError) as error:
+        raise ConfigError("this password has characters that SCRAM does not allow") from error
+
+
 def _is_right(hashed: str, password: bytes) -> bool:
     try:
+        if hashed.startswith(PREFIX):
+            return ScramVerifier.parse(hashed).verify(password)
         if hashed.startswith(ARGON2):
             return bool(HASHER.verify(hashed, password))
         return _is_mosquittos(hashed, password)

@@ -6,7 +6,7 @@ An enhanced authentication ([MQTT 5.0, 4.12]) is an object per exchange, made by
 is registered under the method's name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,7 +68,10 @@ class Accept:
 
 @dataclass(slots=True)
 class Refuse:
+    """The client is not who it says; `why` is for the log."""
+
     reason_code: ReasonCode = ReasonCode.NOT_AUTHORIZED
+    why: str = ""
 
 
 Step = Proceed | Accept | Refuse
@@ -77,17 +80,28 @@ Step = Proceed | Accept | Refuse
 class Exchange(Protocol):
     """One run of an authentication method."""
 
-    def step(self, data: bytes | None) -> Step:
-        """Judge the client's authentication data; called for CONNECT and each AUTH."""
+    def step(self, data: bytes | None, now_s: float) -> Step:
+        """Judge the client's authentication data; called for CONNECT and each AUTH.
+
+        Before it accepts it says who the client is: `ServerConnection.principal`.
+        """
+
+
+ExchangeMaker = Callable[[ServerConnection, Connect], Exchange | None]
+"""Makes an exchange, None: this connection may not use the method. On a connection that is open the
+CONNECT is one that says nothing but the client id."""
 
 
 @dataclass(slots=True)
 class Hooks:
-    """Questions of a node to its owner; absent hooks allow."""
+    """Questions of a node to its owner; absent hooks allow.
+
+    Where CONNECT names a method and has no password, the method stands in for the checker.
+    """
 
     authenticator: Authenticator | None = None
     authorizer: Authorizer | None = None
-    methods: dict[str, Callable[[Connect], Exchange]] | None = None
+    methods: Mapping[str, ExchangeMaker] | None = None
     checker: Checker | None = None
     rules: Rules | None = None
     """Who may publish and receive what; None: everybody all, as far as the authorizer allows."""
@@ -118,7 +132,9 @@ class Hooks:
         """Whether anybody may be refused for who it is."""
         return self.authenticator is not None or self.checker is not None
 
-    def exchange(self, method: str, connect: Connect) -> Exchange | None:
+    def exchange(
+        self, method: str, connection: ServerConnection, connect: Connect
+    ) -> Exchange | None:
         """A new exchange of `method`; None: no such method here."""
-        factory = (self.methods or {}).get(method)
-        return None if factory is None else factory(connect)
+        maker = (self.methods or {}).get(method)
+        return None if maker is None else maker(connection, connect)

@@ -109,7 +109,8 @@ class Handshakes:
             if reason is not ReasonCode.SUCCESS:
                 connection.refuse(reason, now_s)
                 return
-        if node.hooks.checker is None:
+        stands_in = packet.properties.authentication_method is not None and packet.password is None
+        if node.hooks.checker is None or stands_in:
             self._prove(connection, now_s)
         else:
             node.hooks.checker.check(connection, packet, now_s, partial(self._checked, connection))
@@ -137,7 +138,7 @@ class Handshakes:
         if method is None:
             self._claim(connection, now_s)
             return
-        exchange = node.hooks.exchange(method, packet)
+        exchange = node.hooks.exchange(method, connection, packet)
         if exchange is None:
             # [MQTT-4.12.0-1]
             connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
@@ -149,7 +150,7 @@ class Handshakes:
     def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
         exchange = self._exchanges[connection]
         method = connection.authentication_method
-        step = exchange.step(data)
+        step = exchange.step(data, now_s)
         match step:
             case Proceed():
                 answer = Properties(authentication_method=method, authentication_data=step.data)
@@ -168,7 +169,7 @@ class Handshakes:
                 if connection.state is State.CONNECTED:
                     connection.end(step.reason_code, now_s)  # [MQTT-4.12.1-2]
                 else:
-                    connection.refuse(step.reason_code, now_s)  # [MQTT-4.12.0-4]
+                    connection.refuse(step.reason_code, now_s, why=step.why)  # [MQTT-4.12.0-4]
 
     def authenticating(self, connection: ServerConnection) -> bool:
         return connection in self._exchanges
@@ -186,8 +187,10 @@ class Handshakes:
                 raise ProtocolViolation("re-authentication is not allowed now")
             assert connection.session is not None
             connect = Connect(connection.session.client_id, properties=packet.properties)
-            exchange = self._node.hooks.exchange(method, connect)
-            assert exchange is not None
+            exchange = self._node.hooks.exchange(method, connection, connect)
+            if exchange is None:
+                connection.end(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
+                return
             self._exchanges[connection] = exchange
         elif connection not in self._exchanges:
             raise ProtocolViolation("AUTH without an exchange under way")

@@ -52,6 +52,14 @@ def test_users_are_added_checked_and_deleted(tmp_path: Path) -> None:
     assert (gone.returncode, gone.stderr.strip()) == (2, "there is no user 'ann'")
 
 
+def test_a_user_may_have_a_verifier_of_scram(tmp_path: Path) -> None:
+    options = ("ann", "--file", str(tmp_path / "users"))
+    assert passwd("add", "--scram", *options, stdin=f"{SECRET}\n{SECRET}\n").returncode == 0
+    assert (tmp_path / "users").read_text().startswith("ann:SCRAM-SHA-256$")
+    assert passwd("check", *options, stdin=f"{SECRET}\n").returncode == 0
+    assert passwd("check", *options, stdin="wrong\n").returncode == 1
+
+
 def reason(broker: Broker, user: str | None, password: str = SECRET) -> int:
     with Caller(broker, username=user, password=password.encode() if user else None) as caller:
         connack = caller.read()

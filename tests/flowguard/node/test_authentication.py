@@ -13,7 +13,8 @@ from flowguard.codec.packets import (
     Publish,
     Subscribe,
 )
-from flowguard.node.authentication import Accept, Exchange, Hooks, Proceed, Refuse, Step
+from flowguard.node.authentication import Accept, ExchangeMaker, Hooks, Proceed, Refuse, Step
+from flowguard.session.connection import ServerConnection
 from flowguard.types import (
     MQTT_5,
     MQTT_311,
@@ -30,12 +31,12 @@ METHOD = "reverse"
 class Reverse:
     """Two questions: the client answers each by reversing it."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connection: ServerConnection, connect: Connect) -> None:
         self.client_id = connect.client_id
         self._questions = [b"first", b"second"]
         self._asked = b""
 
-    def step(self, data: bytes | None) -> Step:
+    def step(self, data: bytes | None, now_s: float) -> Step:
         if self._asked and data != self._asked[::-1]:
             return Refuse()
         if not self._questions:
@@ -47,16 +48,16 @@ class Reverse:
 class Generous:
     """Everybody is let in at once."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connection: ServerConnection, connect: Connect) -> None:
         pass
 
-    def step(self, data: bytes | None) -> Step:
+    def step(self, data: bytes | None, now_s: float) -> Step:
         return Accept()
 
 
 def make_stage(**flow: Any) -> Stage:
-    methods: dict[str, type[Exchange]] = {METHOD: Reverse, "generous": Generous}
-    return Stage({"flow": flow}, hooks=Hooks(methods=dict(methods)))
+    methods: dict[str, ExchangeMaker] = {METHOD: Reverse, "generous": Generous}
+    return Stage({"flow": flow}, hooks=Hooks(methods=methods))
 
 
 def properties(data: bytes | None, method: str = METHOD) -> Properties:

@@ -1,0 +1,73 @@
+"""ScramExchange: SCRAM-SHA-256 as an authentication method of MQTT 5.0 ([4.12]).
+
+    CONNECT  client-first   ->
+                            <-  AUTH 0x18  server-first
+    AUTH 0x18 client-final  ->
+                            <-  CONNACK, or AUTH 0x00 where the connection is open: server-final
+
+It costs the broker a few hashes, so it is done at once. A guess counts against its address as a
+wrong password does.
+"""
+
+from typing import TYPE_CHECKING, Protocol, final
+
+from flowguard.access.rights import Principal
+from flowguard.codec.packets import Connect
+from flowguard.errors import UnprovedError
+from flowguard.node.authentication import Accept, Proceed, Refuse, Step
+from flowguard.node.door import CheckOutcome
+from flowguard.session.connection import ServerConnection
+
+if TYPE_CHECKING:
+    from flowguard.identity.scram import ScramServer
+
+
+class ProofCounter(Protocol):
+    """A count of what came of proofs, per address."""
+
+    def allows(self, connection: ServerConnection, now_s: float) -> bool:
+        """Whether its address may be wrong once more."""
+
+    def judged(self, connection: ServerConnection, outcome: CheckOutcome, now_s: float) -> None:
+        """Count what came of it."""
+
+
+@final
+class ScramExchange:
+    """One authentication (`node.authentication.Exchange`)."""
+
+    def __init__(
+        self,
+        server: "ScramServer",
+        counter: ProofCounter,
+        connection: ServerConnection,
+        connect: Connect,
+    ) -> None:
+        """`connect`: a user name in it, or one that was proved before, is whoever proves it now."""
+        self._server = server
+        self._counter = counter
+        self._connection = connection
+        before = connection.principal
+        self._wanted = [name for name in (connect.username, before and before.user) if name]
+        self._is_asked = False
+
+    def step(self, data: bytes | None, now_s: float) -> Step:
+        """Answer the first message, then judge the proof."""
+        connection, counter = self._connection, self._counter
+        if not counter.allows(connection, now_s):
+            counter.judged(connection, CheckOutcome.LIMITED, now_s)
+            return Refuse(why="its address was wrong too often")
+        try:
+            if not self._is_asked:
+                self._is_asked = True
+                return Proceed(self._server.first(data))
+            answer = self._server.final(data)
+            if any([name != self._server.user for name in self._wanted]):
+                raise UnprovedError("SCRAM: the proof is of another user")
+        except UnprovedError as error:
+            counter.judged(connection, CheckOutcome.WRONG, now_s)
+            return Refuse(why=str(error))
+        if connection.principal is None:
+            connection.principal = Principal(self._server.user)
+        counter.judged(connection, CheckOutcome.RIGHT, now_s)
+        return Accept(answer)
