@@ -19,12 +19,18 @@ from spark_analysis.terminal import (
     Master,
     Memory,
     Partitions,
-    Runs,
 )
 
 
 def analyze(
-    runs: Runs,
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUNS...",
+            help="Directories of runs, or directories with such below them; with --follow also "
+            "kafka://HOST:PORT/TOPIC.",
+        ),
+    ],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where report.html and tables/ go.")
     ],
@@ -34,7 +40,8 @@ def analyze(
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", help="Watch one directory that a broker writes into; Ctrl-C ends it."
+            "--follow",
+            help="Watch one directory that a broker writes into, or one topic; Ctrl-C ends it.",
         ),
     ] = False,
 ) -> None:
@@ -44,25 +51,31 @@ def analyze(
     are damaged, unfinished or of another version are named and left out.
 
     With --follow instead: a summary per minute on the terminal and in DIR/running.json, which goes
-    on where it was after a restart.
+    on where it was after a restart. The runs of a topic are then below DIR/runs, each complete and
+    once, to be analysed as any others.
     """
     console = terminal.quiet_console()
     with terminal.step(console, "loading Spark"):
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
+        from spark_analysis.topic import place_of
 
-    terminal.check_directories(console, runs)
     if follow and len(runs) != 1:
-        raise terminal.refused(console, "--follow watches one directory.", EXIT_ARGUMENT)
+        raise terminal.refused(
+            console, "--follow watches one directory, or one topic.", EXIT_ARGUMENT
+        )
+    topic = place_of(runs[0]) if follow else None
+    paths = [] if topic is not None else [Path(run) for run in runs]
+    terminal.check_directories(console, paths)
     try:
         java = find_java()
         if follow:
-            follow_job(runs[0], out, master, memory_gib=memory, console=Console())
+            follow_job(topic or paths[0], out, master, memory_gib=memory, console=Console())
             return
         with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
-                runs, out, master, memory_gib=memory, partitions=partitions, progress=shown
+                paths, out, master, memory_gib=memory, partitions=partitions, progress=shown
             )
     except (JavaMissing, JobFailed, FollowingFailed) as failure:
         raise terminal.refused(console, failure) from None

@@ -96,9 +96,9 @@ def follow(
     )
 
 
-def wait(query: StreamingQuery) -> None:
-    """Wait until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if the stream ends
-    by itself.
+def wait(*queries: StreamingQuery) -> None:
+    """Wait until Ctrl-C or SIGTERM, in the main thread; raises FollowingFailed if a stream ends by
+    itself.
 
     PySpark's own handler would cut a command to Java in two; here it is only noted."""
     is_asked = threading.Event()
@@ -107,15 +107,17 @@ def wait(query: StreamingQuery) -> None:
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        while query.isActive and not is_asked.wait(POLL_S):
+        while all(query.isActive for query in queries) and not is_asked.wait(POLL_S):
             pass
-        query.stop()
+        for query in queries:
+            query.stop()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    failure = query.exception()
-    if failure is not None:
-        raise FollowingFailed(_reason(str(failure)))
+    for query in queries:
+        failure = query.exception()
+        if failure is not None:
+            raise FollowingFailed(_reason(str(failure)))
 
 
 def _reason(said: str) -> str:

@@ -15,6 +15,7 @@ from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import result_tables, write_tables
+from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
 
 LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the tables name all."""
@@ -91,24 +92,34 @@ def examined(
 
 
 def follow_job(
-    directory: Path, out: Path, master: str, *, memory_gib: int | None, console: Console
+    source: Path | TopicPlace, out: Path, master: str, *, memory_gib: int | None, console: Console
 ) -> None:
-    """Follow until Ctrl-C. Raises FollowingFailed, JobFailed, JavaMissing."""
+    """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C. Raises
+    FollowingFailed, JobFailed, JavaMissing."""
     out.mkdir(parents=True, exist_ok=True)
     try:
         with (
             spark_session(
-                master, memory_gib=memory_gib, partitions=FOLLOW_PARTITIONS, log=out / "spark.log"
+                master,
+                memory_gib=memory_gib,
+                partitions=FOLLOW_PARTITIONS,
+                log=out / "spark.log",
+                packages=CONNECTOR if isinstance(source, TopicPlace) else "",
             ) as spark,
             Live(following_screen([]), console=console, auto_refresh=False) as live,
         ):
-            query = follow(
+            queries = []
+            directory = source
+            if isinstance(directory, TopicPlace):
+                queries.append(keep(spark, directory, out))
+                directory = out / RUNS
+            shown = follow(
                 spark,
                 directory,
                 out,
                 lambda rows: live.update(following_screen(rows), refresh=True),
             )
-            wait(query)
+            wait(*queries, shown)
     except SessionFailed as failure:
         raise JobFailed(str(failure)) from failure
 

@@ -23,14 +23,19 @@ class SessionFailed(Exception):
 
 @contextmanager
 def spark_session(
-    master: str = LOCAL, *, memory_gib: int | None = None, partitions: int = 16, log: Path
+    master: str = LOCAL,
+    *,
+    memory_gib: int | None = None,
+    partitions: int = 16,
+    log: Path,
+    packages: str = "",
 ) -> Iterator[SparkSession]:
     """Start Spark on `master`, and stop it at the end.
 
     `memory_gib` is the driver's, which in local mode does all the work: by default a quarter of
     this machine's, 1 to 8. `partitions` is the number of parts that data is shuffled into.
-    Spark's own output goes to the file `log`. A session that runs already is used as it is, and
-    goes on. Raises JavaMissing, SessionFailed.
+    `packages` are what Spark fetches from Maven, once. Spark's own output goes to the file `log`. A
+    session that runs already is used as it is, and goes on. Raises JavaMissing, SessionFailed.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -43,6 +48,8 @@ def spark_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # not the first python3 of PATH
     builder = SparkSession.Builder().master(master).appName("flowguard")
     settings = _settings(is_local, memory_gib or _memory_gib(), partitions)
+    if packages:
+        settings["spark.jars.packages"] = packages
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:

@@ -1,8 +1,10 @@
-"""Address: where a broker listens, as people write it.
+"""Addresses as people write them: where a broker listens, a topic of Kafka.
 
 127.0.0.1:1883   [::1]:1883   mqtts://0.0.0.0:8883   ws://127.0.0.1:8080   unix:/run/mqtt.sock
+kafka://127.0.0.1:9092,127.0.0.1:9093/telemetry
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
@@ -12,6 +14,9 @@ from flowguard.errors import ConfigError
 
 PORT_MAX = 65_535
 UNIX = "unix:"
+KAFKA = "kafka://"
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+"""What Kafka takes for the name of a topic, besides `.` and `..`."""
 
 
 class Scheme(StrEnum):
@@ -84,3 +89,28 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise ConfigError(f"{text}: expected HOST:PORT, for example 127.0.0.1:1883")
     return host, int(port)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """A topic of a Kafka cluster."""
+
+    servers: str
+    """HOST:PORT,... of some of its nodes."""
+    topic: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `kafka://HOST:PORT,HOST:PORT/TOPIC`; raises ConfigError."""
+        place = text.removeprefix(KAFKA)
+        servers, _, topic = place.partition("/")
+        fits = _TOPIC.fullmatch(topic) is not None and topic.strip(".")
+        if place == text or not servers or not fits:
+            raise ConfigError(f"{text}: expected kafka://HOST:PORT,HOST:PORT/TOPIC")
+        for server in servers.split(","):
+            parse_address(server)
+        return cls(servers, topic)
+
+    def __str__(self) -> str:
+        return f"{KAFKA}{self.servers}/{self.topic}"

@@ -117,7 +117,7 @@ class Bounds:
         """Share `memory_bytes` out; raises ConfigError where what is set does not fit in it."""
         kept = _kept(settings)
         long = _wanted(_long(settings), settings, kept)
-        if settings.telemetry.record_dir is not None:
+        if settings.telemetry.record_dir or settings.telemetry.record_topic:
             long.append(RECORDING)
         if settings.store.kind != "rocks":
             long = [share for share in long if not share.key.startswith("store.")]

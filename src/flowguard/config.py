@@ -317,6 +317,8 @@ class TelemetrySettings(Section):
 
     record_dir: Path | None = None
     """Where runs are recorded, a directory in it for each; absent: nowhere."""
+    record_topic: str | None = None
+    """The topic of Kafka into which runs are recorded instead: kafka://HOST:PORT,.../TOPIC."""
     run_s: float = Field(3_600.0, ge=0.1)
     """A run is completed after this time, can be analysed, and the next one begins, seconds."""
     rotate_s: float = Field(60.0, ge=0.1)
@@ -327,7 +329,7 @@ class TelemetrySettings(Section):
     """Size of all runs; beyond it the oldest are deleted; a run that has a quarter of it ends,
     bytes."""
     buffer_rows_max: int = Field(100_000, ge=1_000)
-    """Rows that wait for the disk; half of them may be attempts; beyond it rows are dropped."""
+    """Rows that wait for the disk or Kafka; half may be attempts; beyond it rows are dropped."""
     buffer_bytes_max: int = Field(32 * MIB, ge=MIB)
     """Size of these rows, bytes."""
 

@@ -10,6 +10,7 @@ from spark_analysis.examination import examine, find_runs
 from spark_analysis.java import JavaMissing, find_java
 from spark_analysis.session import spark_session
 from tests.spark_analysis.crowd import draw_few
+from tests.support.kafka import PEERS
 
 # Compiling plans, and compiling what that gives, takes longer than these jobs do.
 SHORT_JOBS = (
@@ -17,6 +18,10 @@ SHORT_JOBS = (
     " --conf spark.sql.codegen.wholeStage=false"
     " --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
 )
+
+
+# How Spark reads Kafka, where `make kafka` has fetched it.
+KAFKA_JARS = sorted(PEERS.glob("spark-kafka/*.jar"))
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(missing))
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYSPARK_SUBMIT_ARGS", SHORT_JOBS)
+        jars = f"--jars {','.join(map(str, KAFKA_JARS))} " if KAFKA_JARS else ""
+        environment.setenv("PYSPARK_SUBMIT_ARGS", jars + SHORT_JOBS)
         with spark_session("local[2]", memory_gib=1, partitions=2, log=log) as started:
             yield started
 

@@ -63,7 +63,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_only_one_directory_can_be_followed(tmp_path: Path) -> None:
     result = run(tmp_path, tmp_path, "--out", tmp_path / "out", "--follow")
     assert result.exit_code == 2
-    assert "--follow watches one directory." in result.output
+    assert "--follow watches one directory, or one topic." in result.output
 
 
 def test_the_screen_of_a_follower_shows_the_newest_minutes() -> None:

@@ -15,7 +15,7 @@ import structlog
 import trio
 import typer
 
-from flowguard.address import Address, parse_address
+from flowguard.address import KAFKA, Address, KafkaTopic, parse_address
 from flowguard.bounds import Bounds
 from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.doorway import Doorway, open_doorways
@@ -48,7 +48,7 @@ from flowguard.node.authentication import Hooks
 from flowguard.stores import Store
 
 if TYPE_CHECKING:
-    from flowguard.telemetry.runs import Runs
+    from flowguard.telemetry.runs import RunsKept
 
 EXIT_STORE = 73
 """The store cannot be opened, or failed later."""
@@ -100,7 +100,7 @@ def serve(
     said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
     said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}
     said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": "true" if takeover else None}
-    said["TELEMETRY__RECORD_DIR"] = record
+    said[_record_key(record)] = record
     said["NETWORK__LISTENERS"] = ",".join(listen_on) if listen_on else None
     chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
     try:
@@ -223,17 +223,31 @@ def _open(settings: Settings, data: Path) -> Store:
         raise refused(f"flowguard cannot use {what}", str(error), EXIT_STORE) from error
 
 
-def _open_runs(settings: Settings) -> "Runs | None":
-    """Where the broker records itself; None: it does not."""
-    directory = settings.telemetry.record_dir
-    if directory is None:
+def _record_key(record: str | None) -> str:
+    is_topic = record is not None and record.startswith(KAFKA)
+    return "TELEMETRY__RECORD_TOPIC" if is_topic else "TELEMETRY__RECORD_DIR"
+
+
+def _open_runs(settings: Settings) -> "RunsKept | None":
+    """Where the broker records itself; None: it does not. Raises ConfigError, StoreError."""
+    directory, topic = settings.telemetry.record_dir, settings.telemetry.record_topic
+    if directory is not None and topic is not None:
+        raise ConfigError("telemetry.record_dir and telemetry.record_topic: choose one of them")
+    if directory is None and topic is None:
         return None
     try:
-        # Here, because it needs pyarrow, which only who records has to have.
+        # Here, because it needs pyarrow and aiokafka, which only who records has to have.
+        if topic is not None:
+            from flowguard.telemetry.topic import RunsInTopic
+
+            return RunsInTopic(KafkaTopic.parse(topic))
         from flowguard.telemetry.runs import Runs
     except ModuleNotFoundError as error:
-        typer.echo(needs_extra("telemetry"), err=True)
+        typer.echo(needs_extra("telemetry" if topic is None else "telemetry,kafka"), err=True)
         raise typer.Exit(2) from error
+    except StoreError as error:
+        raise refused(f"flowguard cannot record in {topic}", str(error), 1) from error
+    assert directory is not None
     try:
         return Runs(directory, settings.telemetry)
     except OSError as error:
@@ -297,7 +311,7 @@ class _Start:
     doors: Doors
     http: tuple[socket, bytes | None] | None
     """Its listener, and the token that other machines have to say; None: there is none."""
-    runs: "Runs | None"
+    runs: "RunsKept | None"
     descriptors: Descriptors
 
 

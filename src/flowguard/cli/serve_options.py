@@ -87,8 +87,12 @@ ShadowFile = Annotated[
     Path | None, typer.Option(help="TOML file with limits that watch, without effect.")
 ]
 Record = Annotated[
-    Path | None,
-    typer.Option(help="Directory to record runs in, for analyze: telemetry.record_dir."),
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Directory to record runs in, for analyze: telemetry.record_dir; or a topic of Kafka, "
+        "kafka://HOST:PORT/TOPIC: telemetry.record_topic.",
+    ),
 ]
 Http = Annotated[
     str | None,

@@ -18,7 +18,7 @@ class RecordingProgress:
     """The progress of a recording, written by the recorder, read by status and metrics."""
 
     directory: str
-    """The directory of all runs."""
+    """The directory of all runs, or the topic."""
     limit_bytes: int
     """The bound on the size of all runs on the disk."""
     run_id: str = ""

@@ -18,7 +18,7 @@ from flowguard.broker.server import Running
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import PendingRows, Portion
 from flowguard.telemetry.progress import RecordingProgress
-from flowguard.telemetry.runs import Runs, run_id
+from flowguard.telemetry.runs import RunsKept, run_id
 from flowguard.telemetry.schema import ATTEMPTS, DECISIONS, GOODPUT, LATENCIES, SAMPLES
 
 SAMPLES_PER_S: Final = 10
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 class Recorder:
     """The recorder of one broker, which writes into `runs` and closes them."""
 
-    def __init__(self, running: Running, clock: Callable[[], float], runs: Runs) -> None:
+    def __init__(self, running: Running, clock: Callable[[], float], runs: RunsKept) -> None:
         node = running.node
         settings = node.settings.telemetry
         self._node = node
@@ -44,7 +44,9 @@ class Recorder:
         self._clock = clock
         self._runs = runs
         self._settings = settings
-        self.progress = RecordingProgress(str(settings.record_dir), settings.keep_bytes)
+        self.progress = RecordingProgress(
+            settings.record_topic or str(settings.record_dir), settings.keep_bytes
+        )
         self._pending = PendingRows(
             settings.buffer_rows_max, settings.buffer_bytes_max, self.progress.dropped_rows
         )
@@ -160,7 +162,7 @@ class Recorder:
                 )
                 self._on_written(portions)
         if scope.cancelled_caught:
-            raise TimeoutError(f"the disk did not take the end of the run within {FINISH_S:g} s")
+            raise TimeoutError(f"the end of the run was not taken within {FINISH_S:g} s")
 
     def _on_written(self, portions: list[Portion]) -> None:
         self._pending.written(portions)

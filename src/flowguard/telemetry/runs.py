@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Protocol, final
 
 from flowguard.config import TelemetrySettings
 from flowguard.telemetry.pending import Portion
@@ -29,6 +29,24 @@ _FILE: Final = re.compile(r"[a-z]+-\d+\.parquet|\.[a-z]+-\d+\.parquet\.part")
 def run_id(started_unix_s: float, token: str) -> str:
     """A broker's run id; ids sort by time, `token` (hexadecimal) tells brokers apart."""
     return f"live-{datetime.fromtimestamp(started_unix_s, UTC):%Y%m%dT%H%M%SZ}-{token}"
+
+
+class RunsKept(Protocol):
+    """The place that a recorder writes into. It blocks: it is for a thread, one at a time."""
+
+    @property
+    def run_bytes(self) -> int:
+        """Size of the run being written, as far as it counts against `telemetry.keep_bytes`."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Size of all runs, counted like that."""
+
+    def write(self, portions: Sequence[Portion], now_s: float) -> None:
+        """Take them over; raises OSError, which ends the recording."""
+
+    def close(self) -> None:
+        """Release what is held; from the event loop, perhaps while `write` is under way."""
 
 
 @final

@@ -281,7 +281,7 @@ async def test_a_disk_that_hangs_at_the_end_costs_the_run_and_ends_the_recording
             await serves(scene.running)
             moves.set()
     (line,) = [line for line in log if line["event"] == "recording stopped"]
-    assert line["error"] == "the disk did not take the end of the run within 0.1 s"
+    assert line["error"] == "the end of the run was not taken within 0.1 s"
 
 
 async def test_a_directory_that_disappears_ends_the_recording_with_a_line_in_the_log(

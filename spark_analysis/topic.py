@@ -1,0 +1,166 @@
+"""Topic: runs of brokers from a topic of Kafka into Parquet, by structured streaming.
+
+Each message has rows of one table of one run, as an Arrow stream, and a number
+(docs/kafka.md, "Telemetry"). They are written as the directories that a broker writes itself, so
+that everything else reads them the same way. Exactly once: a file says the number of its last
+message, and a message with that number or a lower one is not taken again, whether Spark repeats a
+batch, the broker sent it twice, or the checkpoint is gone. Where a message is missing, so is a
+number among the files' names, for which the analysis leaves the run out.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_analysis.contracts import TABLE_KEY, TABLES, VERSION, VERSION_KEY, TableContract
+from spark_analysis.examination import Unreadable
+
+CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+"""What Spark reads Kafka with, as Maven names it."""
+RUNS: Final = "runs"
+MESSAGES_MAX: Final = 10_000
+"""Messages of a batch, all of which are in memory at once."""
+NUMBER_KEY: Final = b"flowguard.number"
+_PLACE: Final = re.compile(r"kafka://([^/]+)/([a-zA-Z0-9._-]{1,249})")
+_RUN: Final = re.compile(r"[\w.-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlace:
+    """A topic, and addresses of some servers that have it."""
+
+    servers: str
+    topic: str
+
+
+@dataclass(slots=True)
+class TableFiles:
+    """The files of one table of a run that are there already."""
+
+    file_number: int = -1
+    """The last one's."""
+    message_number: int = -1
+    """That of the last message in it."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """New rows of one table of a run."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    file_number: int = 0
+    message_number: int = -1
+
+
+def place_of(text: str) -> TopicPlace | None:
+    """The topic in `kafka://HOST:PORT,HOST:PORT/TOPIC`; None: that is no such text."""
+    match = _PLACE.fullmatch(text)
+    return None if match is None else TopicPlace(match[1], match[2])
+
+
+def keep(
+    spark: SparkSession, place: TopicPlace, out: Path, *, every_s: float = 5.0
+) -> StreamingQuery:
+    """Start; what the topic has had since its beginning goes into directories below `out`/runs."""
+    runs = out / RUNS
+    runs.mkdir(parents=True, exist_ok=True)
+
+    def take(batch: DataFrame, _number: int) -> None:
+        write(runs, messages(batch))
+
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", place.servers)
+        .option("subscribe", place.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", MESSAGES_MAX)
+        # What retention has deleted is seen by its numbers, run by run; the others go on.
+        .option("failOnDataLoss", "false")
+        .load()
+        .writeStream.trigger(processingTime=f"{every_s} seconds")
+        .option("checkpointLocation", str(out / "checkpoint-kafka"))
+        .foreachBatch(take)
+        .start()
+    )
+
+
+def messages(batch: DataFrame) -> Iterator[bytes]:
+    """The values of a batch, in the order of each partition."""
+    ordered = batch.select("partition", "offset", "value").orderBy("partition", "offset")
+    for row in ordered.toLocalIterator():
+        yield bytes(row["value"])
+
+
+def write(runs: Path, values: Iterable[bytes]) -> None:
+    """Write messages into files of their runs, each message once. Raises Unreadable."""
+    known: dict[tuple[str, str], TableFiles] = {}
+    parts: dict[tuple[str, str], list[_Part]] = {}
+    for value in values:
+        table, number, rows = _read(value)
+        run_id = str(rows["run_id"][0])
+        if not _RUN.fullmatch(run_id) or run_id.startswith("."):
+            raise Unreadable(f"a message of the topic is of a run called {run_id!r}")
+        key = run_id, table.name
+        files = known.get(key)
+        if files is None:
+            files = known[key] = _files(runs / run_id, table.name)
+        if number <= files.message_number:
+            continue
+        of_key = parts.setdefault(key, [])
+        is_missing = number > files.message_number + 1
+        if not of_key or is_missing:
+            files.file_number += 2 if is_missing else 1
+            of_key.append(_Part(file_number=files.file_number))
+        files.message_number = of_key[-1].message_number = number
+        of_key[-1].tables.append(rows)
+    for (run_id, name), of_key in parts.items():
+        for part in of_key:
+            _write_file(runs / run_id, TABLES[name], part)
+
+
+def _read(value: bytes) -> tuple[TableContract, int, pa.Table]:
+    """The table, the number and the rows of a message; raises Unreadable."""
+    try:
+        with pa.ipc.open_stream(value) as reader:
+            rows = reader.read_all()
+    except (OSError, pa.ArrowException) as failure:
+        raise Unreadable(f"a message of the topic cannot be read: {failure}") from failure
+    said: dict[bytes, bytes] = rows.schema.metadata or {}
+    table = TABLES.get(said.get(TABLE_KEY, b"").decode(errors="replace"))
+    number = said.get(NUMBER_KEY, b"")
+    if table is None or not number.isdigit() or not rows.num_rows:
+        raise Unreadable("a message of the topic was not written by flowguard")
+    version = said.get(VERSION_KEY, b"").decode(errors="replace")
+    if version != str(VERSION):
+        raise Unreadable(
+            f"a message of the topic has schema version {version} instead of {VERSION}"
+        )
+    return table, int(number), rows
+
+
+def _files(directory: Path, table: str) -> TableFiles:
+    found = sorted(directory.glob(f"{table}-*.parquet"))
+    if not found:
+        return TableFiles()
+    metadata: dict[bytes, bytes] = pq.read_schema(found[-1]).metadata or {}
+    return TableFiles(int(found[-1].stem.rpartition("-")[2]), int(metadata[NUMBER_KEY]))
+
+
+def _write_file(directory: Path, table: TableContract, part: _Part) -> None:
+    """A whole file appears at once, as the examination and those who follow expect it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"{table.name}-{part.file_number:05}.parquet"
+    metadata: dict[bytes, bytes] = dict(part.tables[-1].schema.metadata)
+    schema = part.tables[0].schema.with_metadata(metadata)
+    unfinished = directory / f".{name}.part"
+    with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        for rows in part.tables:
+            writer.write_table(rows.replace_schema_metadata(metadata))
+    unfinished.rename(directory / name)

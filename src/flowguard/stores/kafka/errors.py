@@ -1,0 +1,63 @@
+"""Errors of the driver and of the servers, as errors of ours; knows them by their class names."""
+
+from typing import Final
+
+from flowguard.errors import ConfigError, FormatError, StallError, StoreError
+
+_DENIED: Final = frozenset(
+    (
+        "TopicAuthorizationFailedError",
+        "GroupAuthorizationFailedError",
+        "ClusterAuthorizationFailedError",
+        "AuthenticationFailedError",
+        "SaslAuthenticationFailed",
+    )
+)
+_TOO_FEW: Final = frozenset(("InvalidReplicationFactorError", "InvalidReplicationAssignmentError"))
+_TOO_OLD: Final = frozenset(("UnsupportedVersionError", "IncompatibleBrokerVersion"))
+_PASSING: Final = frozenset(
+    (
+        "TimeoutError",
+        "CancelledError",
+        "KafkaTimeoutError",
+        "RequestTimedOutError",
+        "CoordinatorLoadInProgressError",
+        "KafkaConnectionError",
+        "NodeNotReadyError",
+        "StaleMetadata",
+    )
+)
+OPERATIONS: Final = "Create, Describe, Write, Read and Delete on topics, Read on groups"
+"""What a user of a Kafka with access rules needs."""
+
+
+class NoTopicError(StoreError):
+    """A topic is not there: it was never made, or somebody has deleted it."""
+
+
+def no_server(servers: str, why: object) -> ConfigError:
+    return ConfigError(
+        f"no Kafka answers at {servers} ({why}): start it, or name the addresses of others"
+    )
+
+
+def failure(error: BaseException, where: str) -> StoreError | ConfigError:
+    """The error as one of ours; `StallError`: the same may be tried again."""
+    if isinstance(error, StoreError | ConfigError):
+        return error
+    name = type(error).__name__
+    said = str(error) or name
+    if name in _DENIED:
+        return StoreError(f"Kafka at {where} denies it ({said}): the user needs {OPERATIONS}")
+    if name in _TOO_FEW:
+        return ConfigError(
+            f"Kafka at {where} has too few nodes for so many replicas ({said}): "
+            "start more of them, or ask for fewer"
+        )
+    if name in _TOO_OLD:
+        return FormatError(f"Kafka at {where} is too old ({said}): 2.1 or newer is needed")
+    if name == "UnknownTopicOrPartitionError":
+        return NoTopicError(f"Kafka at {where}: the topic is not there ({said})")
+    if name in _PASSING or getattr(error, "retriable", False) or isinstance(error, OSError):
+        return StallError(f"Kafka at {where}: {said}")
+    return StoreError(f"Kafka at {where}: {said}")

@@ -1,0 +1,257 @@
+"""KafkaLink: the connection to a Kafka cluster; it alone knows aiokafka.
+
+The driver lives on an asyncio loop in a thread of its own, so that it keeps its connections alive
+between two calls. Calls come from one other thread at a time, and block.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from flowguard.errors import StallError, StoreError
+from flowguard.stores.kafka.errors import NoTopicError, failure, no_server
+
+Partition = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+R = TypeVar("R")
+
+REQUEST_S: Final = 5.0
+"""An answer that takes longer will not come: the connection is made anew."""
+METADATA_S: Final = 2.0
+"""How long it takes at most until a new leader is known."""
+CLOSE_S: Final = 5.0
+_OK: Final = 0
+
+# Without a handler of its own the driver's warnings would go to standard error.
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KafkaMessage:
+    """One record to be written."""
+
+    key: bytes | None
+    value: bytes
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+@final
+class KafkaLink:
+    """A producer and an admin; `wait_s` bounds every call."""
+
+    def __init__(self, servers: str, *, wait_s: float = 30.0) -> None:
+        """Connects. `servers` is HOST:PORT,...; raises ConfigError where none of them answers,
+        StoreError where they refuse."""
+        self.servers = servers
+        self._wait_s = wait_s
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kafka", daemon=True)
+        self._thread.start()
+        self._options = {
+            "bootstrap_servers": servers,
+            "request_timeout_ms": int(REQUEST_S * 1_000),
+            "metadata_max_age_ms": int(METADATA_S * 1_000),
+        }
+        self._unfinished: dict[Partition, list[asyncio.Future[Any]]] = {}
+        self._producer: Any = None
+        self._admin: Any = None
+        try:
+            self.call(self._start)
+        except StallError as error:
+            self.close()
+            raise no_server(servers, error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments for a client of the driver's that lives on the same loop."""
+        return dict(self._options)
+
+    # --- topics ------------------------------------------------------------------------------
+
+    def nodes_count(self) -> int:
+        """Nodes of the cluster that take part now."""
+        found = self.call(lambda: self._admin.describe_cluster())
+        return len(found["brokers"])
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0: it is not there."""
+        (found,) = self.call(lambda: self._admin.describe_topics([topic]))
+        return len(found["partitions"])
+
+    def create_topic(
+        self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]
+    ) -> None:
+        """Make a topic; does nothing where it is there."""
+        wanted = NewTopic(topic, partitions, replicas, topic_configs=dict(configs))
+
+        async def create() -> None:
+            answer = await self._admin.create_topics([wanted])
+            _check(answer.topic_errors, TopicAlreadyExistsError)
+
+        self.call(create)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic; does nothing where it is not there."""
+
+        async def delete() -> None:
+            answer = await self._admin.delete_topics([topic])
+            _check(answer.topic_error_codes)
+
+        try:
+            self.call(delete)
+        except NoTopicError:
+            return
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def append(self, messages: Mapping[Partition, Sequence[KafkaMessage]]) -> None:
+        """Write to several partitions, in batches; returns when all in-sync replicas have all of
+        it.
+
+        Raises StallError when that takes longer than `wait_s`: then the same call may be made
+        again, before any other, and goes on waiting for what is under way. After any error some
+        records may be there twice: readers tell them apart.
+        """
+        self.call(lambda: self._append(messages))
+
+    async def _append(self, messages: Mapping[Partition, Sequence[KafkaMessage]]) -> None:
+        unfinished = self._unfinished
+        if self._producer is None:
+            self._producer = await self._new_producer()
+        for partition, some in messages.items():
+            if partition not in unfinished:
+                unfinished[partition] = await self._send(partition, some)
+        sent = [future for partition in messages for future in unfinished[partition]]
+        await asyncio.wait(sent)  # This one may be given up; what is under way goes on.
+        for partition in messages:
+            del unfinished[partition]
+        failed = next((error for future in sent if (error := future.exception())), None)
+        if failed is not None:
+            # A batch that is given up leaves a gap in the producer's numbers: begin anew.
+            before, self._producer = self._producer, None
+            await _quietly(before.stop())
+            raise failed
+
+    async def _send(
+        self, partition: Partition, messages: Sequence[KafkaMessage]
+    ) -> list[asyncio.Future[Any]]:
+        futures = []
+        builder = self._producer.create_batch()
+        for message in messages:
+            if self._add(builder, message) is None:
+                futures.append(await self._send_batch(builder, partition))
+                builder = self._producer.create_batch()
+                if self._add(builder, message) is None:
+                    raise StoreError(f"a message of {len(message.value)} bytes is too large")
+        futures.append(await self._send_batch(builder, partition))
+        return futures
+
+    def _add(self, builder: Any, message: KafkaMessage) -> Any:
+        return builder.append(
+            key=message.key, value=message.value, timestamp=None, headers=list(message.headers)
+        )
+
+    async def _send_batch(self, builder: Any, partition: Partition) -> asyncio.Future[Any]:
+        topic, number = partition
+        future = await self._producer.send_batch(builder, topic, partition=number)
+        assert isinstance(future, asyncio.Future)
+        future.add_done_callback(_look_at)
+        return future
+
+    async def _new_producer(self) -> Any:
+        producer = AIOKafkaProducer(
+            **self._options,
+            acks="all",
+            enable_idempotence=True,
+            compression_type="zstd",
+            max_batch_size=512 * 1024,
+            max_request_size=1024 * 1024,
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            await _quietly(producer.stop())
+            raise
+        return producer
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    def call(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> R:
+        """The result of `work()`, run on the loop; raises StoreError, StallError after `wait_s`."""
+        limit_s = self._wait_s if wait_s is None else wait_s
+
+        async def run() -> R:
+            async with asyncio.timeout(limit_s):
+                return await work()
+
+        coroutine: Coroutine[Any, Any, R] = run()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except TimeoutError as error:
+            raise StallError(f"Kafka at {self.servers}: no answer in {limit_s:g} s") from error
+        except (KafkaError, OSError, asyncio.CancelledError) as error:
+            raise failure(error, self.servers) from error
+
+    def close(self) -> None:
+        """End everything; what is under way may be written or not."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self) -> None:
+        admin = AIOKafkaAdminClient(**self._options)
+        try:
+            await admin.start()
+        except BaseException:
+            await _quietly(admin.close())
+            raise
+        self._admin = admin
+        self._producer = await self._new_producer()
+
+    async def _stop(self) -> None:
+        if self._producer is not None:
+            await _quietly(self._producer.stop())
+        if self._admin is not None:
+            await _quietly(self._admin.close())
+        # Callers that still wait get an error rather than nothing.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _quietly(stopping: Awaitable[Any]) -> None:
+    """Wait for the end of a client for CLOSE_S; it is not needed any more, however it ends."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await stopping
+    except (KafkaError, OSError, asyncio.CancelledError):
+        return
+
+
+def _look_at(future: "asyncio.Future[Any]") -> None:
+    """An error that nobody waits for any more is no news to the loop."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _check(answers: Sequence[Any], *fine: type[KafkaError]) -> None:
+    """Raise the first error of some topics."""
+    for _, code, *said in answers:
+        error = for_code(code)
+        if code != _OK and error not in fine:
+            raise error(*(word for word in said if word))

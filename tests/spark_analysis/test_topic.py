@@ -1,0 +1,101 @@
+"""Telemetry through a real Kafka: the same rows, each once, and the same report as from files."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from flowguard.address import KafkaTopic
+from flowguard.telemetry.pending import Portion
+from flowguard.telemetry.topic import RunsInTopic
+from spark_analysis.analysis import analyse
+from spark_analysis.examination import examine, find_runs
+from spark_analysis.tables import result_tables
+from spark_analysis.topic import RUNS, TopicPlace, keep
+from tests.flowguard.telemetry.test_recorder import talk
+from tests.interop.broker import running_broker
+from tests.spark_analysis.conftest import KAFKA_JARS
+from tests.support.kafka import shared_kafka
+
+pytestmark = pytest.mark.spark
+
+BROKERS = 3
+
+
+def portions_of(directory: Path) -> list[Portion]:
+    """A recorded run as its broker had it, in several portions."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for path in sorted(directory.glob("*.parquet")):
+        found = pq.read_table(path).drop_columns("run_id")
+        columns = [column.to_pylist() for column in found.columns]
+        rows.setdefault(path.name.partition("-")[0], []).extend(zip(*columns, strict=True))
+    (run,), (end,) = rows.pop("run"), rows.pop("end")
+    halves = [
+        {name: some[: len(some) // 2] for name, some in rows.items()},
+        {name: some[len(some) // 2 :] for name, some in rows.items()},
+    ]
+    return [
+        Portion(directory.name, run, {name: some for name, some in half.items() if some})
+        for half in halves
+    ] + [Portion(directory.name, run, end=end)]
+
+
+def drain(spark: SparkSession, place: TopicPlace, out: Path) -> None:
+    """Read until there is no more."""
+    query = keep(spark, place, out, every_s=0.1)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+
+def content(directories: Iterable[Path]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Rows by run and table, whatever the files."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for directory in directories:
+        for path in sorted(directory.glob("*.parquet")):
+            key = directory.name, path.name.partition("-")[0]
+            found.setdefault(key, []).extend(pq.read_table(path).to_pylist())
+    return found
+
+
+@pytest.fixture
+def place() -> TopicPlace:
+    if not KAFKA_JARS:
+        pytest.skip("what Spark reads Kafka with is missing: make kafka fetches it with Maven")
+    server = shared_kafka()
+    return TopicPlace(server.servers, "telemetry")
+
+
+def test_telemetry_of_three_brokers_gives_the_report_of_their_files(
+    spark: SparkSession, tmp_path: Path, place: TopicPlace
+) -> None:
+    for number in range(BROKERS):
+        folder = tmp_path / f"b{number}"
+        with running_broker(folder, "--record", str(tmp_path / "files")) as broker:
+            talk(broker)
+    directories = find_runs([tmp_path / "files"])
+    assert len(directories) == BROKERS
+    senders = [RunsInTopic(KafkaTopic(place.servers, place.topic)) for _ in directories]
+    portions = [portions_of(directory) for directory in directories]
+    for part in range(len(portions[0])):
+        for sender, own in zip(senders, portions, strict=True):
+            sender.write([own[part]], 0.0)
+        if not part:
+            drain(spark, place, tmp_path / "out")  # And goes on after a restart.
+    for sender in senders:
+        sender.close()
+    drain(spark, place, tmp_path / "out")
+
+    kept = tmp_path / "out" / RUNS
+    assert content(find_runs([kept])) == content(directories)
+    tables = []
+    for source in (tmp_path / "files", kept):
+        runs, left_out = examine(find_runs([source]))
+        assert (len(runs), left_out) == (BROKERS, [])
+        tables.append(result_tables(analyse(spark, runs, left_out)))
+    assert tables[0].keys() == tables[1].keys()
+    assert all(tables[0][name].equals(tables[1][name]) for name in tables[0])
