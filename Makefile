@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-redis bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -103,6 +103,9 @@ bench-experiments: $(DEV)  ## E1 to E13 in virtual time, each with a control tha
 
 bench-law: $(DEV)  ## the law and all others in every scenario: is it dominated anywhere? (ARGS="--only load --seeds 5")
 	@$(PY) -m benchmarks.law $(ARGS)
+
+bench-published: $(DEV)  ## the two pictures of the article that this broker began with, simulated (ARGS="--scale 0.1 --write")
+	@$(PY) -m benchmarks.published $(ARGS)
 
 search-law: $(DEV)  ## random loads: where does a fixed window beat the law? (ARGS="--loads 1000 --first 1001 --write")
 	@$(PY) -m benchmarks.law.search $(ARGS)
