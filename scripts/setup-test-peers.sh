@@ -30,6 +30,7 @@ have_java() {
 have_chromium() { have chromium || have chromium-browser || have google-chrome; }
 
 packages=()
+have prometheus || packages+=(prometheus)
 have mosquitto || packages+=(mosquitto)
 have mosquitto_pub || packages+=(mosquitto-clients)
 if ! mqtt_js_is_there || ! have node; then
@@ -40,7 +41,7 @@ have_java || packages+=(openjdk-17-jre-headless)
 have_chromium || packages+=(chromium)
 have redis-server || packages+=(redis-server)
 
-# The packages of Mosquitto and Redis start servers on ports 1883 and 6379, now and at every boot;
+# The packages of Mosquitto, Redis and Prometheus start servers, now and at every boot;
 # here they are only wanted as programs.
 forbid_services() {
     [ -e /usr/sbin/policy-rc.d ] && return
@@ -61,7 +62,7 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=60 \
         install --no-install-recommends "${packages[@]}" >/dev/null
     allow_services
-    for service in mosquitto redis-server; do
+    for service in mosquitto redis-server prometheus; do
         if [[ " ${packages[*]} " == *" $service "* ]] && [ -d /run/systemd/system ]; then
             as_root systemctl --quiet disable "$service"
         fi
@@ -96,6 +97,7 @@ fi
 
 missing=()
 amqtt_is_there || missing+=("amqtt $amqtt (pip, into .peers/amqtt): tests of the plugin for it")
+have prometheus || missing+=("prometheus (apt-get install prometheus): tests of alert rules and board")
 have mosquitto || missing+=("mosquitto (apt-get install mosquitto): tests against its broker")
 have mosquitto_pub && have mosquitto_sub \
     || missing+=("mosquitto_pub, mosquitto_sub (apt-get install mosquitto-clients): tests with them")
