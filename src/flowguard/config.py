@@ -360,6 +360,16 @@ class HttpSettings(Section):
         return tuple(name.lower().removesuffix(".") for name in names)
 
 
+class LogSettings(Section):
+    """The log on standard error."""
+
+    format: Literal["human", "json"] = "human"
+    """For people, or a JSON object in each line: event, level, timestamp, and what belongs to
+    it."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is less than that is left out."""
+
+
 class Settings(Section):
     """All of a node's settings."""
 
@@ -371,6 +381,7 @@ class Settings(Section):
     telemetry: TelemetrySettings = TelemetrySettings()
     http: HttpSettings = HttpSettings()
     network: NetworkSettings = NetworkSettings()
+    log: LogSettings = LogSettings()
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
@@ -26,13 +26,14 @@ from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import Doors, checks_of, read_token, rules_of
-from flowguard.cli.log_lines import LogLines
+from flowguard.cli.log_lines import log_to_stderr
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals
 from flowguard.cli.store import SALVAGE
-from flowguard.config import FlowSettings, Settings
+from flowguard.cli.systemd import tell_systemd
+from flowguard.config import FlowSettings, LogSettings, Settings
 from flowguard.errors import (
     ConfigError,
     CorruptionError,
@@ -90,11 +91,10 @@ def serve(
     http: options.Http = None,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C, then drain."""
-    _log_to_stderr()
+    log_to_stderr(LogSettings())
     said: dict[str, object] = {"FLOW__POLICY": policy, "FLOW__SHADOW_POLICY": shadow_policy}
-    said["STORE__KIND"] = store
     said |= {"NETWORK__CERT": cert, "NETWORK__KEY": key, "NETWORK__CLIENT_CA": client_ca}
-    said |= {"NETWORK__PASSWORD_FILE": password_file}
+    said |= {"NETWORK__PASSWORD_FILE": password_file, "STORE__KIND": store}
     said |= {"NETWORK__TOKEN_KEYS": token_keys, "NETWORK__TOKEN_AUDIENCE": token_audience}
     said |= {"NETWORK__ACL_FILE": acl, "NETWORK__ALLOW_ALL_TOPICS": allow_all_topics or None}
     said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
@@ -108,6 +108,7 @@ def serve(
         read = partial(_read, config, os.environ | chosen, limits)
         loaded = read()
         settings = loaded.bounds.settings
+        log_to_stderr(settings.log)
         watching = None if shadow_limits is None else with_limits(settings, shadow_limits)
         http_address = _http_address(http, settings.network)
         use_all_descriptors()
@@ -139,17 +140,6 @@ def serve(
 def _read(config: Path | None, environ: Mapping[str, str], limits: Path | None) -> LoadedSettings:
     """Read the settings as they are now; raises ConfigError."""
     return load(config, environ, read_limits(limits))
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
-    )
 
 
 def _listen(network: NetworkSettings) -> list[Doorway]:
@@ -338,6 +328,7 @@ async def _main(start: _Start) -> None:
             reload = partial(start.doors.reload, running.node)
             serve_port = partial(serve_http, *seen, reload, token)
             _announce("http", _shown(await nursery.start(serve_port)))
+        nursery.start_soon(tell_systemd, running, unix_clock())
 
 
 def _announce(what: str, place: str) -> None:

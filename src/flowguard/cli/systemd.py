@@ -1,0 +1,78 @@
+"""The words to systemd: a broker is ready, how it is, and that its loop still turns.
+
+The protocol is a datagram of lines to the socket that NOTIFY_SOCKET names (sd_notify(3)); a broker
+that WATCHDOG_USEC asks for signs of life, and that gives none, is ended and started again
+(sd_watchdog_enabled(3)).
+"""
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+import structlog
+import trio
+
+from flowguard.broker.server import Running
+from flowguard.ops.condition import condition_of
+from flowguard.ops.status import status_of
+
+STATUS_S: Final = 10.0
+"""How often it is told how the broker is, where it wants no signs of life."""
+
+log = structlog.get_logger()
+
+
+@final
+class SystemdSocket:
+    """The socket of the one who started this process."""
+
+    def __init__(self, path: str, interval_s: float) -> None:
+        self._path = "\0" + path[1:] if path.startswith("@") else path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.interval_s = interval_s
+        """Time between two signs of life."""
+
+    def tell(self, *lines: str) -> None:
+        """Say it, or log why it was not heard: who waits for it will act, we cannot."""
+        try:
+            self._socket.sendto("\n".join(lines).encode(), self._path)
+        except OSError as error:
+            log.warning("systemd was not told", what=lines[0], why=error.strerror)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def systemd_socket(environ: Mapping[str, str], pid: int) -> SystemdSocket | None:
+    """The socket that the environment of process `pid` names; None: it names none."""
+    path = environ.get("NOTIFY_SOCKET", "")
+    if path[:1] not in ("/", "@"):
+        return None
+    asked_us = environ.get("WATCHDOG_USEC", "")
+    is_for_us = environ.get("WATCHDOG_PID", str(pid)) == str(pid)
+    watched = is_for_us and asked_us.isdecimal() and int(asked_us) > 0
+    return SystemdSocket(path, int(asked_us) / 2e6 if watched else STATUS_S)
+
+
+async def tell_systemd(running: Running, clock: Callable[[], float]) -> None:
+    """Tell whoever started this process, as long as it lives; nobody, where nobody asks."""
+    listener = systemd_socket(os.environ, os.getpid())
+    if listener is None:
+        return
+    first = ["READY=1"]
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_tell_of_the_end, running, listener)
+            while True:
+                _, sentence = condition_of(status_of(running.node, clock()))
+                listener.tell(*first, "WATCHDOG=1", f"STATUS={sentence}")
+                first = []
+                await trio.sleep(listener.interval_s)
+    finally:
+        listener.close()
+
+
+async def _tell_of_the_end(running: Running, listener: SystemdSocket) -> None:
+    await running.stop.wait()
+    listener.tell("STOPPING=1")
