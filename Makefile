@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -82,6 +82,9 @@ bench: $(DEV) rooms  ## flowguard beside other brokers, in one run on this machi
 	@$(PY) -m benchmarks $(ARGS)
 	@$(if $(filter-out --write,$(ARGS)),,\
 		$(PY) -m benchmarks.experiments --only scale $(ARGS) && $(PY) -m benchmarks.analysis)
+
+bench-instructions: $(DEV) rooms  ## instructions per message, counted by Valgrind, beside what they were (ARGS="--only w10 --write")
+	@$(PY) -m benchmarks.instructions $(ARGS)
 
 bench-store: $(DEV) rooms  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
 	@$(PY) -m benchmarks.parts --only store $(ARGS)

@@ -15,6 +15,7 @@ from . import conditions, machine, pages, parts, report
 from .brokers import Broker
 from .build import Unavailable, build, work_folder
 from .parts import Strict, Write, split
+from .peer_files import read_peer
 from .peers import BROKERS, prepared
 from .runner import Bench, Sample
 from .scenarios import SCENARIOS, Scenario, find
@@ -30,6 +31,9 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="A subset, once, 1.5 s each.")] = False,
     only: Annotated[str, typer.Option(help="Scenarios, by comma; a prefix will do.")] = "",
     brokers: Annotated[str, typer.Option(help="Brokers, by comma.")] = ",".join(BROKERS),
+    peer: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: one more (benchmarks/peer_files.py).")
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.5, max=600, help="Measured, each run.")
     ] = None,
@@ -47,7 +51,7 @@ def main(
     seconds = seconds or (QUICK_SECONDS if quick else FULL_SECONDS)
     repeat = repeat or (QUICK_REPEAT if quick else FULL_REPEAT)
     chosen = choose_scenarios(only, quick=quick)
-    names = choose_brokers(brokers)
+    names = choose_brokers(brokers) + add_peers(peer or [])
     use_all_descriptors()
     cores = machine.choose_cores()
     try:
@@ -101,6 +105,21 @@ def choose_brokers(brokers: str) -> list[str]:
     if unknown := [name for name in names if name not in BROKERS] or not names:
         raise typer.BadParameter(f"unknown brokers {unknown}; there are {', '.join(BROKERS)}")
     return [name for name in BROKERS if name in names]
+
+
+def add_peers(arguments: list[str]) -> list[str]:
+    """Names of brokers that are in the table from now on."""
+    names = []
+    for argument in arguments:
+        try:
+            peer = read_peer(argument)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        if peer.name in BROKERS:
+            raise typer.BadParameter(f"there is a broker {peer.name} already")
+        BROKERS[peer.name] = peer
+        names.append(peer.name)
+    return names
 
 
 def prepare(names: list[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -32,8 +32,11 @@ def options(values: Mapping[str, float]) -> list[str]:
     ]
 
 
-def build(name: str) -> Path:
-    """Path of the program built from `name`.c, compiled now unless it has been already."""
+def build(name: str, *, shared: bool = False) -> Path:
+    """Path of the program built from `name`.c, compiled now unless it has been already.
+
+    `shared`: it is a library.
+    """
     compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
     if compiler is None:
         raise Unavailable(
@@ -41,11 +44,12 @@ def build(name: str) -> Path:
         )
     sources = [HERE / f"{name}.c", *(HERE / header for header in HEADERS)]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    program = work_folder() / "bin" / f"{name}-{digest}"
+    program = work_folder() / "bin" / f"{sources[0].stem}-{digest}"
     if not program.exists():
         program.parent.mkdir(exist_ok=True)
         fresh = program.with_suffix(".new")
-        command = [compiler, *FLAGS, "-o", str(fresh), str(sources[0])]
+        flags = (*FLAGS, "-shared", "-fPIC") if shared else FLAGS
+        command = [compiler, *flags, "-o", str(fresh), str(sources[0]), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable(f"{compiler} could not build {name}.c:\n{done.stderr}")

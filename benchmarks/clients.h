@@ -4,6 +4,9 @@
 
 #include "measure.h"
 
+#include <math.h>
+#include <poll.h>
+
 enum scenario { PAIRS, FANOUT, FANIN, STORM, IDLE };
 static const char *const scenario_names[] = {"pairs", "fanout", "fanin", "storm", "idle"};
 
@@ -26,8 +29,9 @@ struct conn {
 };
 
 /* Options, with their defaults; times in seconds. */
-static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, warmup = 1,
-                    seconds = 4, setup_limit = 30, drain_limit = 15, hold_limit = 120, broker_pid;
+static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, topics = 1,
+                    rate, beside, warmup = 1, seconds = 4, setup_limit = 30, drain_limit = 15,
+                    hold_limit = 120, broker_pid;
 static enum scenario scenario;
 static struct conn *conns, *publishers, *subscribers;
 static uint32_t conn_count, publisher_count, subscriber_count;
@@ -46,6 +50,13 @@ static uint64_t sent, acknowledged, delivered, missing, disordered; /* since sta
 static uint32_t refused, broken;
 static char first_error[160];
 static struct histogram latency;
+static uint64_t next_ns;        /* open loop: when the next message is due, whoever's it is */
+static uint64_t beside_next_ns; /* when the next one of the durable pair is due */
+
+/* The durable pair beside all others is the last one. */
+static bool is_beside(const struct conn *c) {
+    return beside > 0 && c->role != CONNECT_ONLY && c->index == (uint32_t)count;
+}
 
 static void mark_dirty(struct conn *c) {
     if (c->dirty || c->state == DEAD) return;
@@ -99,7 +110,7 @@ static void send_connect(struct conn *c) {
     uint8_t packet[64];
     uint32_t n = put_header(packet, CONNECT << 4, 12 + (uint32_t)id_bytes);
     memcpy(packet + n, "\0\4MQTT\4", 7); /* 3.1.1 */
-    packet[n + 7] = durable ? 0 : 2;       /* clean session */
+    packet[n + 7] = durable || is_beside(c) ? 0 : 2; /* clean session */
     put_u16(packet + n + 8, KEEP_ALIVE_S);
     put_u16(packet + n + 10, (uint16_t)id_bytes);
     memcpy(packet + n + 12, id, (size_t)id_bytes);
@@ -108,20 +119,27 @@ static void send_connect(struct conn *c) {
     mark_dirty(c);
 }
 
-/* One topic for fan-out and fan-in, one per connection otherwise. */
-static void put_topic(uint8_t *p, uint32_t index) {
+/* One topic for fan-out and fan-in, one per connection otherwise, or `topics` in turn. */
+static void put_topic(uint8_t *p, uint32_t index, uint32_t sequence) {
     char text[16];
-    snprintf(text, sizeof text, "b/%06u", scenario == FANOUT || scenario == FANIN ? 0 : index);
+    if (topics > 1)
+        snprintf(text, sizeof text, "%05u/%02u", index, sequence % (uint32_t)topics);
+    else
+        snprintf(text, sizeof text, "b/%06u", scenario == FANOUT || scenario == FANIN ? 0 : index);
     memcpy(p, text, TOPIC_BYTES);
 }
 
 static void send_subscribe(struct conn *c) {
-    uint8_t packet[2 + 5 + TOPIC_BYTES] = {SUBSCRIBE << 4 | 2, 5 + TOPIC_BYTES, 0, 1, 0,
-                                           TOPIC_BYTES};
-    put_topic(packet + 6, c->index);
-    packet[6 + TOPIC_BYTES] = (uint8_t)qos;
+    uint8_t packet[2 + 5 + TOPIC_BYTES] = {SUBSCRIBE << 4 | 2};
+    uint8_t filter_bytes = TOPIC_BYTES;
+    put_topic(packet + 6, c->index, 0);
+    if (topics > 1) packet[6 + --filter_bytes - 1] = '+'; /* all of this connection's */
+    packet[1] = 5 + filter_bytes;
+    packet[3] = 1;
+    packet[5] = filter_bytes;
+    packet[6 + filter_bytes] = (uint8_t)qos;
     c->state = WAIT_SUBACK;
-    bytes_append(&c->out, packet, sizeof packet);
+    bytes_append(&c->out, packet, 2U + packet[1]);
     mark_dirty(c);
 }
 
@@ -146,25 +164,47 @@ static void build_publish(void) {
 
 static uint16_t next_id(uint16_t id) { return id == UINT16_MAX ? 1 : (uint16_t)(id + 1); }
 
-/* Appends as many messages as the closed loop allows. */
+/* Appends a message; `stamp`: since when it is on its way. */
+static void publish_one(struct conn *p, uint64_t stamp) {
+    static uint32_t put_for = UINT32_MAX;
+    uint32_t sequence = p->next_sequence++;
+    if (topics > 1 || put_for != p->index)
+        put_topic(publish + payload_at - (qos ? 2 : 0) - TOPIC_BYTES, p->index, sequence);
+    put_for = p->index;
+    memcpy(publish + payload_at, &stamp, 8);
+    memcpy(publish + payload_at + 8, &sequence, 4);
+    memcpy(publish + payload_at + 12, &p->index, 4);
+    if (qos) put_u16(publish + payload_at - 2, p->packet_id = next_id(p->packet_id));
+    if (passed) passed[sequence % (uint32_t)e] = 0;
+    bytes_append(&p->out, publish, publish_bytes);
+    p->undelivered++;
+    if (qos) p->unacknowledged++;
+    sent++;
+}
+
+/* As many messages as the closed loop allows; the pair beside has one when it is due. */
 static void fill(struct conn *p) {
     uint32_t credit = p->undelivered < (uint32_t)e ? (uint32_t)e - p->undelivered : 0;
     if (qos && credit > (uint32_t)w - p->unacknowledged) credit = (uint32_t)w - p->unacknowledged;
     if (!credit) return;
     uint64_t stamp = now_ns();
-    put_topic(publish + payload_at - (qos ? 2 : 0) - TOPIC_BYTES, p->index);
-    memcpy(publish + payload_at, &stamp, 8);
-    memcpy(publish + payload_at + 12, &p->index, 4);
-    for (uint32_t i = 0; i < credit; i++) {
-        memcpy(publish + payload_at + 8, &p->next_sequence, 4);
-        if (qos) put_u16(publish + payload_at - 2, p->packet_id = next_id(p->packet_id));
-        if (passed) passed[p->next_sequence % (uint32_t)e] = 0;
-        bytes_append(&p->out, publish, publish_bytes);
-        p->next_sequence++;
+    if (is_beside(p)) {
+        if (stamp < beside_next_ns) return;
+        beside_next_ns = stamp + (uint64_t)(NS_PER_S / beside);
+        credit = 1;
     }
-    p->undelivered += credit;
-    p->unacknowledged += qos ? credit : 0;
-    sent += credit;
+    while (credit--) publish_one(p, stamp);
+}
+
+/* Open loop: all that is due, each for a publisher by chance, the times between them exponential.
+ * A message is on its way from the time when it was due, sent late or not. */
+static void publish_due(void) {
+    for (uint64_t now = now_ns(); next_ns <= now;) {
+        struct conn *p = &publishers[(uint32_t)(drand48() * publisher_count)];
+        if (p->state == READY) publish_one(p, next_ns);
+        mark_dirty(p);
+        next_ns += (uint64_t)(-log(1 - drand48()) / rate * NS_PER_S);
+    }
 }
 
 static void return_credit(struct conn *p) {
@@ -278,9 +318,21 @@ static void serve(struct conn *c, uint32_t events) {
     if ((events & EPOLLOUT) && c->out.end > c->out.start) mark_dirty(c);
 }
 
+/* Open loop: waits for something to read until the next message is due, to the microsecond. */
+static void wait_until_due(void) {
+    uint64_t now = now_ns(), left = next_ns > now ? next_ns - now : 0;
+    struct timespec timeout = {(time_t)(left / NS_PER_S), (long)(left % NS_PER_S)};
+    struct pollfd readable = {.fd = epoll_fd, .events = POLLIN};
+    ppoll(&readable, 1, &timeout, NULL);
+    publish_due();
+}
+
 static void pump(int timeout_ms) {
     struct epoll_event events[MAX_EVENTS];
-    int n = epoll_wait(epoll_fd, events, MAX_EVENTS, timeout_ms);
+    bool open_loop = publishing && rate > 0;
+    if (open_loop) wait_until_due();
+    if (publishing && beside > 0 && now_ns() >= beside_next_ns) mark_dirty(&publishers[(int)count]);
+    int n = epoll_wait(epoll_fd, events, MAX_EVENTS, open_loop ? 0 : timeout_ms);
     for (int i = 0; i < n; i++) {
         struct conn *c = events[i].data.ptr;
         if (c->state != DEAD) serve(c, events[i].events);
@@ -289,7 +341,7 @@ static void pump(int timeout_ms) {
         struct conn *c = dirty[i];
         c->dirty = false;
         if (c->state == DEAD) continue;
-        if (publishing && c->role == PUBLISHER) fill(c);
+        if (publishing && !open_loop && c->role == PUBLISHER) fill(c);
         if (c->out.end > c->out.start && !bytes_send(&c->out, c->fd))
             fail(c, "send: %s", strerror(errno));
     }

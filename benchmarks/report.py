@@ -59,7 +59,11 @@ def figure(scenario: Scenario, cell: Cell, *, spread: bool = True) -> str:
         text += f"/s, p99 {duration(p99_ms or 0)}"
     if scenario.kind is Kind.IDLE:
         text += " KiB"
-    if scenario.arguments.get("durable"):  # A disk costs time that is nobody's CPU time.
+    if scenario.arguments.get("rate"):
+        text = f"{short(cell.median('cpu_us') or 0)} µs"
+        shares = [duration(cell.median(key) or 0) for key in ("p50_ms", "p99_ms", "p999_ms")]
+        text += f" each; {', '.join(shares)}"
+    elif scenario.arguments.get("durable"):  # A disk costs time that is nobody's CPU time.
         text += f", {short(cell.median('rate_per_s') or 0)}/s by the clock"
     shown = [note for note in cell.notes if not note.endswith(" connections")]
     return text + "".join(f"; {note}" for note in shown)
@@ -126,6 +130,7 @@ DETAIL = (
     ("others' cores", "other_cores", "{:.2f}".format),
     ("p50 ms", "p50_ms", short),
     ("p99 ms", "p99_ms", short),
+    ("p99.9 ms", "p999_ms", short),
     ("peak MiB", "peak_mib", short),
 )
 
@@ -184,6 +189,8 @@ def footnotes(origin: Origin) -> list[str]:
         "sides, the broker's files on a disk that syncs 4 KiB in "
         f"{origin.sync_ms:.2f} ms. Fan-out: 10 messages on their way. "
         "Fan-in: one message on its way for each publisher. "
+        "At random times (open loop, Poisson): CPU time of the broker for each message, in and "
+        "out; p50, p99, p99.9 from the time when it was due until its subscriber had it. "
         "Storm: time from connect() to CONNACK. Idle: growth of resident memory over the "
         "connections, kernel memory not included.",
         "The generator's limit is its rate by the clock against a relay that does nothing else, "

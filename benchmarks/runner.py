@@ -93,6 +93,8 @@ class Bench:
             "peak_mib": machine.peak_resident_kib(running.pid) / 1024,
             "p50_ms": number(result["latency_ms"], "p50"),
             "p99_ms": number(result["latency_ms"], "p99"),
+            "p999_ms": number(result["latency_ms"], "p999"),
+            "cpu_us": 1e6 * figures["broker_cores"] * window_s / delivered,
         }
         notes = [f"{lost:.0f} lost"] if lost else []
         notes += [f"{disordered:.0f} out of order"] if disordered else []

@@ -65,6 +65,7 @@ def _mosquitto(ratio: float) -> Goal:
 ALL = Limits()
 AMQTT_20 = Goal("≥ 20x amqtt", 20, "amqtt")
 PIPELINED, ONE_AT_A_TIME = 10, 1  # w: publishes without PUBACK
+TOPICS = 50
 UNDELIVERED = 100  # e: messages of a pair that are on their way
 SLOW_SETUP = {"setup-limit": 60}
 
@@ -124,13 +125,56 @@ def _durable(count: int, payload: int, *, judged: bool, quick: bool) -> tuple[Sc
     return on_disk, in_memory
 
 
+def _topics(row: Scenario, *goals: Goal) -> Scenario:
+    """The same load, each message of a publisher for another of its topics."""
+    title = f"the same, {TOPICS} topics in turn"
+    load = {**row.arguments, "topics": TOPICS}
+    limits = {"amqtt": None, "sink": None}
+    return replace(
+        row,
+        key=f"{row.key}-topics",
+        title=title,
+        arguments=load,
+        goals=goals,
+        quick=False,
+        limits=limits,
+    )
+
+
+def _open_loop(rate: int, *goals: Goal, durable: bool = False) -> Scenario:
+    """Messages come when they are due, not when the broker has answered: what most users have."""
+    load = {"count": 100, "qos": 1, "rate": rate, **({"durable": 1} if durable else {})}
+    name, rest = ("durable-", ", durable sessions") if durable else ("", "")
+    title = f"{rate:,}/s at random times, QoS 1, 100 pairs{rest}"
+    return _messages(f"{name}open-{rate}", title, load, *goals)
+
+
+ONE_STREAM = _pairs(0, 100, None, _mosquitto(4), quick=True, amqtt=Limits({"warmup": 2}))
+TEN_OUTSTANDING = _pairs(1, 100, PIPELINED, _mosquitto(2), AMQTT_20, quick=True, amqtt=ALL)
+BESIDE_DURABLE = replace(
+    TEN_OUTSTANDING,
+    key="qos1-100-w10-beside",
+    title="the same beside one durable pair with 20/s",
+    arguments={**TEN_OUTSTANDING.arguments, "beside": 20},
+    goals=(Goal("≥ 0.95x alone", 0.95, row=TEN_OUTSTANDING.key),),
+    quick=False,
+    beside=TEN_OUTSTANDING.key,
+    limits={"amqtt": None},
+)
 SCENARIOS = (
-    _pairs(0, 100, None, _mosquitto(4), quick=True, amqtt=Limits({"warmup": 2})),
+    ONE_STREAM,
+    _topics(ONE_STREAM, _mosquitto(8)),
     _pairs(0, 1000, None, _mosquitto(4)),
-    _pairs(1, 100, PIPELINED, _mosquitto(2), AMQTT_20, quick=True, amqtt=ALL),
+    TEN_OUTSTANDING,
+    BESIDE_DURABLE,
+    _topics(TEN_OUTSTANDING, _mosquitto(6.5)),
     _pairs(1, 100, ONE_AT_A_TIME, _mosquitto(1), AMQTT_20, quick=True, amqtt=ALL),
     _pairs(1, 1000, PIPELINED, _mosquitto(2)),
     _pairs(1, 1000, ONE_AT_A_TIME, _mosquitto(1)),
+    _open_loop(1000),
+    _open_loop(5000, Goal("≥ 0.91x mosquitto", 0.91, "mosquitto")),
+    _open_loop(20_000),
+    *(_open_loop(rate, durable=True) for rate in (1000, 5000, 20_000)),
     *_durable(100, 16, judged=False, quick=False),
     *_durable(1000, 16, judged=True, quick=True),
     *_durable(100, 1024, judged=False, quick=False),

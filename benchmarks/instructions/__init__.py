@@ -1,0 +1,1 @@
+"""Instructions per message, counted by Valgrind."""
