@@ -154,7 +154,10 @@ class Router:
         return IN_PROCESS
 
     def _publish_widely(self, inbound: Inbound, plan: Plan, message: Publish, now_s: float) -> int:
-        """Piece by piece: it fills its client's window until everybody has it."""
+        """Piece by piece: it fills its client's window until everybody has it.
+
+        So there is nothing of its client that it would have to keep its place behind.
+        """
         node, session = self._node, inbound.session
         size_bytes = len(message.payload)
         cost = max(node.window.limit_max, self.cost.of(plan.deliveries, size_bytes, plan.ops))
@@ -170,7 +173,6 @@ class Router:
         if refused is not None:
             self.acknowledgements.at_once(message.qos, now_s)
             return refused
-        is_queued = lasts or (message.qos > 0 and not self._journal.is_idle)
         held_bytes = size_bytes + DELIVERY_BYTES * plan.deliveries
         if plan.making is not None:
             held_bytes += plan.size_bytes
@@ -186,7 +188,7 @@ class Router:
                 now_s,
                 cost=cost,
                 size_bytes=held_bytes,
-                is_queued=is_queued,
+                is_queued=lasts,
             )
         )
         return IN_PROCESS

@@ -126,6 +126,21 @@ def test_it_waits_for_what_its_client_has_in_process(crowd: Stage) -> None:
     assert not stage.node.window.in_process_bytes
 
 
+def test_it_does_not_wait_for_what_others_make_durable(crowd: Stage) -> None:
+    stage = crowd
+    publisher, other = stage.connect("p"), stage.connect_durable("other")
+    stage.hold_commits = True
+    other.publish("narrow", b"", qos=2)
+    publisher.publish("wide", b"x", qos=1)
+    assert publisher.expect(Puback).packet_id == 1
+    assert set(clear(stage)) == {1}
+    assert not other.inbox
+    stage.release_commits()
+    other.disconnect(session_expiry_interval=0)
+    publisher.disconnect()
+    assert not stage.node.window.in_process
+
+
 def test_a_will_for_very_many_is_cut_as_well(crowd: Stage) -> None:
     stage = crowd
     client = stage.connect("w", will=Will("wide", b"gone", 1))
