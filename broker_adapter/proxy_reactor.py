@@ -73,8 +73,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
     def sockets_count(self) -> int:
         return self.sockets.count
 
-    def poll(self, count_max: int) -> list[Event]:
-        return self.sockets.poll(count_max)
+    def poll(self, count_max: int, stay_s: float) -> list[Event]:
+        return self.sockets.poll(count_max, stay_s)
 
     @property
     def has_runnable(self) -> bool:

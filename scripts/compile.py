@@ -39,6 +39,8 @@ MODULES = (
     "types.py",
     "records.py",
     "errors.py",
+    "broker/clock.py",
+    "broker/layer_gate.py",
     "broker/link.py",
     "broker/listeners.py",
     "broker/reactor.py",

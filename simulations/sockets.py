@@ -72,7 +72,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
 
     # --- sockets: see `Ports` ----------------------------------------------------------------
 
-    def poll(self, count_max: int) -> list[Ready]:
+    def poll(self, count_max: int, stay_s: float) -> list[Ready]:
         ready = self._ready
         return [ready.popleft() for _ in range(min(len(ready), count_max))]
 

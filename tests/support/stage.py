@@ -84,7 +84,7 @@ class Sockets(NodePorts["Client"]):
         begun = node.journal.is_answering or (len(node.chores) > 0 and not stage.hold_chores)
         return bool(begun or node.runnable or node.dirty or node.guard.has_work)
 
-    def poll(self, count_max: int) -> "list[Client]":
+    def poll(self, count_max: int, stay_s: float) -> "list[Client]":
         return []
 
     def read(self, event: "Client", now_s: float) -> int:

@@ -19,5 +19,6 @@
 - `error_log`     what went wrong with single connections, a few lines per interval
 - `embedded`      a broker inside a program of its own on trio; `in_thread`: inside any other one
 - `local_client`  a client in the same process
+- `clock`         seconds since the Unix epoch that never go backwards
 - `server`        the nursery around all of it, drain
 """

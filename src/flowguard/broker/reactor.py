@@ -24,6 +24,9 @@ from flowguard.stores import Store
 
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
+STAY_S: Final = 0.001
+"""A broker alone in its process waits so long by itself: a client answers what it gets within."""
+
 ServerLink = Link[ServerConnection]
 
 
@@ -37,9 +40,14 @@ class Reactor(NodePorts[Event]):
         store: Store,
         clock: Callable[[], float],
         on_work: Callable[[], bool],
+        *,
+        stay_s: float = 0.0,
     ) -> None:
-        """`on_work` is told that the store is to be asked; whether only its turn is missing."""
-        super().__init__(node, clock, immediate=store.immediate)
+        """`on_work` is told that the store is to be asked; whether only its turn is missing.
+
+        `stay_s`: so long it waits for sockets by itself before other tasks run (`Turns`).
+        """
+        super().__init__(node, clock, immediate=store.immediate, stay_s=stay_s)
         self._store = store
         self._on_work = on_work
         self.sockets: SocketSet[ServerConnection] = SocketSet(
@@ -75,8 +83,8 @@ class Reactor(NodePorts[Event]):
     def sockets_count(self) -> int:
         return self.sockets.count
 
-    def poll(self, count_max: int) -> list[Event]:
-        return self.sockets.poll(count_max)
+    def poll(self, count_max: int, stay_s: float) -> list[Event]:
+        return self.sockets.poll(count_max, stay_s)
 
     def read(self, event: Event, now_s: float) -> int:
         fd, kind = event

@@ -2,7 +2,6 @@
 
 import secrets
 import socket
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,13 +14,14 @@ import trio
 from flowguard import build
 from flowguard.address import Address
 from flowguard.bounds import Bounds
+from flowguard.broker.clock import unix_clock
 from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for
 from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
-from flowguard.broker.reactor import Reactor
+from flowguard.broker.reactor import STAY_S, Reactor
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
@@ -42,13 +42,6 @@ FAREWELL_S = LINGER_S + 1.0
 """Time for every peer to read our last word and close, or for the reactor to: a reset loses it."""
 
 log = structlog.get_logger()
-
-
-def unix_clock() -> Callable[[], float]:
-    """Seconds since the Unix epoch that never go backwards within this process."""
-    offset_s = time.time() - time.monotonic()
-    monotonic = time.monotonic
-    return lambda: monotonic() + offset_s
 
 
 @dataclass(slots=True)
@@ -79,14 +72,15 @@ async def serve(
     checks: "IdentityChecks | None" = None,
     shadow: FlowSettings | None = None,
     descriptors: Descriptors | None = None,
+    alone: bool = False,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
     `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
-    they are, None: nobody. `shadow`: limits that only watch
-    (`flowguard.flow.guard`); `descriptors`: as they are now, unless they are known. Raises
-    `ConfigError` where these leave none for clients.
+    they are, None: nobody. `shadow`: limits that only watch (`flowguard.flow.guard`);
+    `descriptors`: as they are now, unless they are known; `alone`: no other task of this process
+    minds a wait of `STAY_S`. Raises `ConfigError` where descriptors leave none for clients.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
@@ -104,7 +98,7 @@ async def serve(
         shadow=shadow,
     )
     committer = Committer(node, store, clock)
-    reactor = Reactor(node, store, clock, committer.notify)
+    reactor = Reactor(node, store, clock, committer.notify, stay_s=STAY_S if alone else 0.0)
     try:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())

@@ -21,7 +21,7 @@ from flowguard.broker.link import Carried, Link
 from flowguard.broker.listeners import Host, Listeners
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import Pressure
-from flowguard.node.turns import Next, Turns
+from flowguard.node.turns import IDLE, TURN, Turns
 
 LINGER_S: Final = 2.0
 """How long we wait for a peer to close after our last word, so that no reset destroys it."""
@@ -75,9 +75,9 @@ class SocketSet(Generic[C]):
         turns.resume()
         while True:
             following = turns.go_on()
-            if following is Next.TURN:
+            if following is TURN:
                 continue
-            if following is Next.IDLE:
+            if following is IDLE:
                 await self._wait()
             else:
                 # Tasks run in any order: a single checkpoint may end with ours.
@@ -101,11 +101,16 @@ class SocketSet(Generic[C]):
         """How many may be ready at once, at most."""
         return len(self.links) + self.listeners.count + 1
 
-    def poll(self, count_max: int) -> list[Event]:
-        """Return what is ready now, without waiting; handshakes have their turn before."""
+    def poll(self, count_max: int, stay_s: float) -> list[Event]:
+        """Return what is ready now, or becomes so within `stay_s`; handshakes go before."""
         if self.layer_gate.has_work:
             self.layer_gate.run()
-        return self._epoll.poll(0, count_max)
+        if not stay_s:
+            return self._epoll.poll(0, count_max)
+        began_s = self._clock()
+        events = self._epoll.poll(stay_s, count_max)
+        self.idle_s += self._clock() - began_s
+        return events
 
     @property
     def is_silent(self) -> bool:

@@ -353,6 +353,7 @@ async def _serve(
         checks=start.doors.checks,
         shadow=start.shadow,
         descriptors=start.descriptors,
+        alone=True,
         task_status=task_status,
     )
     process.cancel()

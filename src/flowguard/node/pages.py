@@ -60,6 +60,11 @@ class Pages(Generic[Q, P]):
         """Whether the store is to be asked for pages now."""
         return bool(self.wanted) and not self._is_reading and len(self.ready) < self._ready_max
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a page is to be read, is being read, or is to be sent."""
+        return bool(self.wanted or self.ready) or self._is_reading
+
     def to_read(self) -> list[Q]:
         """Return what the store is to be asked for now; if there is something, `came` follows."""
         if not self.is_hungry:

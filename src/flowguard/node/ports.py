@@ -20,7 +20,9 @@ Piece = Answered | Outbound
 class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
     """Conversations and work are the node's."""
 
-    def __init__(self, node: Node, clock: Callable[[], float], *, immediate: bool) -> None:
+    def __init__(
+        self, node: Node, clock: Callable[[], float], *, immediate: bool, stay_s: float = 0.0
+    ) -> None:
         self._node = node
         self._clock = clock
         self.turns: Turns[E, ServerConnection, Fetch, Piece] = Turns(
@@ -32,6 +34,7 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
             node.pages,
             node.chores,
             immediate=immediate,
+            stay_s=stay_s,
         )
 
     @property

@@ -1,5 +1,7 @@
 """A turn on virtual time: what comes when, how much of it, and when others run."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,6 +305,100 @@ def test_no_socket_waits_while_the_loop_waits_for_one() -> None:
     assert world.turns.go_on() is Next.IDLE
     world.now_s += 0.7
     world.turns.resume()
+    assert drift_s(world) == 0.0
+
+
+# --- staying with the sockets ----------------------------------------------------------------
+
+STAY_S = SLICE_S / 5
+
+
+def staying(*, immediate: bool = True) -> World:
+    world = World(immediate=immediate, stay_s=STAY_S)
+    world.piece_s = 0.0
+    return world
+
+
+def test_a_loop_whose_others_can_wait_stays_for_what_comes_next() -> None:
+    world = staying()
+    assert world.turns.go_on() is Next.IDLE
+    assert world.said[0] == "stay"
+    world.turns.resume()
+    world.ready.append("a")
+    assert world.turns.go_on() is Next.TURN
+    assert "read a" in world.said
+
+
+def test_others_never_wait_longer_because_the_loop_stays() -> None:
+    world = staying()
+    since_s = world.now_s
+    while world.now_s - since_s <= SLICE_S - STAY_S:
+        world.ready.append("a")
+        assert world.turns.go_on() is Next.TURN
+    world.said.clear()
+    assert world.turns.go_on() is Next.IDLE
+    assert "stay" not in world.said
+    assert world.now_s - since_s <= SLICE_S + STAY_S
+
+
+def has_runnable(world: World) -> None:
+    world.runnable.append("a")
+
+
+def has_a_chore(world: World) -> None:
+    world.chores.add(Steps(world, 3))
+
+
+def has_a_backlog(world: World) -> None:
+    world.pages.ready.append("a")
+
+
+def waits_for_a_page(world: World) -> None:
+    world.pages.wanted.append("a")
+    world.pages.to_read()
+
+
+def waits_for_a_commit(world: World) -> None:
+    world.wait_for_commit(1)
+    world.journal.take(world.now_s)
+
+
+def is_awaited(world: World) -> None:
+    world.turns.awaited = True
+
+
+def sends_to_many(world: World) -> None:
+    world.dirty = [f"{number}" for number in range(SENDS_MAX + 1)]
+    world.turns.end_slice(world.now_s)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        has_runnable,
+        has_a_chore,
+        has_a_backlog,
+        waits_for_a_page,
+        waits_for_a_commit,
+        is_awaited,
+        sends_to_many,
+    ],
+)
+def test_a_loop_stays_only_where_nothing_else_is_to_be_done(
+    prepare: Callable[[World], None],
+) -> None:
+    world = staying(immediate=False)
+    prepare(world)
+    world.said.clear()
+    world.turns.turn(world.now_s)
+    assert "stay" not in world.said
+
+
+def test_nobody_has_waited_for_a_loop_that_stayed() -> None:
+    world = staying()
+    for _ in range(3):
+        world.ready.append("a")
+        assert world.turns.go_on() is Next.TURN
     assert drift_s(world) == 0.0
 
 

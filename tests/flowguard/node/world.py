@@ -35,7 +35,9 @@ class World(Ports[str, str, str]):
     Whoever is `lively` has more to do after each run, and never ends.
     """
 
-    def __init__(self, *, immediate: bool = True, shared: bool = False) -> None:
+    def __init__(
+        self, *, immediate: bool = True, shared: bool = False, stay_s: float = 0.0
+    ) -> None:
         self.now_s = 100.0
         self.said: list[str] = []
         self.ready: deque[str] = deque()
@@ -67,6 +69,7 @@ class World(Ports[str, str, str]):
             self.pages,
             self.chores,
             immediate=immediate,
+            stay_s=stay_s,
         )
 
     def spend(self, what: str) -> None:
@@ -94,7 +97,10 @@ class World(Ports[str, str, str]):
 
     # --- as turns see it ---------------------------------------------------------------------
 
-    def poll(self, count_max: int) -> list[str]:
+    def poll(self, count_max: int, stay_s: float) -> list[str]:
+        if stay_s:
+            self.said.append("stay")
+            self.now_s += stay_s
         return [self.ready.popleft() for _ in range(min(count_max, len(self.ready)))]
 
     def read(self, event: str, now_s: float) -> int:
