@@ -173,6 +173,11 @@ class SessionSettings(Section):
     log_threshold: int = Field(0, ge=0)
     """Messages of a topic with so many durable subscribers are stored once, in the durable log
     (docs/log.md); 0: never."""
+    application_users: tuple[str, ...] = ()
+    """Users whose clients are applications (docs/log.md), as patterns with * and ?; a role
+    of the rules goes before."""
+    application_client_ids: tuple[str, ...] = ()
+    """The same by client id: anybody may call itself so where nobody has to prove a name."""
     start_time_available: bool = True
     """Whether SUBSCRIBE may start in the past, as far as the durable log goes; else 0x87."""
     dead_letter_topic: str | None = Field(None, min_length=1, max_length=1_000)
@@ -274,6 +279,9 @@ class StoreSettings(Section):
     log_layout: Literal["bitmask", "reference"] = "bitmask"
     """How the durable log lies in RocksDB from its next generation on: `reference` reads everything
     and compares."""
+    application_store: Literal["log", "queues"] = "log"
+    """Where messages wait for applications: the durable log, if the store has one, where only
+    retention ends them; or queues with the bounds of all."""
     log_shards: int = Field(4, ge=1, le=256)
     """Streams that publishers are divided among, from the next generation on."""
     log_retention_s: float = Field(86_400.0, gt=0)

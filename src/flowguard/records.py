@@ -139,6 +139,8 @@ class SessionRecord:
     """Where it reads the durable log; empty: it does not."""
     log_starts: dict[str, bytes] = field(default_factory=dict)
     """Filters of its subscriptions that started in the past, and where they are."""
+    is_application: bool = False
+    """Its client is one that consumes everything, or was when it was here last."""
 
 
 @mypyc_attr(acyclic=True)
@@ -161,11 +163,19 @@ class PutSession:
     client_id: str
     expiry_interval_s: int
     ends_at_s: float | None
+    is_application: bool
 
-    def __init__(self, client_id: str, expiry_interval_s: int, ends_at_s: float | None) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        expiry_interval_s: int,
+        ends_at_s: float | None,
+        is_application: bool = False,
+    ) -> None:
         self.client_id = client_id
         self.expiry_interval_s = expiry_interval_s
         self.ends_at_s = ends_at_s
+        self.is_application = is_application
 
 
 @dataclass(init=False, slots=True)

@@ -161,6 +161,7 @@ class Rights:
         "_is_here",
         "_remembered",
         "client_id",
+        "is_application",
         "principal",
         "quotas",
         "size_bytes",
@@ -185,6 +186,8 @@ class Rights:
         self.size_bytes = RIGHTS_BYTES + size_bytes
         """Without what is remembered."""
         self.quotas = quotas
+        self.is_application: bool | None = None
+        """Whether the first of its roles that says so makes it an application; None: none does."""
         self._remembered: dict[str, int] = {}
         self._is_here = False
         """It counts in its headcounts."""

@@ -30,10 +30,18 @@ UNSAFE: Final = frozenset("/+#\0")
 class Role:
     """Statements that hold for whoever has it; `stages` in the order in which they are asked."""
 
-    __slots__ = ("name", "quotas", "stages")
+    __slots__ = ("is_application", "name", "quotas", "stages")
 
-    def __init__(self, name: str, stages: list[RuleStage], quotas: Quotas = NO_QUOTAS) -> None:
+    def __init__(
+        self,
+        name: str,
+        stages: list[RuleStage],
+        quotas: Quotas = NO_QUOTAS,
+        is_application: bool | None = None,
+    ) -> None:
         self.name = name
+        self.is_application = is_application
+        """Whether its clients are applications; None: it does not say."""
         self.quotas = quotas
         self.stages = stages
 
@@ -99,7 +107,10 @@ class Rules:
         for role in roles[1:]:
             if role.quotas is not NO_QUOTAS:
                 quotas = quotas.with_more(role.quotas)
-        return Rights(principal, client_id, stages, size_bytes, self.version, quotas)
+        rights = Rights(principal, client_id, stages, size_bytes, self.version, quotas)
+        said = [role.is_application for role in roles if role.is_application is not None]
+        rights.is_application = said[0] if said else None
+        return rights
 
 
 def levels_of(filter: str, where: str) -> list[str]:

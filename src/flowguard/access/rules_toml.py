@@ -10,9 +10,15 @@ users = ["*"]
 anonymous = true
 receive = ["news/#"]
 deny = ["news/secret/#"]
+
+[roles.analytics]
+users = ["spark"]
+class = "application"
+subscribe = ["#"]
 """
 
 import tomllib
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -67,6 +73,12 @@ class _Role(_Table):
     subscriptions_max: int | None = Field(None, ge=0)
     queue_messages_max: int | None = Field(None, ge=1)
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
+    client_class: Literal["device", "application"] | None = Field(None, alias="class")
+
+    @property
+    def is_application(self) -> bool | None:
+        """Whether its clients are applications; None: it does not say."""
+        return None if self.client_class is None else self.client_class == "application"
 
     @property
     def quotas(self) -> Quotas:
@@ -93,7 +105,7 @@ def parse_toml(text: str, name: str) -> Rules:
         key = ".".join(map(str, first["loc"])) or "roles"
         raise ConfigError(f"{name}: {key}: {first['msg']}") from error
     roles = [
-        Role(role, [_stage(each, f"{name}: roles.{role}")], each.quotas)
+        Role(role, [_stage(each, f"{name}: roles.{role}")], each.quotas, each.is_application)
         for role, each in file.roles.items()
     ]
     by_user: dict[str, list[str]] = {}

@@ -13,7 +13,9 @@
 - `journal`         what must be durable before an answer leaves: group commit
 - `pages`           what waited for clients while they were away, read and sent by turns
 - `start_time`      SUBSCRIBE into the past: when, and whether that may be
-- `log_readers`     who reads the durable log instead of getting messages into a queue
+- `applications`    which clients consume everything, however far they fall behind
+- `log_readers`     who reads the durable log instead of getting messages into a queue; `log_fetch`
+                    is a page of it
 - `rounds`          who of those with packets and room is run next; `flow/guard` says who has room
 - `turns`           what a loop does in a turn, how much of it, and when it lets others run;
                     `ports`: the node's half of the world around it

@@ -252,6 +252,8 @@ class Handshakes:
             properties.authentication_method = packet.properties.authentication_method
             properties.authentication_data = accepted.data
         connection.session = session
+        user = packet.username if principal is None else principal.user
+        node.router.applications.claimed(session, user, rights)
         ops = node.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
         claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)

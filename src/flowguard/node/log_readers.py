@@ -11,16 +11,20 @@ while, in its order (`_tail`), and a page says how much of that was committed wh
 the rest follows from memory, and in the same stretch the session begins to get messages by its
 queue: none lies between the two.
 
+An application (`applications`) has all that is for it in the log, and falls behind while its client
+is here, too: from the first message on that finds no room in its queue, it reads on from there.
+The same holds for the queue of a shared subscription of applications, whoever of them is here.
+
 A subscription that starts in the past has a place of its own, in what was logged before it was
 made. That is read first, for it alone; then its session reads on with all of them.
 """
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, final
 
 from flowguard.flow import Reason
+from flowguard.node.log_fetch import LogFetch, Starts, filters_of, may_receive, options_of
 from flowguard.node.plans import Plans
 from flowguard.records import (
     NEVER_S,
@@ -29,13 +33,9 @@ from flowguard.records import (
     Delivery,
     PutLogPlace,
     PutLogStart,
-    QueueEntry,
     StoreOp,
     message_bytes,
 )
-from flowguard.routing import has_wildcard, parse_shared
-from flowguard.routing.filters import matches
-from flowguard.session.fetch import Fetch
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session
@@ -50,6 +50,8 @@ PAGE_BYTES_MAX: Final = 256 * 1024
 TAIL_MAX = 4_096
 TAIL_BYTES_MAX: Final = 4 * 1024 * 1024
 """Messages that are kept because pages may have been read before they were committed."""
+QUEUE_MAX = 1_000
+"""Messages in the queue of an application: from there on it reads the log."""
 SHARED_MAX: Final = 1_000
 """Deliveries that are kept for others that read the same."""
 
@@ -62,28 +64,6 @@ def expiry_of(message: Publish, now_s: float) -> float:
         return NEVER_S
     interval_s = message.properties.message_expiry_interval
     return NEVER_S if interval_s is None else now_s + interval_s
-
-
-@final
-class LogFetch(Fetch):
-    """A page of the log that a session is to read."""
-
-    __slots__ = ("batch", "filters", "session", "starts")
-
-    def __init__(
-        self, session: Session, starts: "Starts | None", count_max: int, bytes_max: int
-    ) -> None:
-        super().__init__(session, 0, 0, count_max, bytes_max, looks=False)
-        self.session = session
-        self.starts = starts
-        """Those of the session when it is asked for; the store knows all of them."""
-        self.filters = _filters_of(session)
-        self.batch: LogBatch | None = None
-
-    def ask(self, store: Store) -> list[QueueEntry]:
-        assert isinstance(store, LogStore)
-        self.batch = store.read_log(self.client_id, self.filters, self.count_max, self.bytes_max)
-        return []
 
 
 @final
@@ -102,21 +82,12 @@ class Reading:
 
 
 @final
-class Starts:
-    """Filters of a session's subscriptions that started in the past; never changed."""
-
-    __slots__ = ("filters",)
-
-    def __init__(self, filters: frozenset[str]) -> None:
-        self.filters = filters
-
-
-@final
 class LogReaders:
     """One per node."""
 
     __slots__ = (
         "_fetching",
+        "_keeps_applications",
         "_node",
         "_plans",
         "_reading",
@@ -133,30 +104,34 @@ class LogReaders:
     def __init__(self, node: NodeState, plans: Plans) -> None:
         self._node = node
         self._plans = plans
-        self._reading: dict[Session, bool] = {}
-        """Sessions of clients that are back and catch up; False: their place is not stored yet."""
-        self._starts: dict[Session, Starts] = {}
+        self._reading: dict[QueueOwner, bool] = {}
+        """Who catches up: sessions of clients that are here, and queues of shared subscriptions;
+        False: their place is not stored yet."""
+        self._starts: dict[QueueOwner, Starts] = {}
         """Of sessions that have some, until they have caught up."""
-        self._fetching: set[Session] = set()
+        self._fetching: set[QueueOwner] = set()
         """Those whose next page must wait: one is asked for, or on its way into a queue."""
         self.appended_count = 0
         """Messages that entered the journal to be logged, since the start."""
         self.read_count = 0
         """Messages that sessions have got from there, each counted."""
-        self.readings: dict[Session, Reading] = {}
-        """Of sessions that have read it and are not over."""
+        self.readings: dict[QueueOwner, Reading] = {}
+        """Of those that have read it and are not over."""
         self._tail: deque[AppendToLog] = deque()
         """The last of them."""
         self._tail_bytes = 0
         self._shared: dict[tuple[int, int, bool, tuple[int, ...]], Delivery] = {}
+        self._keeps_applications = False
+        """There is a log, and it is where messages wait for applications."""
         self.wide_count = 0
         """Messages that are on their way to the log, and have passed somebody by already."""
 
-    def use(self, store: Store, threshold: int) -> None:
+    def use(self, store: Store, threshold: int, *, keeps_applications: bool) -> None:
         """Before sessions are recovered: whether there is a log, and when it is written to."""
         if isinstance(store, LogStore):
             self._plans.log_threshold = threshold
             self._plans.uses_log = threshold > 0
+            self._keeps_applications = keeps_applications
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -173,6 +148,34 @@ class LogReaders:
 
     # --- who reads ----------------------------------------------------------------------------
 
+    def keep(self, owner: QueueOwner, is_application: bool) -> bool:
+        """Whether all that is for it is logged is no longer as it was; its plans are to be made
+        anew."""
+        is_logged = is_application and self._keeps_applications
+        if is_logged == owner.is_logged:
+            return False
+        owner.is_logged = is_logged
+        self._plans.uses_log |= is_logged
+        return True
+
+    def falls_behind(self, owner: QueueOwner, size_bytes: int, now_s: float) -> bool:
+        """Whether a message that is about to be logged finds no room in the queue of an
+        application, which reads on from there then; else it has a place."""
+        queue = owner.queue
+        if queue.count < QUEUE_MAX and queue.reserve(size_bytes) is None:
+            return False
+        owner.reads_log = owner.behind = True
+        self._node.journal.note(PutLogPlace(owner.client_id, None))
+        self._catch_up_when_stored(owner, now_s)
+        return True
+
+    def recovered_queue(self, queue: QueueOwner, place: bytes) -> None:
+        """The queue of a shared subscription, as the store remembers it."""
+        if place:
+            queue.reads_log = queue.behind = True
+            self._plans.uses_log = True
+            self._reading[queue] = True
+
     def recovered(self, session: Session, place: bytes, starts: Iterable[str]) -> None:
         """A session as the store remembers it; `starts`: its filters that started in the past."""
         filters = frozenset(starts)
@@ -187,15 +190,17 @@ class LogReaders:
     def left(self, session: Session) -> None:
         """The client of a session that goes on is away: its place is here, unless it has one."""
         self._reading.pop(session, None)
-        if self._plans.log_threshold and session.durable and not session.reads_log:
+        if session.reads_log or session.is_unbounded:
+            return
+        if session.durable and (session.is_logged or self._plans.log_threshold):
             session.reads_log = True
             self._node.journal.note(PutLogPlace(session.client_id, None))
 
-    def ended(self, session: Session) -> None:
-        """The session is over."""
-        self._reading.pop(session, None)
-        self._starts.pop(session, None)
-        self.readings.pop(session, None)
+    def ended(self, owner: QueueOwner) -> None:
+        """The session is over, or the shared subscription."""
+        self._reading.pop(owner, None)
+        self._starts.pop(owner, None)
+        self.readings.pop(owner, None)
 
     def start(self, session: Session, filter: str, since_s: float) -> list[StoreOp]:
         """A new subscription of a client that is here starts in the past: the operations, which
@@ -220,11 +225,19 @@ class LogReaders:
         self._starts[session] = Starts(starts.filters - {filter})
         return [PutLogStart(session.client_id, filter, b"")]
 
-    def catch_up(self, session: Session) -> None:
-        """The places of a session are stored: it reads on, if its client is here."""
-        if session in self._reading:
-            self._reading[session] = True
-            self._ask(session)
+    def catch_up(self, owner: QueueOwner) -> None:
+        """Its places are stored: it reads on, if its client is here."""
+        if owner in self._reading:
+            self._reading[owner] = True
+            self._ask(owner)
+
+    def _catch_up_when_stored(self, owner: QueueOwner, now_s: float) -> None:
+        def begin(now_s: float) -> None:
+            self.catch_up(owner)
+
+        # Its place must be in the store before it is read.
+        self._reading[owner] = False
+        self._node.when_durable(begin, now_s)
 
     def resumed(self, session: Session, now_s: float) -> None:
         """A client is back: it catches up, if it has missed anything."""
@@ -234,45 +247,39 @@ class LogReaders:
             self._node.journal.note(PutLogPlace(session.client_id, b""))
             session.reads_log = False
             return
-
-        def begin(now_s: float) -> None:
-            self.catch_up(session)
-
-        # Its place must be in the store before it is read.
-        self._reading[session] = False
-        self._node.when_durable(begin, now_s)
+        self._catch_up_when_stored(session, now_s)
 
     def tick(self) -> None:
         """Ask for the next pages of those that have taken what they had."""
         self._shared.clear()
-        for session, is_stored in self._reading.items():
+        for reader, is_stored in self._reading.items():
             if is_stored:
-                self._ask(session)
+                self._ask(reader)
 
-    def _ask(self, session: Session) -> None:
+    def _ask(self, reader: QueueOwner) -> None:
         limits = self._node.settings.session
         room = min(PAGE_MAX, limits.queue_messages_max)
-        if session in self._fetching or 2 * session.queue.count > room:
+        if reader in self._fetching or 2 * reader.queue.count > room:
             return
-        self._fetching.add(session)
+        self._fetching.add(reader)
         bytes_max = min(PAGE_BYTES_MAX, limits.queue_bytes_max // 2)
-        starts = self._starts.get(session)
-        self._node.fetches.append(LogFetch(session, starts, max(1, room // 2), bytes_max))
+        starts = self._starts.get(reader)
+        self._node.fetches.append(LogFetch(reader, starts, max(1, room // 2), bytes_max))
 
     # --- reading ------------------------------------------------------------------------------
 
     def came(self, fetch: LogFetch, now_s: float) -> None:
         """A page is there: into the queue with it, together with the new place."""
-        session, batch = fetch.session, fetch.batch
-        gone = session.ended or session not in self._reading
+        reader, batch = fetch.reader, fetch.batch
+        gone = reader.ended or reader not in self._reading
         if gone or batch is None or self._is_stale(fetch):
-            self._fetching.discard(session)
-            if fetch.damage and not session.ended:
+            self._fetching.discard(reader)
+            if fetch.damage and not reader.ended:
                 self._node.counters.pages_unreadable += 1
-                session.cut_off(now_s)
+                reader.cut_off(now_s)
             return
         self._node.counters.drop(Reason.LOG_RETENTION, batch.lost_count)
-        reading = self.readings.setdefault(session, Reading())
+        reading = self.readings.setdefault(reader, Reading())
         reading.read_until_s = batch.read_until_s
         reading.lost_count += batch.lost_count
         targets: list[Target] = []
@@ -280,7 +287,7 @@ class LogReaders:
             if logged.expires_at_s > now_s:
                 self._take(
                     targets,
-                    session,
+                    reader,
                     (logged.stamp, logged.publisher),
                     logged.message,
                     logged.expires_at_s,
@@ -290,51 +297,60 @@ class LogReaders:
             else:
                 self._node.counters.drop(Reason.MESSAGE_EXPIRED)
         rest_count = self.appended_count - batch.appended_count
-        places: list[StoreOp] = [PutLogPlace(session.client_id, batch.place)]
+        places: list[StoreOp] = [PutLogPlace(reader.client_id, batch.place)]
         if batch.filter:
-            places = [PutLogStart(session.client_id, batch.filter, batch.place)]
-        if batch.is_done and not self.wide_count and rest_count <= len(self._tail):
-            self._take_tail(targets, session, rest_count, now_s)
-            session.reads_log = session.behind = False
-            del self._reading[session]
-            places = self._all_read(session)
+            places = [PutLogStart(reader.client_id, batch.filter, batch.place)]
+        if batch.is_done and not self.wide_count and self._has_all(reader, rest_count):
+            self._take_tail(targets, reader, rest_count, now_s)
+            reader.reads_log = reader.behind = False
+            del self._reading[reader]
+            places = self._all_read(reader)
         reading.read_count += len(targets)
         self.read_count += len(targets)
-        self._deliver(session, targets, places, now_s)
+        self._deliver(reader, targets, places, now_s)
+
+    def _has_all(self, reader: QueueOwner, rest_count: int) -> bool:
+        """Whether all that was logged since a page was read is here, and may enter the queue."""
+        if rest_count > len(self._tail):
+            return False
+        return not reader.is_logged or reader.queue.count + rest_count <= QUEUE_MAX
 
     def _is_stale(self, fetch: LogFetch) -> bool:
         """Whether a subscription began or ended since it was asked: what was logged between that
         and the reading was passed over. It is asked again, with the next tick."""
-        session = fetch.session
-        is_same = fetch.starts is self._starts.get(session)
-        return not is_same or fetch.filters != _filters_of(session)
+        reader = fetch.reader
+        is_same = fetch.starts is self._starts.get(reader)
+        return not is_same or fetch.filters != filters_of(reader)
 
     @property
     def catching_up_count(self) -> int:
-        """Sessions of clients that are here and read what they have missed."""
+        """Sessions of clients that are here, and shared subscriptions, that read what they have
+        missed."""
         return len(self._reading)
 
-    def _all_read(self, session: Session) -> list[StoreOp]:
+    def _all_read(self, reader: QueueOwner) -> list[StoreOp]:
         """It has no place any more."""
-        client_id = session.client_id
-        starts = self._starts.pop(session, None)
+        client_id = reader.client_id
+        starts = self._starts.pop(reader, None)
         filters = frozenset[str]() if starts is None else starts.filters
         return [
             PutLogPlace(client_id, b""),
             *(PutLogStart(client_id, filter, b"") for filter in sorted(filters)),
         ]
 
-    def _take_tail(self, targets: list[Target], session: Session, count: int, now_s: float) -> None:
+    def _take_tail(
+        self, targets: list[Target], reader: QueueOwner, count: int, now_s: float
+    ) -> None:
         tail = self._tail
         for index in range(len(tail) - count, len(tail)):
             op = tail[index]
             key = (-self.appended_count + len(tail) - 1 - index, op.publisher)
-            self._take(targets, session, key, op.message, op.expires_at_s, now_s)
+            self._take(targets, reader, key, op.message, op.expires_at_s, now_s)
 
     def _take(
         self,
         targets: list[Target],
-        session: Session,
+        reader: QueueOwner,
         source: tuple[int, str],
         message: Publish,
         expires_at_s: float,
@@ -344,9 +360,9 @@ class LogReaders:
         """Add it, if one of its subscriptions wants it; `source`: its number, and who published;
         `batch`: with which it came."""
         number, publisher = source
-        found = _options(session, message.topic, publisher, number, batch)
+        found = options_of(reader, message.topic, publisher, number, batch)
         qos = 0 if found is None else min(found.qos, message.qos)
-        if found is None or not qos or not session.may_receive(message.topic):
+        if found is None or not qos or not may_receive(reader, message.topic):
             return
         retain = found.retain_as_published
         shared, key = self._shared, (number, qos, retain, found.identifiers)
@@ -357,14 +373,17 @@ class LogReaders:
             delivery = shared[key] = Delivery(
                 message, qos, retain and message.retain, key[3], expires_at_s
             )
-        reason = session.admit(delivery.size_bytes, self._node, now_s)
-        if reason is not None:
-            self._node.counters.drop(reason)
-            return
-        targets.append((session, 0, delivery))
+        if reader.is_logged:
+            reader.queue.promise(delivery.size_bytes)  # A page has its place, and there is one.
+        else:
+            reason = reader.admit(delivery.size_bytes, self._node, now_s)
+            if reason is not None:
+                self._node.counters.drop(reason)
+                return
+        targets.append((reader, 0, delivery))
 
     def _deliver(
-        self, session: Session, admitted: list[Target], places: list[StoreOp], now_s: float
+        self, reader: QueueOwner, admitted: list[Target], places: list[StoreOp], now_s: float
     ) -> None:
         """Positions and new places, one commit, then to the client."""
         node = self._node
@@ -377,56 +396,10 @@ class LogReaders:
         ops += places
 
         def done(now_s: float) -> None:
-            self._fetching.discard(session)
+            self._fetching.discard(reader)
             for owner, pos, delivery in targets:
                 owner.offer(pos, delivery, node, now_s)
-            if targets and self._reading.get(session, False):
-                self._ask(session)  # Else with the next tick: it only waits for others.
+            if targets and self._reading.get(reader, False):
+                self._ask(reader)  # Else with the next tick: it only waits for others.
 
         node.journal.append(ops, done, now_s)
-
-
-def _filters_of(session: Session) -> list[str]:
-    """The filters of those of its subscriptions that read the log."""
-    return [
-        filter
-        for filter, options in session.subscriptions.items()
-        if options.qos and parse_shared(filter) is None
-    ]
-
-
-def _is_for(batch: LogBatch, stamp: int, filter: str) -> bool:
-    """Whether a message of the batch is for the subscription, if that matches it."""
-    if batch.filter:
-        return filter == batch.filter
-    return stamp > batch.ends.get(filter, 0)
-
-
-@dataclass(slots=True)
-class _Options:
-    """The sum of a session's subscriptions that match a topic."""
-
-    qos: int
-    retain_as_published: bool
-    identifiers: tuple[int, ...]
-
-
-def _options(
-    session: Session, topic: str, publisher: str, stamp: int, batch: LogBatch | None
-) -> _Options | None:
-    """For a message of `batch`, or one since; None: it does not match any."""
-    qos, retain, identifiers, wanted = 0, False, list[int](), False
-    for filter, options in session.subscriptions.items():
-        if filter != topic and not has_wildcard(filter):
-            continue
-        if options.no_local and publisher == session.client_id:
-            continue  # [MQTT-3.8.3-3]
-        if batch is not None and not _is_for(batch, stamp, filter):
-            continue
-        if parse_shared(filter) is None and matches(filter, topic):
-            wanted = True
-            qos = max(qos, options.qos)
-            retain = retain or options.retain_as_published
-            if options.identifier:
-                identifiers.append(options.identifier)
-    return _Options(qos, retain, tuple(identifiers)) if wanted else None

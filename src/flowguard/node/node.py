@@ -30,7 +30,7 @@ from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
 from flowguard.node.journal import Journal
-from flowguard.node.log_readers import LogFetch
+from flowguard.node.log_fetch import LogFetch
 from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
@@ -170,7 +170,12 @@ class Node(Lifecycle[ServerConnection]):
         All of it is kept, even where bounds are lower now; `check_restored` says whether it fits.
         """
         self.state.spills = store.on_disk
-        self.router.log.use(store, self.settings.session.log_threshold)
+        self.router.applications.use(store)
+        self.router.log.use(
+            store,
+            self.settings.session.log_threshold,
+            keeps_applications=self.settings.store.application_store == "log",
+        )
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max

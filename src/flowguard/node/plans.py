@@ -167,6 +167,8 @@ class Plans:
         """With so many durable subscribers the messages of a topic are logged; 0: never."""
         self.uses_log = False
         """Somebody may read the log."""
+        self.kept_groups: set[Shared] = set()
+        """Shared subscriptions of applications: all that is for them is logged."""
         self.asks_rights = False
         """There are rules: not everybody who subscribes to a topic may receive it."""
         self.version = 0
@@ -346,15 +348,24 @@ class Plans:
                 yield True
             own = heard.groups()
         plan.made(grouping, own, self._cost)
-        if self.uses_log and grouping.ops:
+        if self.uses_log and plan.ops:
             plan.logs = self._logs(plan, grouping.ops)
 
     def _logs(self, plan: Plan, durable_count: int) -> bool:
         """Whether its messages are logged: also while somebody is behind, who may find older
-        messages of the topic there, and would get newer ones before them by the queue."""
+        messages of the topic there, and would get newer ones before them by the queue; and always
+        for applications."""
         if self.log_threshold and durable_count >= self.log_threshold:
             return True
-        return any([owner.behind for group in plan.groups for owner in group.sessions])
+        if self.kept_groups and any([group in self.kept_groups for group in plan.shared]):
+            return True
+        return any(
+            [
+                owner.behind or (group.qos > 0 and owner.is_logged)
+                for group in plan.groups
+                for owner in group.sessions
+            ]
+        )
 
 
 def _cut(matches: list[Match], count: int = MATCHES_PIECE) -> list[list[Match]]:
@@ -389,7 +400,7 @@ def cut(plan: Plan) -> Iterator[Plan]:
                 room = DELIVERIES_PIECE
     yield Plan(groups, [], own=plan.own, logs=plan.logs)
     for start in range(0, len(plan.shared), DELIVERIES_PIECE):
-        yield Plan([], plan.shared[start : start + DELIVERIES_PIECE])
+        yield Plan([], plan.shared[start : start + DELIVERIES_PIECE], logs=plan.logs)
 
 
 def _group_bytes(group: Group) -> int:

@@ -12,6 +12,7 @@ from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
+from flowguard.node.applications import Applications
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.grouping import Group
@@ -70,7 +71,10 @@ class Router:
         )
         self.plans.asks_rights = hooks.rules is not None
         self.log = LogReaders(node, self.plans)
-        self.queues = SharedQueues(node, self.table, self.plans, journal, queue_budget)
+        self.applications = Applications(node, self.plans, self.log)
+        self.queues = SharedQueues(
+            node, self.table, self.plans, journal, self.log, self.applications, queue_budget
+        )
         self.retained = RetainedMessages(
             messages_max=limits.node.retained_messages_max,
             bytes_max=node.bounds.retained_bytes,
@@ -404,10 +408,10 @@ class Router:
                 if logs and qos and session.reads_log:
                     session.behind = True
                 elif session is not origin or not group.no_local:  # [MQTT-3.8.3-3]
-                    complete &= self._admit_to(admitted, session, delivery, now_s)
+                    complete &= self._admit_to(admitted, session, delivery, now_s, logs)
         if not logs or origin is None or not origin.reads_log:
-            complete &= self._own(admitted, plan.own, message, origin, now_s)
-        return self._shared(admitted, plan.shared, message, now_s) and complete
+            complete &= self._own(admitted, plan.own, message, origin, now_s, logs)
+        return self._shared(admitted, plan.shared, message, now_s, logs) and complete
 
     def _own(
         self,
@@ -416,6 +420,7 @@ class Router:
         message: Publish,
         origin: Session | None,
         now_s: float,
+        logs: bool = False,
     ) -> bool:
         """The publisher itself, where only some of its subscriptions have No Local."""
         complete = True
@@ -425,11 +430,16 @@ class Router:
                 retain = message.retain and group.retain_as_published
                 expires_at_s = expiry_of(message, now_s)
                 delivery = Delivery(message, qos, retain, group.identifiers, expires_at_s)
-                complete &= self._admit_to(admitted, origin, delivery, now_s)
+                complete &= self._admit_to(admitted, origin, delivery, now_s, logs)
         return complete
 
     def _shared(
-        self, admitted: list[Admitted], groups: list[Shared], message: Publish, now_s: float
+        self,
+        admitted: list[Admitted],
+        groups: list[Shared],
+        message: Publish,
+        now_s: float,
+        logs: bool = False,
     ) -> bool:
         """The queue of each shared group, or where there is none one of its members."""
         complete = True
@@ -437,8 +447,11 @@ class Router:
         for group in groups:
             queue = self.queues.of(group)
             if queue is not None and message.qos:
+                if logs and queue.reads_log:
+                    queue.behind = True
+                    continue
                 delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
-                complete &= self._admit_to(admitted, queue, delivery, now_s)
+                complete &= self._admit_to(admitted, queue, delivery, now_s, logs)
                 continue
             chosen = group.pick(rank if message.qos else rank_qos_0)
             if chosen is None:
@@ -449,11 +462,23 @@ class Router:
         return complete
 
     def _admit_to(
-        self, admitted: list[Admitted], owner: QueueOwner, delivery: Delivery, now_s: float
+        self,
+        admitted: list[Admitted],
+        owner: QueueOwner,
+        delivery: Delivery,
+        now_s: float,
+        logs: bool = False,
     ) -> bool:
-        """A place in the queue of `owner`, if there is one: what goes on has been counted."""
+        """A place in the queue of `owner`, if there is one: what goes on has been counted.
+
+        With `logs` the message is about to be logged: who keeps all has it there.
+        """
         if owner.ended:
             return True  # Its subscriptions are about to leave the table.
+        if logs and owner.is_logged and delivery.qos:
+            if not self.log.falls_behind(owner, delivery.size_bytes, now_s):
+                admitted.append((owner, delivery))
+            return True
         if delivery.qos and (owner.durable or self._node.blocks):
             reason = owner.admit(delivery.size_bytes, self._node, now_s)
             if reason is not None:

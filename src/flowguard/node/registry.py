@@ -124,7 +124,7 @@ class Registry:
         if not session.durable:
             return []
         return [
-            PutSession(session.client_id, session.expiry_interval_s, None),
+            PutSession(session.client_id, session.expiry_interval_s, None, session.is_application),
             PutWill(session.client_id, session.will),
         ]
 
@@ -134,6 +134,7 @@ class Registry:
             session.membership.leave(session, self._node, now_s)
         if not with_will:
             self._drop_will(session)
+        self._router.applications.left(session)
         expiry_s = session.expiry_interval_s
         if not expiry_s:
             self.end(session, now_s)
@@ -148,7 +149,8 @@ class Registry:
 
     def _note_disconnected(self, session: Session) -> None:
         client_id, expiry_s = session.client_id, session.expiry_interval_s
-        self._journal.note(PutSession(client_id, expiry_s, session.ends_at_s))
+        put = PutSession(client_id, expiry_s, session.ends_at_s, session.is_application)
+        self._journal.note(put)
         self._journal.note(PutWill(client_id, session.will))
 
     def end(self, session: Session, now_s: float) -> None:
@@ -158,6 +160,7 @@ class Registry:
         session.ended = True
         self._disarm(session)
         self._router.log.ended(session)
+        self._router.applications.ended(session)
         if len(session.subscriptions) > FILTERS_PIECE:
             self._node.chores.add(Leaving(session, self._queues, self._journal))
         else:
@@ -278,10 +281,13 @@ class Registry:
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
             ends_at_s = now_s + record.expiry_interval_s
-            self._journal.note(PutSession(client_id, record.expiry_interval_s, ends_at_s))
+            put = PutSession(client_id, record.expiry_interval_s, ends_at_s, record.is_application)
+            self._journal.note(put)
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:
             self._arm(session, ends_at_s, self._expire)
+        if record.is_application:
+            self._router.applications.recovered(session)
         self._router.log.recovered(session, record.log_place, record.log_starts)
 
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:

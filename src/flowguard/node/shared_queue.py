@@ -41,7 +41,7 @@ NO_PACKET_ID: Final = 0
 class SharedQueue(Lender):
     """A group's messages, and who of its members gets the next one."""
 
-    __slots__ = ("_backlog_end", "_group", "_node", "_journal")
+    __slots__ = ("_backlog_end", "_group", "_node", "_journal", "filter")
 
     def __init__(
         self, name: str, queue: Backlog, group: Shared, node: NodeState, journal: Journal
@@ -49,6 +49,7 @@ class SharedQueue(Lender):
         """`name`: under which the store keeps it."""
         super().__init__(name, queue, durable=True)
         self._group = group
+        self.filter = group.filter
         self._node = node
         self._journal = journal
         self._backlog_end = 1

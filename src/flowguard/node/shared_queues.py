@@ -2,13 +2,16 @@
 
 A group has one from its first durable subscription with QoS 1 or 2 to its last member. A group of
 clean sessions only has none: its messages go to members that are here, and wait in their queues;
-`rank` says to whom.
+`rank` says to whom. One with an application among its members has its messages in the durable log,
+as those have, until it is over.
 """
 
 from typing import final
 
 from flowguard.flow import FairBudget
+from flowguard.node.applications import Applications
 from flowguard.node.journal import Journal
+from flowguard.node.log_readers import LogReaders
 from flowguard.node.plans import Plans, Shared, Table
 from flowguard.node.shared_queue import SharedQueue
 from flowguard.records import (
@@ -57,9 +60,18 @@ class SharedQueues:
     """The queues by group; a subscription needs no more than `subscribe` and `unsubscribe`."""
 
     def __init__(
-        self, node: NodeState, table: Table, plans: Plans, journal: Journal, budget: FairBudget
+        self,
+        node: NodeState,
+        table: Table,
+        plans: Plans,
+        journal: Journal,
+        log: LogReaders,
+        applications: Applications,
+        budget: FairBudget,
     ) -> None:
         self._node = node
+        self._log = log
+        self._applications = applications
         self._table = table
         self._plans = plans
         self._journal = journal
@@ -93,8 +105,14 @@ class SharedQueues:
             record = self._stored.pop(name, None)
             if record is not None:
                 queue.restore(record)
+                if record.is_application:
+                    self._keep(group, queue)
+                self._log.recovered_queue(queue, record.log_place)
             else:
                 ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None))
+        if queue is not None and session.is_application and not queue.is_application:
+            self._keep(group, queue)
+            ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
         if queue is not None and session.outbound is not None:
             queue.welcome(session)
         return is_new, ops
@@ -114,7 +132,15 @@ class SharedQueues:
         if queue is None:
             return []
         queue.end()
+        self._log.ended(queue)
+        self._plans.kept_groups.discard(group)
         return [DropSession(queue.client_id)]
+
+    def _keep(self, group: Shared, queue: SharedQueue) -> None:
+        """It is an application's, as one of its members is, until it is over."""
+        if self._applications.keep(queue, True):
+            self._plans.kept_groups.add(group)
+            self._plans.changed(group.filter)
 
     def left(self, session: Session) -> None:
         """The session is over, and none of its subscriptions is in the table any more."""
@@ -136,6 +162,9 @@ class SharedQueues:
             return
         queue = self._queues.get(group)
         if queue is not None:
+            if session.is_application and not queue.is_application:
+                self._keep(group, queue)
+                self._journal.note(PutSession(queue.client_id, SESSION_NEVER_EXPIRES, None, True))
             queue.welcome(session)
         else:
             group.wake(session)

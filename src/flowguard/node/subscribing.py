@@ -397,7 +397,7 @@ class Subscriptions:
             filter,
             options,
             since_s,
-            has_log=router.plans.log_threshold > 0,
+            has_log=router.plans.log_threshold > 0 or session.is_logged,
         )
         if refused is None:
             return None

@@ -78,6 +78,8 @@ class Connected(TypedDict):
 
 class Explanation(TypedDict):
     client_id: str
+    client_class: str
+    """"application" or "device"."""
     now_s: float
     connected: Connected | None
     session_ends_s: float | None
@@ -116,6 +118,7 @@ def explain(node: Node, client_id: str, now_s: float) -> Explanation | None:
     assert connection is None or isinstance(connection, ServerConnection)
     return Explanation(
         client_id=client_id,
+        client_class="application" if session.is_application else "device",
         now_s=now_s,
         connected=None if connection is None else _connected(node, connection, now_s),
         session_ends_s=session.ends_at_s,

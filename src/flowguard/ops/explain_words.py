@@ -27,6 +27,8 @@ def sentences(explanation: Explanation) -> list[str]:
         found = [f"{client_id} is not connected; its session is kept{until}."]
     else:
         found = [f"{client_id} is connected (MQTT {connected['protocol']})."]
+    if explanation["client_class"] == "application":
+        found.append("It is an application: it consumes everything, however far it falls behind.")
     if explanation["damage"]:
         found.append(
             f"What waits for it cannot be read and is held back: {explanation['damage']}. "

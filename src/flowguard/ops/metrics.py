@@ -49,6 +49,8 @@ GAUGES: Final = {
     "clients_connected": ("clients.connected", "Clients connected."),
     "clients_paused": ("clients.paused", "Clients of which packets wait for room in a window."),
     "sessions": ("clients.sessions", "Sessions, connected or not."),
+    "applications": ("applications.sessions", "Of them: those of applications."),
+    "applications_connected": ("applications.connected", "Applications connected."),
     "subscriptions": ("clients.subscriptions", "Subscriptions."),
     "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
     "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),
@@ -118,7 +120,7 @@ GAUGES: Final = {
     ),
     "log_catching_up": (
         "log.catching_up",
-        "Clients that read from the durable log what they have missed.",
+        "Clients, and shared subscriptions, that read from the durable log what they have missed.",
     ),
     "recording_used_bytes": ("recording.used_bytes", "Recorded runs on the disk."),
     "recording_limit_bytes": (

@@ -175,7 +175,14 @@ class LogStatus(TypedDict):
     read: int
     """Messages that sessions have got from there."""
     catching_up: int
-    """Clients that read what they have missed."""
+    """Clients, and shared subscriptions of applications, that read what they have missed."""
+
+
+class ApplicationsStatus(TypedDict):
+    """Clients that consume everything, however far they fall behind."""
+
+    sessions: int
+    connected: int
 
 
 class Status(TypedDict):
@@ -204,6 +211,7 @@ class Status(TypedDict):
     journal: JournalStatus
     store: StoreStatus
     log: LogStatus
+    applications: ApplicationsStatus
     memory: MemoryStatus | None
     shadow: dict[str, Any] | None
     """What another policy, or other limits, would have done; None: there is no shadow."""
@@ -274,6 +282,10 @@ def status_of(
         budgets=_budgets(node),
         store=_store(node),
         log=_log(node),
+        applications=ApplicationsStatus(
+            sessions=len(node.router.applications),
+            connected=node.router.applications.connected_count,
+        ),
         journal=JournalStatus(
             operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),
             bytes=Use(used=node.journal.size_bytes, limit=flow.journal_bytes_max),

@@ -269,12 +269,9 @@ class Backlog:
             self._here_expires_s = expires_at_s
 
     def _put_away(self, pos: int, count: int, size_bytes: int, expires_at_s: float) -> None:
-        if not self.away_count:
-            self.after_pos = pos - 1
-            self.away_pos = pos
-        else:
-            self.after_pos = min(self.after_pos, pos - 1)
-            self.away_pos = max(self.away_pos, pos)
+        is_first = not self.away_count
+        self.after_pos = pos - 1 if is_first else min(self.after_pos, pos - 1)
+        self.away_pos = pos if is_first else max(self.away_pos, pos)
         self.away_count += count
         self._away_bytes += size_bytes
         self._late_count += count
@@ -458,11 +455,17 @@ class Backlog:
         """The store remembers so many messages that wait: promised, whatever limits are now."""
         if count:
             self._budget.hold(size_bytes, self.held_bytes)
-            self.count += count
-            self.size_bytes += size_bytes
+            self.count, self.size_bytes = self.count + count, self.size_bytes + size_bytes
             self._put_away(last_pos, count, size_bytes, UNKNOWN_S)
             self._seen_expires_s = NEVER_S
             self.after_pos = after_pos
+
+    def move(self, messages_max: int, bytes_max: int, budget: FairBudget) -> None:
+        """Put what waits under these bounds from now on, counted in another budget."""
+        self._budget.give_back(self.held_bytes, 0)
+        self.messages_max, self.bytes_max = messages_max, bytes_max
+        self._budget, self._over_bytes = budget, 0
+        budget.hold(self.size_bytes, 0)
 
     def leave(self) -> None:
         """The client is gone: what is on disk anyway need not be here."""

@@ -4,6 +4,7 @@ A client's session is one (`session`), the queue of a shared subscription anothe
 (`flowguard.node.shared_queue`).
 """
 
+import sys
 from typing import Final
 
 from flowguard.errors import CorruptionError
@@ -14,6 +15,8 @@ from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
 from flowguard.session.node_state import NodeState
 from flowguard.stores import Store
 
+UNBOUNDED: Final = sys.maxsize
+"""Instead of a bound on messages, or bytes."""
 ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 """Bounds of one queue, not of the node."""
 
@@ -21,7 +24,15 @@ ITS_OWN: Final = (Reason.QUEUE_MESSAGES, Reason.QUEUE_BYTES)
 class QueueOwner(PageOwner):
     """A name under which messages wait in `queue`; if `durable`, the store has them, too."""
 
-    __slots__ = ("behind", "durable", "next_pos", "queue", "reads_log")
+    __slots__ = (
+        "behind",
+        "durable",
+        "is_application",
+        "is_logged",
+        "next_pos",
+        "queue",
+        "reads_log",
+    )
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id)
@@ -32,6 +43,10 @@ class QueueOwner(PageOwner):
         """Its client is away or catching up: what is logged is not put into its queue."""
         self.behind = False
         """Something was logged for it since."""
+        self.is_application = False
+        """Its client is one that consumes everything, however far it falls behind."""
+        self.is_logged = False
+        """All that is for it is logged: what finds no room in its queue is read from there."""
 
     # --- what each kind does its own way -----------------------------------------------------
 
@@ -100,17 +115,30 @@ class QueueOwner(PageOwner):
     def lacks_room(self, size_bytes: int, node: NodeState, now_s: float) -> bool:
         """Whether a message would not find room now, and may later."""
         queue = self.queue
-        if self.ended or queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
+        if self.ended or self.is_logged:
+            return False
+        if queue.refusal(size_bytes) is None or not queue.could_hold(size_bytes):
             return False
         if self.keeps_up and queue.has_spare(size_bytes):
             return False
         self.expire_some(node, now_s)
         return queue.refusal(size_bytes) is not None
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether nothing but the store bounds what waits for it."""
+        return self.queue.messages_max == UNBOUNDED
+
+    def messages_max(self, node: NodeState) -> int:
+        """Messages that may wait for it as for a device."""
+        return node.settings.session.queue_messages_max
+
     def full_by(self) -> list[Reason]:
         """The limits that leave no room for a message like those that wait, the node's included."""
         queue = self.queue
-        found = []
+        found: list[Reason] = []
+        if self.is_logged:
+            return found
         if queue.count >= queue.messages_max:
             found.append(Reason.QUEUE_MESSAGES)
         if queue.size_bytes >= queue.bytes_max:
@@ -207,7 +235,7 @@ class QueueOwner(PageOwner):
     def trim(self, node: NodeState, now_s: float) -> None:
         """With `drop-oldest`: bring a queue that is above its limits back to them."""
         queue = self.queue
-        if not node.drops_oldest or queue.excess() is None:
+        if not node.drops_oldest or self.is_logged or queue.excess() is None:
             return
         self.expire_some(node, now_s)
         while (reason := queue.excess()) is not None:

@@ -6,7 +6,7 @@ It knows no connection: `session` does, which it is the lower half of.
 
 from typing import TYPE_CHECKING
 
-from flowguard.access.rights import NOTHING, Rights, decision_bytes, least
+from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.flow import Reason
 from flowguard.records import Delivery, Settle
 from flowguard.session.backlog import Backlog
@@ -79,10 +79,14 @@ class Receiver(QueueOwner):
             self.charge_state(-before.size_bytes - before.forget(), node)
         reason = self.charge_state(rights.size_bytes, node)
         self.rights = rights if reason is None else None
-        most = least(node.settings.session.queue_messages_max, rights.quotas.queue_messages_max)
-        assert most is not None
-        self.queue.messages_max = most
+        if not self.is_unbounded:
+            self.queue.messages_max = self.messages_max(node)
         return reason
+
+    def messages_max(self, node: NodeState) -> int:
+        most = node.settings.session.queue_messages_max
+        quota = None if self.rights is None else self.rights.quotas.queue_messages_max
+        return most if quota is None else min(most, quota)
 
     def may_receive(self, topic: str) -> bool:
         """Whether its rights let it; who was not here since the start is asked when it comes."""

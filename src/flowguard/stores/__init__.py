@@ -6,7 +6,16 @@ journal's business (`flowguard.node.journal`). Drivers are imported only by thei
 this room.
 """
 
+from flowguard.stores.applications import ApplicationStore
 from flowguard.stores.base import NOT_FENCED, Fenced, LogStore, Store, StoreLoad
 from flowguard.stores.memory import MemoryStore
 
-__all__ = ["Fenced", "LogStore", "MemoryStore", "NOT_FENCED", "Store", "StoreLoad"]
+__all__ = [
+    "ApplicationStore",
+    "Fenced",
+    "LogStore",
+    "MemoryStore",
+    "NOT_FENCED",
+    "Store",
+    "StoreLoad",
+]

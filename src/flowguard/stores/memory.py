@@ -110,7 +110,7 @@ class MemoryStore:
 
     def _apply(self, op: StoreOp) -> None:
         match op:
-            case PutSession(client_id, expiry_interval_s, ends_at_s):
+            case PutSession(client_id, expiry_interval_s, ends_at_s, is_application):
                 record = self._sessions.get(client_id)
                 if record is None:
                     record = SessionRecord(client_id, expiry_interval_s)
@@ -118,6 +118,7 @@ class MemoryStore:
                     self._queues[client_id] = _Queue(record)
                 record.expiry_interval_s = expiry_interval_s
                 record.ends_at_s = ends_at_s
+                record.is_application = is_application
             case DropSession(client_id):
                 self._sessions.pop(client_id, None)
                 self._queues.pop(client_id, None)

@@ -77,7 +77,8 @@ def transfer(
 
 def _session_ops(record: SessionRecord) -> list[StoreOp]:
     name = record.client_id
-    ops: list[StoreOp] = [PutSession(name, record.expiry_interval_s, record.ends_at_s)]
+    put = PutSession(name, record.expiry_interval_s, record.ends_at_s, record.is_application)
+    ops: list[StoreOp] = [put]
     ops += [PutSubscription(name, *each) for each in record.subscriptions.items()]
     ops += [PutInbound(name, packet_id) for packet_id in sorted(record.inbound_ids)]
     if record.will is not None:

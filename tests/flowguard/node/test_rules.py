@@ -40,7 +40,7 @@ class SaidNames:
     ) -> None:
         if connect.username is not None:
             connection.principal = Principal(connect.username)
-        answer(ReasonCode.SUCCESS, now_s)
+        answer(ReasonCode.SUCCESS, now_s, "")
 
 
 def make_stage(rules: str = RULES, **settings: dict[str, object]) -> Stage:

@@ -11,7 +11,7 @@ A store joins by a line in STORES: a function that makes a `Bench` from a folder
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -188,7 +188,7 @@ def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None
     options = SubscriptionOptions(2, True, True, 1, 99)
     bench.store.commit(
         [
-            PutSession("c", 3_600, None),
+            PutSession("c", 3_600, None, is_application=True),
             PutWill("c", will),
             PutSubscription("c", "a/+", options),
             PutInbound("c", 65_535),
@@ -197,16 +197,17 @@ def test_a_session_comes_back_with_everything_that_was_put(bench: Bench) -> None
     )
     bench.reopen()
     expected = SessionRecord("c", 3_600, None, {"a/+": options}, {1, 65_535}, will)
-    assert values(session_of(bench.store)) == values(expected)
+    assert values(session_of(bench.store)) == values(replace(expected, is_application=True))
 
 
 def test_a_session_that_is_put_again_keeps_what_belongs_to_it(bench: Bench) -> None:
     sent = delivery()
-    bench.store.commit([PutSession("c", 10, None), Append("c", 1, sent), PutInbound("c", 4)])
+    put = PutSession("c", 10, None, True)
+    bench.store.commit([put, Append("c", 1, sent), PutInbound("c", 4)])
     bench.store.commit([PutSession("c", 20, 1_234.5)])
     bench.reopen()
     found = session_of(bench.store)
-    assert (found.expiry_interval_s, found.ends_at_s) == (20, 1_234.5)
+    assert (found.expiry_interval_s, found.ends_at_s, found.is_application) == (20, 1_234.5, False)
     assert found.inbound_ids == {4}
     assert queue_of(bench.store) == [entry(1, sent)]
 

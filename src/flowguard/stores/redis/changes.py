@@ -35,6 +35,7 @@ from flowguard.stores.redis.values import (
     encode_retained,
     encode_session,
     encode_subscription,
+    is_applications,
 )
 from flowguard.stores.rows import decode_will, encode_will
 
@@ -100,7 +101,10 @@ class SessionChange:
     def apply(self, op: StoreOp) -> None:
         if isinstance(op, PutSession):
             self.is_there = True
-            self._set(EXPIRY, encode_session(op.expiry_interval_s, op.ends_at_s))
+            row = encode_session(
+                op.expiry_interval_s, op.ends_at_s, is_application=op.is_application
+            )
+            self._set(EXPIRY, row)
         elif not self.is_there:
             return
         elif isinstance(op, DropSession):
@@ -295,8 +299,10 @@ def session_record(
 
     Raises `CorruptionError`."""
     try:
-        expiry_interval_s, ends_at_s = decode_session(fields.pop(EXPIRY))
+        row = fields.pop(EXPIRY)
+        expiry_interval_s, ends_at_s = decode_session(row)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
+        record.is_application = is_applications(row)
         record.next_pos = int(fields.pop(NEXT_POS))
         record.sent_pos = int(fields.pop(SENT_POS))
         record.unsettled_count = waiting + released

@@ -2,7 +2,7 @@
 
     entry         u8 version, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
                   u32 size; f64 expiry; count and identifiers, varints; the message
-    session       u8 version, u8 flags (0 ends), u32 expiry interval, f64 end
+    session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end
     subscription  u8 version, u8 flags (`stores.rows`), varint identifier
     will          `stores.rows`
     retained      u8 version, f64 expiry, the message
@@ -30,6 +30,7 @@ _RETAIN: Final = 4
 _EXPIRES: Final = 8
 _IDENTIFIED: Final = 16
 _ENDS: Final = 1
+_APPLICATION: Final = 2
 
 
 def encode_entry(delivery: Delivery) -> bytes:
@@ -68,8 +69,12 @@ def decode_entry(value: bytes) -> Delivery:
     return Delivery(message, flags & 3, bool(flags & _RETAIN), tuple(identifiers), expires_at_s)
 
 
-def encode_session(expiry_interval_s: int, ends_at_s: float | None) -> bytes:
+def encode_session(
+    expiry_interval_s: int, ends_at_s: float | None, *, is_application: bool = False
+) -> bytes:
     flags, end_s = (0, 0.0) if ends_at_s is None else (_ENDS, ends_at_s)
+    if is_application:
+        flags |= _APPLICATION
     return _SESSION.pack(VERSION, flags, expiry_interval_s, end_s)
 
 
@@ -77,6 +82,11 @@ def decode_session(value: bytes) -> tuple[int, float | None]:
     """The expiry interval in seconds, and when the session ends. Raises `CorruptionError`."""
     _, flags, expiry_interval_s, ends_at_s = unpack(_SESSION, value)
     return expiry_interval_s, ends_at_s if flags & _ENDS else None
+
+
+def is_applications(value: bytes) -> bool:
+    """Whether a session is an application's. Raises `CorruptionError`."""
+    return bool(unpack(_SESSION, value)[1] & _APPLICATION)
 
 
 def encode_subscription(options: SubscriptionOptions) -> bytes:

@@ -1,6 +1,7 @@
 """Records other than queues: sessions, subscriptions, wills, retained messages; versioned.
 
-    session       u8 version, uid, u8 flags (0 ends), u64 qno, u32 expiry interval, f64 end
+    session       u8 version, uid, u8 flags (0 ends, 1 application), u64 qno, u32 expiry interval,
+                  f64 end
     subscription  u8 version, uid, u8 flags (`stores.rows`), varint identifier
     inbound id    u8 version, uid
     will          `stores.rows`
@@ -24,6 +25,7 @@ _INBOUND: Final = Struct(">BQI")
 _RETAINED: Final = Struct(">BQId")
 
 _ENDS: Final = 1
+_APPLICATION: Final = 2
 
 
 def row_uid(value: bytes) -> bytes:
@@ -32,9 +34,17 @@ def row_uid(value: bytes) -> bytes:
 
 
 def encode_session(
-    qno: int, expiry_interval_s: int, ends_at_s: float | None, hlc: int, node: int
+    qno: int,
+    expiry_interval_s: int,
+    ends_at_s: float | None,
+    hlc: int,
+    node: int,
+    *,
+    is_application: bool = False,
 ) -> bytes:
     flags, end_s = (0, 0.0) if ends_at_s is None else (_ENDS, ends_at_s)
+    if is_application:
+        flags |= _APPLICATION
     return _SESSION.pack(VERSION, hlc, node, flags, qno, expiry_interval_s, end_s)
 
 
@@ -42,6 +52,11 @@ def decode_session(value: bytes) -> tuple[int, int, float | None]:
     """The qno, the expiry interval in seconds, and when the session ends."""
     _, _, _, flags, qno, expiry_interval_s, ends_at_s = unpack(_SESSION, value)
     return qno, expiry_interval_s, ends_at_s if flags & _ENDS else None
+
+
+def is_applications(value: bytes) -> bool:
+    """Whether a session is an application's."""
+    return bool(unpack(_SESSION, value)[3] & _APPLICATION)
 
 
 def with_qno(row: bytes, qno: int) -> bytes:

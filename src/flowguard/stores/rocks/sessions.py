@@ -30,6 +30,7 @@ from flowguard.stores.rocks.session_codec import (
     encode_inbound,
     encode_session,
     encode_subscription,
+    is_applications,
 )
 from flowguard.stores.rows import decode_will, encode_will
 
@@ -82,6 +83,7 @@ class Sessions:
         """The record of a session and its queue; `value` is its row."""
         qno, expiry_interval_s, ends_at_s = decode_session(value)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
+        record.is_application = is_applications(value)
         record.next_pos = queue.next_pos
         record.sent_pos = queue.sent_pos
         record.unsettled_count = queue.count
@@ -138,7 +140,14 @@ class Sessions:
                 work.records.append(queue)
         clock = work.clock
         clock.hlc += 1
-        value = encode_session(queue.qno, op.expiry_interval_s, op.ends_at_s, clock.hlc, clock.node)
+        value = encode_session(
+            queue.qno,
+            op.expiry_interval_s,
+            op.ends_at_s,
+            clock.hlc,
+            clock.node,
+            is_application=op.is_application,
+        )
         work.batch.put(keys.session_key(client_id), value, self._engine.own.handle)
 
     def drop(self, work: Draft, op: DropSession) -> None:

@@ -18,7 +18,11 @@ from flowguard.stores.rocks.copying import published
 from flowguard.stores.rocks.engine import SCAN_ROWS, RocksEngine
 from flowguard.stores.rocks.offline.reader import SETTINGS, Findings, StoredSession, StoreReader
 from flowguard.stores.rocks.queue import Queue
-from flowguard.stores.rocks.session_codec import decode_retained, decode_session
+from flowguard.stores.rocks.session_codec import (
+    decode_retained,
+    decode_session,
+    is_applications,
+)
 from flowguard.stores.rocks.store import RocksStore
 from flowguard.types import Publish
 
@@ -103,7 +107,10 @@ class _Saving:
     def _save_session(self, session: StoredSession) -> None:
         found, client_id, queue = self._found, session.client_id, session.queue
         _, expiry_interval_s, ends_at_s = decode_session(session.row)
-        ops: list[records.StoreOp] = [records.PutSession(client_id, expiry_interval_s, ends_at_s)]
+        put = records.PutSession(
+            client_id, expiry_interval_s, ends_at_s, is_applications(session.row)
+        )
+        ops: list[records.StoreOp] = [put]
         try:
             ops += _own_ops(self._reader.record(session))
         except CorruptionError as error:
