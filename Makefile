@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint docs compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -74,6 +74,9 @@ lint: $(DEV)  ## format, lint, types and layers; changes nothing
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@.venv/bin/lint-imports
+
+docs: $(DEV)  ## the pages of docs/ and README.md as a site, in site/; fails on a link that leads nowhere
+	@$(PY) -m mkdocs build --strict $(ARGS)
 
 spec: $(DEV)  ## statements of the MQTT standards that tests claim to prove
 	@$(PY) tests/spec/coverage.py $(ARGS)

@@ -8,6 +8,7 @@ from flowguard import __version__, build
 from flowguard.cli.check import check
 from flowguard.cli.demo import demo
 from flowguard.cli.explain import explain
+from flowguard.cli.import_conf import import_conf
 from flowguard.cli.passwd import passwd
 from flowguard.cli.plugins import Commands
 from flowguard.cli.reload import reload
@@ -33,6 +34,7 @@ app.command()(storm)
 app.command()(settings)
 app.command()(check)
 app.command()(reload)
+app.command("import")(import_conf)
 app.add_typer(passwd, name="passwd")
 app.add_typer(store, name="store")
 

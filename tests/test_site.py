@@ -1,0 +1,60 @@
+"""`make docs`: the pages as a site; a link that leads nowhere fails it."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.patience import HANG_S
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("docs", "README.md", "mkdocs.yml", "benchmarks/results", "scripts/site.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="no MkDocs: make docs"),
+]
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of all that the site is made of."""
+    for name in PARTS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def build(folder: Path) -> tuple[int, str]:
+    """Exit code of MkDocs, and what it said; with --quiet it would not see its own warnings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_site_is_built_without_a_warning_and_has_every_page(sources: Path) -> None:
+    code, said = build(sources)
+    assert code == 0, said
+    assert "WARNING" not in said
+    pages = {path.stem for path in (sources / "site").glob("*.html")}
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} | {"index"} <= pages
+    assert (sources / "site" / "benchmarks" / "results" / "brokers.html").exists()
+
+
+@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](operations.md#no-such-place)"])
+def test_a_link_that_leads_nowhere_fails_it(sources: Path, link: str) -> None:
+    with (sources / "docs" / "limits.md").open("a") as page:
+        page.write(f"\n{link}\n")
+    code, said = build(sources)
+    assert code == 1
+    assert "limits.md" in said
