@@ -1,5 +1,10 @@
 """kafka: what is kept on an Apache Kafka cluster; the driver is aiokafka, an extra.
 
-- `link`: the connection, an asyncio loop in a thread of its own; it alone knows the driver
+- `link`: the connection, an asyncio loop in a thread of its own, and its producer
+- `reader`: the consumer, and the offsets it commits; these two alone know the driver
 - `errors`: what the driver and the servers say, as errors of ours
+- `store`: queues of applications in topics, everything else in another store
+- `plan`: a batch on its way; `topics`: what they are called, how they are made
+- `queue`: what the store knows of one topic
+- `window`: what of a topic is settled, as it lies in a committed offset's metadata
 """

@@ -35,6 +35,10 @@ class NoTopicError(StoreError):
     """A topic is not there: it was never made, or somebody has deleted it."""
 
 
+class RetentionError(StoreError):
+    """The record is not there any more: retention has dropped it."""
+
+
 def no_server(servers: str, why: object) -> ConfigError:
     return ConfigError(
         f"no Kafka answers at {servers} ({why}): start it, or name the addresses of others"
@@ -58,6 +62,8 @@ def failure(error: BaseException, where: str) -> StoreError | ConfigError:
         return FormatError(f"Kafka at {where} is too old ({said}): 2.1 or newer is needed")
     if name == "UnknownTopicOrPartitionError":
         return NoTopicError(f"Kafka at {where}: the topic is not there ({said})")
+    if name == "OffsetOutOfRangeError":
+        return RetentionError(f"Kafka at {where}: {said}")
     if name in _PASSING or getattr(error, "retriable", False) or isinstance(error, OSError):
         return StallError(f"Kafka at {where}: {said}")
     return StoreError(f"Kafka at {where}: {said}")

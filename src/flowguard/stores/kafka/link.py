@@ -1,4 +1,4 @@
-"""KafkaLink: the connection to a Kafka cluster; it alone knows aiokafka.
+"""KafkaLink: the connection to a Kafka cluster, on aiokafka.
 
 The driver lives on an asyncio loop in a thread of its own, so that it keeps its connections alive
 between two calls. Calls come from one other thread at a time, and block.
@@ -21,6 +21,8 @@ from flowguard.stores.kafka.errors import NoTopicError, failure, no_server
 Partition = tuple[str, int]
 """A topic and the number of one of its partitions."""
 R = TypeVar("R")
+_Sent = tuple["asyncio.Future[Any]", int]
+"""A batch under way, and the number of its messages."""
 
 REQUEST_S: Final = 5.0
 """An answer that takes longer will not come: the connection is made anew."""
@@ -60,7 +62,7 @@ class KafkaLink:
             "request_timeout_ms": int(REQUEST_S * 1_000),
             "metadata_max_age_ms": int(METADATA_S * 1_000),
         }
-        self._unfinished: dict[Partition, list[asyncio.Future[Any]]] = {}
+        self._unfinished: dict[Partition, list[_Sent]] = {}
         self._producer: Any = None
         self._admin: Any = None
         try:
@@ -83,6 +85,11 @@ class KafkaLink:
         """Nodes of the cluster that take part now."""
         found = self.call(lambda: self._admin.describe_cluster())
         return len(found["brokers"])
+
+    def topics(self, prefix: str) -> list[str]:
+        """Topics whose names begin so."""
+        found: list[str] = self.call(lambda: self._admin.list_topics())
+        return [topic for topic in found if topic.startswith(prefix)]
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not there."""
@@ -115,59 +122,66 @@ class KafkaLink:
 
     # --- writing -----------------------------------------------------------------------------
 
-    def append(self, messages: Mapping[Partition, Sequence[KafkaMessage]]) -> None:
-        """Write to several partitions, in batches; returns when all in-sync replicas have all of
-        it.
+    def append(
+        self, messages: Mapping[Partition, Sequence[KafkaMessage]]
+    ) -> dict[Partition, list[int]]:
+        """Write to several partitions, in batches; the offset of each message, when all in-sync
+        replicas have all of it.
 
         Raises StallError when that takes longer than `wait_s`: then the same call may be made
         again, before any other, and goes on waiting for what is under way. After any error some
         records may be there twice: readers tell them apart.
         """
-        self.call(lambda: self._append(messages))
+        return self.call(lambda: self._append(messages))
 
-    async def _append(self, messages: Mapping[Partition, Sequence[KafkaMessage]]) -> None:
+    async def _append(
+        self, messages: Mapping[Partition, Sequence[KafkaMessage]]
+    ) -> dict[Partition, list[int]]:
         unfinished = self._unfinished
         if self._producer is None:
             self._producer = await self._new_producer()
         for partition, some in messages.items():
             if partition not in unfinished:
                 unfinished[partition] = await self._send(partition, some)
-        sent = [future for partition in messages for future in unfinished[partition]]
-        await asyncio.wait(sent)  # This one may be given up; what is under way goes on.
-        for partition in messages:
-            del unfinished[partition]
-        failed = next((error for future in sent if (error := future.exception())), None)
+        # This call may be given up; what is under way goes on.
+        await asyncio.wait([sent for each in messages for sent, _ in unfinished[each]])
+        batches = {partition: unfinished.pop(partition) for partition in messages}
+        all_sent = [sent for some in batches.values() for sent, _ in some]
+        failed = next((error for sent in all_sent if (error := sent.exception())), None)
         if failed is not None:
             # A batch that is given up leaves a gap in the producer's numbers: begin anew.
             before, self._producer = self._producer, None
             await _quietly(before.stop())
             raise failed
+        return {
+            partition: [sent.result().offset + i for sent, count in some for i in range(count)]
+            for partition, some in batches.items()
+        }
 
-    async def _send(
-        self, partition: Partition, messages: Sequence[KafkaMessage]
-    ) -> list[asyncio.Future[Any]]:
-        futures = []
+    async def _send(self, partition: Partition, messages: Sequence[KafkaMessage]) -> "list[_Sent]":
+        batches = []
         builder = self._producer.create_batch()
         for message in messages:
             if self._add(builder, message) is None:
-                futures.append(await self._send_batch(builder, partition))
+                batches.append(await self._send_batch(builder, partition))
                 builder = self._producer.create_batch()
                 if self._add(builder, message) is None:
                     raise StoreError(f"a message of {len(message.value)} bytes is too large")
-        futures.append(await self._send_batch(builder, partition))
-        return futures
+        batches.append(await self._send_batch(builder, partition))
+        return batches
 
     def _add(self, builder: Any, message: KafkaMessage) -> Any:
         return builder.append(
             key=message.key, value=message.value, timestamp=None, headers=list(message.headers)
         )
 
-    async def _send_batch(self, builder: Any, partition: Partition) -> asyncio.Future[Any]:
+    async def _send_batch(self, builder: Any, partition: Partition) -> "_Sent":
         topic, number = partition
+        count = builder.record_count()
         future = await self._producer.send_batch(builder, topic, partition=number)
         assert isinstance(future, asyncio.Future)
         future.add_done_callback(_look_at)
-        return future
+        return future, count
 
     async def _new_producer(self) -> Any:
         producer = AIOKafkaProducer(

@@ -27,11 +27,11 @@ from flowguard.records import (
     Settle,
     StoreOp,
 )
+from flowguard.stores.entries import encode_entry
 from flowguard.stores.redis.keys import KeyNames, bucket_of
 from flowguard.stores.redis.values import (
     decode_session,
     decode_subscription,
-    encode_entry,
     encode_retained,
     encode_session,
     encode_subscription,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, final
 
 from flowguard.records import Delivery, QueueEntry, packet_id_of
+from flowguard.stores.entries import decode_entry
 from flowguard.stores.redis.functions import COMMIT_STREAM, COMMIT_ZSET
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.link import Words
-from flowguard.stores.redis.values import decode_entry
 from flowguard.types import Publish
 
 Ask = Callable[[Sequence[Words]], list[Any]]

@@ -1,7 +1,6 @@
 """Values in Redis, by hand: versioned, big endian; messages lie as they lie in RocksDB.
 
-    entry         u8 version, u8 flags (0-1 QoS granted, 2 retain, 3 expiry, 4 identifiers),
-                  u32 size; f64 expiry; count and identifiers, varints; the message
+    entry         `stores.entries`
     session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end
     subscription  u8 version, u8 flags (`stores.rows`), varint identifier
     will          `stores.rows`
@@ -15,58 +14,16 @@ from typing import Final
 
 from flowguard.codec.primitives import decode_variable, encode_variable
 from flowguard.errors import CorruptionError, MalformedPacket
-from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.messages import decode_message, encode_message
 from flowguard.stores.rows import VERSION, subscription_flags, subscription_options, unpack
 from flowguard.types import Publish, SubscriptionOptions
 
-_ENTRY: Final = Struct(">BBI")
-_F64: Final = Struct(">d")
 _SESSION: Final = Struct(">BBId")
 _SUBSCRIPTION: Final = Struct(">BB")
 _RETAINED: Final = Struct(">Bd")
 
-_RETAIN: Final = 4
-_EXPIRES: Final = 8
-_IDENTIFIED: Final = 16
 _ENDS: Final = 1
 _APPLICATION: Final = 2
-
-
-def encode_entry(delivery: Delivery) -> bytes:
-    flags = delivery.qos
-    if delivery.retain:
-        flags |= _RETAIN
-    options = b""
-    if delivery.expires_at_s != NEVER_S:
-        flags |= _EXPIRES
-        options = _F64.pack(delivery.expires_at_s)
-    if delivery.identifiers:
-        flags |= _IDENTIFIED
-        numbers = (len(delivery.identifiers), *delivery.identifiers)
-        options += b"".join(map(encode_variable, numbers))
-    head = _ENTRY.pack(VERSION, flags, delivery.size_bytes)
-    return head + options + encode_message(delivery.message)
-
-
-def decode_entry(value: bytes) -> Delivery:
-    """The entry. Raises `CorruptionError`."""
-    _, flags, _ = unpack(_ENTRY, value)
-    pos = _ENTRY.size
-    expires_at_s = NEVER_S
-    if flags & _EXPIRES:
-        if len(value) < pos + _F64.size:
-            raise CorruptionError("an entry is cut short")
-        (expires_at_s,) = _F64.unpack_from(value, pos)
-        pos += _F64.size
-    identifiers: list[int] = []
-    if flags & _IDENTIFIED:
-        count, pos = _number(value, pos)
-        for _ in range(count):
-            identifier, pos = _number(value, pos)
-            identifiers.append(identifier)
-    message = decode_message(value, pos)
-    return Delivery(message, flags & 3, bool(flags & _RETAIN), tuple(identifiers), expires_at_s)
 
 
 def encode_session(

@@ -1,0 +1,148 @@
+"""ApplicationQueue: the queue of one application, in a topic of its own.
+
+A record is u8 version, u64 position, u64 sizes of all records so far, the entry
+(`stores.entries`): the last one says what the session's record has to. Offsets follow positions
+without a gap, but where a producer had to repeat itself; so a few pairs tell one from the other.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple, final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import Delivery
+from flowguard.stores.entries import decode_entry, encode_entry
+from flowguard.stores.kafka.window import AckWindow
+
+_HEAD: Final = Struct(">BQQ")
+_VERSION: Final = 1
+
+
+class QueueRecord(NamedTuple):
+    """A record of a topic."""
+
+    pos: int
+    total_bytes: int
+    """Sizes of all records up to this one."""
+    delivery: Delivery
+
+
+def encode_record(pos: int, total_bytes: int, delivery: Delivery) -> bytes:
+    return _HEAD.pack(_VERSION, pos, total_bytes) + encode_entry(delivery)
+
+
+def decode_record(value: bytes) -> QueueRecord:
+    """Raises CorruptionError."""
+    try:
+        version, pos, total_bytes = _HEAD.unpack_from(value)
+    except StructError as error:
+        raise CorruptionError("a record of a topic is cut short") from error
+    if version != _VERSION:
+        raise CorruptionError(f"there is no record of version {version}")
+    return QueueRecord(pos, total_bytes, decode_entry(value[_HEAD.size :]))
+
+
+@final
+class ApplicationQueue:
+    """Everything the store knows of one topic."""
+
+    def __init__(self, topic: str, window: AckWindow) -> None:
+        self.topic = topic
+        self.window = window
+        self.total_bytes = window.floor_bytes
+        """Sizes of all that was ever appended."""
+        self.is_dirty = False
+        """Whether the window has changed since it was committed."""
+        self.sizes: dict[int, int] = {}
+        """Sizes of records that were read and not settled, by offset, bytes."""
+        self._positions: list[int] = []
+        self._offsets: list[int] = []
+        """Where a run of positions without a gap begins."""
+
+    @property
+    def next_pos(self) -> int:
+        return self.window.next_pos
+
+    def appended(self, pos: int, offset: int, size_bytes: int) -> None:
+        """The record at `offset` is at the end; those between it and the one before it are of an
+        attempt that failed."""
+        window = self.window
+        first, window.end = window.end, offset + 1
+        for each in range(first, offset):
+            window.settle(each, 0)
+        self.note(pos, offset)
+        window.next_pos = max(window.next_pos, pos + 1)
+        self.total_bytes += size_bytes
+
+    def start_over(self, offset: int) -> None:
+        """Nothing is left of what was there; the next record will be at `offset`."""
+        window = self.window
+        window.floor = window.end = offset
+        window.floor_bytes = self.total_bytes
+        window.settled.clear()
+        window.released.clear()
+        self.sizes.clear()
+        self.forget_positions()
+        self.is_dirty = True
+
+    def note(self, pos: int, offset: int) -> None:
+        """The position of a record; in ascending order."""
+        if not self._positions or pos - self._positions[-1] != offset - self._offsets[-1]:
+            self._positions.append(pos)
+            self._offsets.append(offset)
+
+    def forget_positions(self) -> None:
+        self._positions.clear()
+        self._offsets.clear()
+
+    def offset_after(self, pos: int) -> int:
+        """The offset of the first record with a higher position, or the end."""
+        index = bisect_right(self._positions, pos)
+        following = self._offsets[index] if index < len(self._offsets) else self.window.end
+        if not index:
+            return max(following, self.window.floor)
+        inside = self._offsets[index - 1] + pos - self._positions[index - 1] + 1
+        return max(min(inside, following), self.window.floor)
+
+    def offset_of(self, pos: int) -> int | None:
+        """The offset of the record at a position; None: there is none."""
+        index = bisect_right(self._positions, pos)
+        if not index:
+            return None
+        offset = self._offsets[index - 1] + pos - self._positions[index - 1]
+        following = self._offsets[index] if index < len(self._offsets) else self.window.end
+        return offset if offset < following else None
+
+    def size_of(self, offset: int) -> int | None:
+        """The size of a record that was read or released, bytes; None: it is not known."""
+        released = self.window.released.get(offset)
+        return self.sizes.get(offset) if released is None else released
+
+    def settle(self, offset: int, size_bytes: int) -> None:
+        self.window.settle(offset, size_bytes)
+        self.sizes.pop(offset, None)
+        self.is_dirty = True
+
+    def restore(self, records: Iterable[tuple[int, QueueRecord]]) -> None:
+        """Positions and sizes from records, ascending from the floor.
+
+        Of several with the same position the first that is not settled counts.
+        """
+        window = self.window
+        self.forget_positions()
+        seen: set[int] = set()
+        last_pos = 0
+        for offset, record in records:
+            size_bytes = record.delivery.size_bytes
+            if offset in window.settled:
+                window.settled[offset] = 0 if record.pos <= last_pos else size_bytes
+            elif record.pos in seen:
+                window.settle(offset, 0)
+            else:
+                seen.add(record.pos)
+                self.note(record.pos, offset)
+                if offset in window.released:
+                    window.released[offset] = size_bytes
+            last_pos = max(last_pos, record.pos)

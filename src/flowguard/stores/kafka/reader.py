@@ -1,0 +1,159 @@
+"""KafkaReader: the one consumer of a node, and the offsets that it commits; on the link's loop.
+
+It is told which topics it has. Nobody reads ahead: a partition is paused but while it is read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any, Final, TypeVar, final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetCommitRequest
+
+from flowguard.errors import StallError
+from flowguard.stores.kafka.link import KafkaLink
+
+READ_S: Final = 1.0
+"""Pause after which an answer without records is looked at again."""
+ROUNDS_MAX: Final = 10
+PARTITION: Final = 0
+RETRY_S: Final = 0.2
+R = TypeVar("R")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The offset that a group has committed for a topic, and what it wrote beside it."""
+
+    offset: int
+    metadata: str
+
+
+@final
+class KafkaReader:
+    """The consumer of one group."""
+
+    def __init__(self, link: KafkaLink, group: str) -> None:
+        self._link = link
+        self._group = group
+        self._next: dict[str, int] = {}
+        """Offsets of the next records by topic."""
+        # Without a group of its own: the driver's may fail when it is given topics twice while
+        # servers look for a coordinator.
+        self._consumer: Any = None
+        self._admin: Any = None
+        link.call(self._start)
+
+    async def _start(self) -> None:
+        self._consumer = AIOKafkaConsumer(
+            **self._link.options,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+        )
+        await self._consumer.start()
+        self._admin = AIOKafkaAdminClient(**self._link.options)
+        await self._admin.start()
+
+    def assign(self, offsets: Mapping[str, int]) -> None:
+        """These topics are read from now on; `offsets` where nothing was read yet."""
+        self._next = {topic: self._next.get(topic, at) for topic, at in offsets.items()}
+
+        async def assign() -> None:
+            partitions = [_of(topic) for topic in self._next]
+            # Positions are forgotten with each assignment: all in one stretch, before any fetch.
+            self._consumer.assign(partitions)
+            for topic, offset in self._next.items():
+                self._consumer.seek(_of(topic), offset)
+            self._consumer.pause(*partitions)
+
+        self._link.call(assign)
+
+    def read(self, topic: str, offset: int, count: int) -> list[tuple[int, bytes]]:
+        """Offsets and values from `offset` on, one at least; the caller knows that there are some.
+
+        Raises RetentionError where the record is gone, StallError where there is no answer."""
+        return self._link.call(lambda: self._read(topic, offset, count))
+
+    async def _read(self, topic: str, offset: int, count: int) -> list[tuple[int, bytes]]:
+        consumer, partition = self._consumer, _of(topic)
+        if self._next[topic] != offset:
+            consumer.seek(partition, offset)
+            self._next[topic] = offset
+        consumer.resume(partition)
+        try:
+            for _ in range(ROUNDS_MAX):
+                read = await consumer.getmany(
+                    partition, timeout_ms=int(READ_S * 1_000), max_records=count
+                )
+                found = [(each.offset, each.value) for each in read.get(partition, ())]
+                if found:
+                    self._next[topic] = found[-1][0] + 1
+                    return found
+        finally:
+            consumer.pause(partition)
+        raise StallError(f"Kafka at {self._link.servers}: no record of {topic}")
+
+    def ends(self, topics: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """The first offset that is there, and the one after the last, by topic."""
+        partitions = [_of(topic) for topic in topics]
+
+        async def ask() -> dict[str, tuple[int, int]]:
+            first = await self._consumer.beginning_offsets(partitions)
+            last = await self._consumer.end_offsets(partitions)
+            return {each.topic: (first[each], last[each]) for each in partitions}
+
+        return self._link.call(ask) if partitions else {}
+
+    def committed(self) -> dict[str, Committed]:
+        """All that the group has committed, by topic."""
+        return self._link.call(lambda: self._patiently(self._committed))
+
+    async def _committed(self) -> dict[str, Committed]:
+        found = await self._admin.list_consumer_group_offsets(self._group)
+        return {
+            partition.topic: Committed(each.offset, each.metadata)
+            for partition, each in found.items()
+        }
+
+    def commit(self, offsets: Mapping[str, Committed]) -> None:
+        """Commit for topics; returns when it is kept."""
+        topics = [(topic, [(PARTITION, *astuple(each))]) for topic, each in offsets.items()]
+        request = OffsetCommitRequest(self._group, -1, "", -1, topics)
+
+        async def send() -> None:
+            coordinator = await self._admin.find_coordinator(self._group)
+            # No public call commits for a group that has no members.
+            answer = await self._admin._send_request(request, coordinator)
+            for _, partitions in answer.topics:
+                for _, code in partitions:
+                    if code:
+                        raise for_code(code)
+
+        self._link.call(lambda: self._patiently(send))
+
+    async def _patiently(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Try again while the group has no coordinator: the first one makes servers choose it."""
+        while True:
+            try:
+                return await work()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(RETRY_S)
+
+    def close(self) -> None:
+        self._link.call(self._stop)
+
+    async def _stop(self) -> None:
+        if self._consumer is not None:
+            await self._consumer.stop()
+        if self._admin is not None:
+            await self._admin.close()
+
+
+def _of(topic: str) -> TopicPartition:
+    return TopicPartition(topic, PARTITION)

@@ -1,0 +1,499 @@
+"""KafkaStore: queues of applications in topics of Kafka, everything else in another store.
+
+A commit writes to Kafka first and to the other store after that: what was told to nobody may then
+be there twice after a crash, and what was acknowledged is there. A commit that ends in
+`NotNowError` goes on where it was when the same batch is tried again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, final
+
+from flowguard.errors import ConfigError, StallError, StoreError
+from flowguard.records import (
+    Append,
+    Delivery,
+    DropSession,
+    Durability,
+    PutSession,
+    QueueEntry,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    StoreOp,
+    packet_id_of,
+)
+from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, Store, StoreLoad
+from flowguard.stores.kafka.errors import NoTopicError, RetentionError
+from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.plan import CommitPlan
+from flowguard.stores.kafka.queue import (
+    ApplicationQueue,
+    QueueRecord,
+    decode_record,
+    encode_record,
+)
+from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
+from flowguard.stores.kafka.topics import KafkaPlace, topic_of
+from flowguard.stores.kafka.window import AckWindow
+from flowguard.types import Publish
+
+READ_COUNT: Final = 500
+SETTLES_MAX: Final = 500
+"""Acknowledgements after which a queue's window is committed."""
+GROUP: Final = "app"
+MOVED: Final = Delivery(Publish("", b"", 2), 2, False, (), 0.0)
+"""Stands for a message that is its client's already, of which only PUBREL is owed."""
+
+
+@final
+class KafkaStore:
+    """`Store` and `ApplicationStore` (`flowguard.stores.applications`) over another store."""
+
+    immediate: bool = False
+    on_disk: bool = True
+
+    def __init__(
+        self,
+        base: Store,
+        place: KafkaPlace,
+        is_application: Callable[[PutSession | SessionRecord], bool],
+        wall_s: Callable[[], float],
+    ) -> None:
+        """Raises ConfigError, StoreError; `base` is then still the caller's. `is_application` says
+        whose queue is here."""
+        self._base = base
+        self._is_application = is_application
+        self._place = place
+        self._wall_s = wall_s
+        self._number = 0
+        """Of the newest topic."""
+        self._left: list[Sequence[StoreOp]] = []
+        """Parts of the batch that is being committed."""
+        self._unwanted: list[str] = []
+        """Topics that are still to be deleted."""
+        self._lost: dict[str, int] = {}
+        self._queues: dict[str, ApplicationQueue] = {}
+        self._plan: CommitPlan | None = None
+        self._link = KafkaLink(place.servers, wait_s=place.wait_s)
+        try:
+            self._check_nodes()
+            self._reader = KafkaReader(self._link, f"{place.prefix}.{GROUP}")
+            try:
+                self._open()
+            except BaseException:
+                self._reader.close()
+                raise
+        except BaseException:
+            self._link.close()
+            raise
+        is_replicated = place.replicas > 1
+        kept = Durability.REPLICATED if is_replicated else Durability.OS
+        self.durability: Durability = min(base.durability, kept)
+
+    def _check_nodes(self) -> None:
+        there = self._link.nodes_count()
+        if there < self._place.replicas:
+            raise ConfigError(
+                f"Kafka at {self._place.servers} has {there} nodes for {self._place.replicas} "
+                "replicas: start more of them, or ask for fewer"
+            )
+
+    # --- opening -----------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Find the topics of all applications; those of nobody are of a commit that never was."""
+        owners = {
+            topic_of(self._place.prefix, record.client_id): record.client_id
+            for record in self._base.sessions()
+            if self._is_application(record)
+        }
+        found: dict[str, list[tuple[int, str]]] = {}
+        strangers = []
+        for topic in self._link.topics(f"{self._place.prefix}.app."):
+            name, _, number = topic.rpartition(".")
+            if name in owners and number.isdigit():
+                found.setdefault(owners[name], []).append((int(number), topic))
+            else:
+                strangers.append(topic)
+        newest = {client_id: max(topics)[1] for client_id, topics in found.items()}
+        strangers += [t for topics in found.values() for _, t in topics if t not in newest.values()]
+        self._unwanted = strangers
+        self._delete_topics()
+        committed = self._reader.committed() if newest else {}
+        ends = self._reader.ends(newest.values())
+        for client_id, topic in newest.items():
+            self._queues[client_id] = self._queue(topic, committed.get(topic), ends[topic])
+        for client_id in set(owners.values()) - set(newest):
+            self._queues[client_id] = self._new_queue(client_id)
+            self._create(self._queues[client_id])
+        self._assign()
+        for client_id, queue in self._queues.items():
+            self._restore(client_id, queue, *ends.get(queue.topic, (0, 0)))
+
+    def _queue(
+        self, topic: str, committed: Committed | None, ends: tuple[int, int]
+    ) -> ApplicationQueue:
+        if committed is None or not committed.metadata:
+            return ApplicationQueue(topic, AckWindow())
+        return ApplicationQueue(topic, AckWindow.decode(committed.offset, committed.metadata))
+
+    def _restore(self, client_id: str, queue: ApplicationQueue, start: int, end: int) -> None:
+        window = queue.window
+        # Each record since then took a position at least.
+        window.next_pos += max(0, end - window.end)
+        window.end = end
+        if window.floor < start:
+            self._lose(client_id, queue, start)
+        if window.floor >= end:
+            window.floor = end
+            if end > start:
+                queue.total_bytes = self._record(queue, end - 1).total_bytes
+            return
+        first, last = self._record(queue, window.floor), self._record(queue, end - 1)
+        window.next_pos = max(window.next_pos, last.pos + 1)
+        queue.total_bytes = last.total_bytes
+        is_dense = last.pos - first.pos == end - 1 - window.floor
+        marked = max((*window.settled, *window.released), default=window.floor)
+        upto = marked + 1 if is_dense else end
+        queue.restore(self._records(queue, window.floor, upto))
+
+    def _lose(self, client_id: str, queue: ApplicationQueue, start: int) -> None:
+        """Retention has dropped what lies before `start`."""
+        window = queue.window
+        floor_bytes = queue.total_bytes
+        if start < window.end:
+            first = self._record(queue, start)
+            floor_bytes = first.total_bytes - first.delivery.size_bytes
+        lost = window.skip_to(start, floor_bytes)
+        queue.is_dirty = True
+        if lost:
+            self._lost[client_id] = self._lost.get(client_id, 0) + lost
+
+    def _record(self, queue: ApplicationQueue, offset: int) -> QueueRecord:
+        ((_, value), *_) = self._reader.read(queue.topic, offset, 1)
+        return decode_record(value)
+
+    def _records(
+        self, queue: ApplicationQueue, offset: int, until: int
+    ) -> Iterator[tuple[int, QueueRecord]]:
+        while offset < until:
+            for found, value in self._reader.read(queue.topic, offset, READ_COUNT):
+                if found < until:
+                    yield found, decode_record(value)
+                offset = found + 1
+
+    # --- commits -----------------------------------------------------------------------------
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        """As `Store.commit`; after `NotNowError` the same batch goes on where it was."""
+        if not self._left:
+            self._left = self._parts(ops)
+        while self._left:
+            self._commit(self._left[0])
+            del self._left[0]
+        self._delete_topics()
+        return NOT_FENCED
+
+    def _parts(self, ops: Sequence[StoreOp]) -> list[Sequence[StoreOp]]:
+        """A session that ends is gone everywhere before one of the same name has a topic: after a
+        crash there is no doubt whose a topic is."""
+        parts: list[Sequence[StoreOp]] = []
+        first = 0
+        for index, op in enumerate(ops, 1):
+            if isinstance(op, DropSession) and op.client_id in self._queues and index < len(ops):
+                parts.append(ops[first:index])
+                first = index
+        return [*parts, ops[first:]]
+
+    def _commit(self, ops: Sequence[StoreOp]) -> None:
+        plan = self._plan
+        if plan is None:
+            plan = self._plan = self._planned(ops)
+        for queue in plan.created.values():
+            self._create(queue)
+        if plan.created:
+            self._assign(plan.created)
+        if plan.offsets is None:
+            plan.offsets = self._write(plan)
+        if plan.rest:
+            self._base.commit(plan.rest)
+            plan.rest = []
+        self._settle(plan)
+        self._plan = None
+        self._unwanted += plan.dropped
+
+    def _delete_topics(self) -> None:
+        """Nothing depends on their end: where it cannot be now, it is tried again."""
+        while self._unwanted:
+            try:
+                self._link.delete_topic(self._unwanted[0])
+            except StoreError:
+                return
+            del self._unwanted[0]
+
+    def _planned(self, ops: Sequence[StoreOp]) -> CommitPlan:
+        plan = CommitPlan()
+        queues = dict(self._queues)
+        next_pos: dict[str, int] = {}
+        for op in ops:
+            match op:
+                case PutSession(client_id):
+                    plan.rest.append(op)
+                    if self._is_application(op) and client_id not in queues:
+                        queues[client_id] = self._new_queue(client_id)
+                        plan.created[client_id] = queues[client_id]
+                        self._plan_move_in(plan, client_id)
+                    elif not self._is_application(op) and client_id in queues:
+                        self._plan_move_out(plan, client_id)
+                        self._plan_drop(plan, queues, client_id)
+                case DropSession(client_id):
+                    plan.rest.append(op)
+                    if client_id in queues:
+                        self._plan_drop(plan, queues, client_id)
+                        next_pos.pop(client_id, None)
+                case Append(client_id, pos) if client_id in queues:
+                    expected = next_pos.get(client_id, queues[client_id].next_pos)
+                    if pos >= expected:
+                        next_pos[client_id] = pos + 1
+                        plan.appends.setdefault(client_id, []).append(op)
+                case Sent(client_id) | Release(client_id) | Settle(client_id) if (
+                    client_id in queues
+                ):
+                    plan.changes.append(op)
+                case _:
+                    plan.rest.append(op)
+        return plan
+
+    def _plan_move_in(self, plan: CommitPlan, client_id: str) -> None:
+        """Move what is queued for a device to the topic of the application that it is now."""
+        for entry in self._entries(self._base, client_id):
+            delivery = entry.delivery or MOVED
+            appends = plan.appends.setdefault(client_id, [])
+            appends.append(Append(client_id, entry.pos, delivery))
+            if entry.delivery is None:
+                plan.changes.append(Release(client_id, entry.pos, entry.packet_id, delivery))
+            plan.rest.append(Settle(client_id, entry.pos, entry.delivery))
+
+    def _plan_move_out(self, plan: CommitPlan, client_id: str) -> None:
+        queue = self._queues[client_id]
+        last_pos = 0
+        for entry in self._entries(self, client_id):
+            last_pos = entry.pos
+            plan.rest.append(Append(client_id, last_pos, entry.delivery or MOVED))
+            if entry.delivery is None:
+                plan.rest.append(Release(client_id, last_pos, entry.packet_id, MOVED))
+        if last_pos < queue.next_pos - 1:
+            # Positions never go back, however few of them are left.
+            last_pos = queue.next_pos - 1
+            plan.rest += [Append(client_id, last_pos, MOVED), Settle(client_id, last_pos, MOVED)]
+        plan.rest.append(Sent(client_id, queue.window.sent_pos))
+
+    def _entries(self, store: Store, client_id: str) -> Iterator[QueueEntry]:
+        after_pos = 0
+        while page := store.fetch(client_id, after_pos, READ_COUNT):
+            yield from page
+            after_pos = page[-1].pos
+
+    def _plan_drop(
+        self, plan: CommitPlan, queues: dict[str, ApplicationQueue], client_id: str
+    ) -> None:
+        """Forget what the batch has done to a session that ends in it."""
+        queue = queues.pop(client_id)
+        plan.created.pop(client_id, None)
+        plan.dropped.append(queue.topic)
+        plan.appends.pop(client_id, None)
+        plan.changes = [op for op in plan.changes if op.client_id != client_id]
+
+    def _write(self, plan: CommitPlan) -> dict[str, list[int]]:
+        messages = {}
+        for client_id, appends in plan.appends.items():
+            queue = plan.created.get(client_id) or self._queues[client_id]
+            total_bytes = queue.total_bytes
+            some = messages[queue.topic, PARTITION] = list[KafkaMessage]()
+            for op in appends:
+                total_bytes += op.delivery.size_bytes
+                value = encode_record(op.pos, total_bytes, op.delivery)
+                some.append(KafkaMessage(client_id.encode(), value))
+        if not messages:
+            return {}
+        try:
+            offsets = self._link.append(messages)
+        except (StallError, NoTopicError) as error:
+            # A server that starts does not know a topic yet; or somebody has deleted it.
+            for client_id in plan.appends:
+                self._create(plan.created.get(client_id) or self._queues[client_id])
+            raise StallError(str(error)) from error
+        names = {
+            (plan.created.get(name) or self._queues[name]).topic: name for name in plan.appends
+        }
+        return {names[topic]: found for (topic, _), found in offsets.items()}
+
+    def _settle(self, plan: CommitPlan) -> None:
+        """Take over what is stored; what is released is committed before anybody hears of it."""
+        gone = set(plan.dropped)
+        for client_id in [name for name, queue in self._queues.items() if queue.topic in gone]:
+            del self._queues[client_id]
+        self._queues |= plan.created
+        plan.created = {}
+        for client_id, appends in plan.appends.items():
+            queue = self._queues[client_id]
+            assert plan.offsets is not None
+            if plan.offsets[client_id][0] < queue.window.end:
+                self._start_over(client_id, queue, plan.offsets[client_id][0])
+            for op, offset in zip(appends, plan.offsets[client_id], strict=True):
+                queue.appended(op.pos, offset, op.delivery.size_bytes)
+        plan.appends = {}
+        for change in plan.changes:
+            queue = self._queues[change.client_id]
+            self._change(queue, change)
+            if isinstance(change, Release) or len(queue.window.settled) > SETTLES_MAX:
+                plan.due.add(change.client_id)
+        plan.changes = []
+        self._commit_windows([self._queues[name] for name in sorted(plan.due)])
+
+    def _start_over(self, client_id: str, queue: ApplicationQueue, offset: int) -> None:
+        """Somebody has deleted the topic: it has nothing but what was written now."""
+        if lost := queue.window.unsettled_count:
+            self._lost[client_id] = self._lost.get(client_id, 0) + lost
+        queue.start_over(offset)
+
+    def _change(self, queue: ApplicationQueue, change: Sent | Release | Settle) -> None:
+        window = queue.window
+        queue.is_dirty = True
+        if isinstance(change, Sent):
+            window.sent_pos = max(window.sent_pos, change.pos)
+            return
+        offset = queue.offset_of(change.pos)
+        if offset is None or not window.floor <= offset < window.end:
+            return
+        if change.delivery is not None:
+            size_bytes = change.delivery.size_bytes
+        else:
+            known = queue.size_of(offset)
+            size_bytes = self._record(queue, offset).delivery.size_bytes if known is None else known
+        if isinstance(change, Settle):
+            queue.settle(offset, size_bytes)
+        else:
+            window.sent_pos = max(window.sent_pos, change.pos)
+            window.release(offset, size_bytes)
+
+    def _commit_windows(self, queues: Sequence[ApplicationQueue]) -> None:
+        if not queues:
+            return
+        self._reader.commit(
+            {each.topic: Committed(each.window.floor, each.window.encode()) for each in queues}
+        )
+        for queue in queues:
+            queue.is_dirty = False
+
+    # --- topics ------------------------------------------------------------------------------
+
+    def _new_queue(self, client_id: str) -> ApplicationQueue:
+        """A queue in a topic that never was: a name may not be used again right after its end."""
+        self._number = max(self._number + 1, int(self._wall_s() * 1_000))
+        topic = f"{topic_of(self._place.prefix, client_id)}.{self._number}"
+        return ApplicationQueue(topic, AckWindow())
+
+    def _create(self, queue: ApplicationQueue) -> None:
+        place = self._place
+        self._link.create_topic(queue.topic, 1, place.replicas, place.topic_configs)
+
+    def _assign(self, more: dict[str, ApplicationQueue] | None = None) -> None:
+        queues = [*self._queues.values(), *(more or {}).values()]
+        self._reader.assign({queue.topic: queue.window.floor for queue in queues})
+
+    # --- asking ------------------------------------------------------------------------------
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        for record in self._base.sessions():
+            queue = self._queues.get(record.client_id)
+            if queue is not None:
+                window = queue.window
+                record = replace(record)
+                # Of the other store, where it was a device before.
+                record.next_pos = max(record.next_pos, queue.next_pos)
+                record.sent_pos = max(record.sent_pos, window.sent_pos)
+                record.unsettled_count = window.unsettled_count
+                record.unsettled_bytes = window.unsettled_bytes(queue.total_bytes)
+            yield record
+
+    def retained(self) -> Iterator[tuple[Publish, float]]:
+        return self._base.retained()
+
+    def fetch(
+        self,
+        client_id: str,
+        after_pos: int,
+        limit: int,
+        *,
+        until_pos: int = POS_MAX,
+        bytes_max: int = FETCH_BYTES,
+    ) -> list[QueueEntry]:
+        queue = self._queues.get(client_id)
+        if queue is None:
+            return self._base.fetch(
+                client_id, after_pos, limit, until_pos=until_pos, bytes_max=bytes_max
+            )
+        while True:
+            try:
+                return self._fetch(queue, after_pos, limit, until_pos, bytes_max)
+            except RetentionError:
+                start, _ = self._reader.ends([queue.topic])[queue.topic]
+                if start <= queue.window.floor:
+                    raise
+                self._lose(client_id, queue, start)
+
+    def _fetch(
+        self, queue: ApplicationQueue, after_pos: int, limit: int, until_pos: int, bytes_max: int
+    ) -> list[QueueEntry]:
+        window = queue.window
+        found: list[QueueEntry] = []
+        size_bytes = 0
+        offset = queue.offset_after(after_pos)
+        while offset < window.end and len(found) < limit and size_bytes < bytes_max:
+            for offset_read, value in self._reader.read(
+                queue.topic, offset, min(READ_COUNT, limit - len(found))
+            ):
+                offset = offset_read + 1
+                if offset_read >= window.end or offset_read in window.settled:
+                    continue
+                record = decode_record(value)
+                if record.pos > until_pos or len(found) == limit or size_bytes >= bytes_max:
+                    return found
+                queue.sizes[offset_read] = record.delivery.size_bytes
+                is_released = offset_read in window.released
+                delivery = None if is_released else record.delivery
+                qos = 2 if is_released else record.delivery.qos
+                found.append(QueueEntry(record.pos, packet_id_of(record.pos, qos), delivery))
+                if delivery is not None:
+                    size_bytes += delivery.size_bytes
+        return found
+
+    def take_lost(self) -> dict[str, int]:
+        """Messages by client id that retention, or who deleted the topic, has taken before they
+        were settled, since it was asked last."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def maintain(self) -> bool:
+        self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
+        self._delete_topics()
+        return self._base.maintain()
+
+    def backup(self, folder: Path) -> None:
+        self._base.backup(folder)
+
+    def load(self) -> StoreLoad:
+        return self._base.load()
+
+    def close(self) -> None:
+        try:
+            self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
+            self._reader.close()
+        except StoreError:
+            pass  # What was settled lately is told again.
+        self._link.close()
+        self._base.close()

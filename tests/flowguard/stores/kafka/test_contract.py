@@ -1,0 +1,23 @@
+"""The contract of every store, on a real Kafka; what is not in topics is in memory."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from flowguard.stores import MemoryStore
+from tests.flowguard.stores.test_contract import *  # noqa: F403
+from tests.flowguard.stores.test_contract import Bench
+from tests.support.kafka import needs_kafka, shared_kafka
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    needs_kafka()
+    from tests.flowguard.stores.kafka import benches
+
+    base, place = MemoryStore(), benches.place_on(shared_kafka(), benches.new_prefix())
+    made = Bench(lambda: benches.open_store(base, place))
+    yield made
+    made.store.close()

@@ -1,0 +1,219 @@
+"""Queues of applications in topics of a real Kafka: what the contract does not ask."""
+
+from pathlib import Path
+
+import pytest
+
+from flowguard.errors import ConfigError, StallError, StoreError
+from flowguard.records import (
+    Append,
+    Delivery,
+    PutSession,
+    Release,
+    Sent,
+    SessionRecord,
+    Settle,
+    packet_id_of,
+)
+from flowguard.stores import MemoryStore
+from flowguard.types import Publish
+from tests.flowguard.stores.test_contract import queue_of, session_of
+from tests.support.kafka import Kafka, kafka, shared_kafka
+
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
+from flowguard.stores.kafka.store import KafkaStore
+from flowguard.stores.kafka.topics import topic_of
+from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+
+pytestmark = pytest.mark.slow
+
+
+def delivery(number: int, qos: int = 1) -> Delivery:
+    return Delivery(Publish("t", b"%d" % number, qos), qos, False, (), float("inf"))
+
+
+def appends(first: int, last: int, qos: int = 1) -> list[Append]:
+    return [Append("c", pos, delivery(pos, qos)) for pos in range(first, last + 1)]
+
+
+def positions(store: KafkaStore) -> list[int]:
+    return [pos for pos, *_ in queue_of(store)]  # type: ignore[misc]
+
+
+def crash(store: KafkaStore) -> None:
+    """The process is gone: nothing is written any more."""
+    store._reader.close()
+    store._link.close()
+
+
+def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_comes_again() -> None:
+    """In-flight state is written while it changes, not when the client leaves."""
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None), *appends(1, 4, qos=2)])
+    store.commit([Sent("c", 3), Settle("c", 1)])
+    store.commit([Release("c", 2, packet_id_of(2, 2))])
+    crash(store)
+    again = open_store(base, place)
+    assert [(each.pos, each.delivery is None) for each in again.fetch("c", 0, 9)] == [
+        (2, True),
+        (3, False),
+        (4, False),
+    ]
+    again.commit([Settle("c", 3)])  # Nobody waits for this one: it may be told again.
+    crash(again)
+    last = open_store(base, place)
+    assert positions(last)[-1] == 4
+    assert set(positions(last)) >= {2, 4}
+    last.close()
+
+
+def test_nothing_is_skipped_however_often_it_is_read() -> None:
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None), *appends(1, 20)])
+    store.commit([Settle("c", pos) for pos in range(2, 21)])
+    for _ in range(5):
+        assert positions(store) == [1]
+    store.close()
+    again = open_store(base, place)
+    assert positions(again) == [1]
+    found = session_of(again)
+    assert (found.unsettled_count, found.next_pos) == (1, 21)
+    again.close()
+
+
+def test_a_batch_that_was_sent_twice_is_there_once() -> None:
+    """A node dies between Kafka's answer and its own commit; the topic has records of nobody."""
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None), *appends(1, 2)])
+    plan = store._planned(appends(3, 4))
+    store._write(plan)  # And dies before it could note where.
+    store.commit(appends(3, 5))
+    assert positions(store) == [1, 2, 3, 4, 5]
+    assert session_of(store).unsettled_count == 5
+    crash(store)
+    again = open_store(base, place)
+    assert positions(again) == [1, 2, 3, 4, 5]
+    again.commit([Settle("c", pos) for pos in range(1, 5)])
+    assert positions(again) == [5]
+    again.close()
+    last = open_store(base, place)
+    assert positions(last) == [5]
+    last.close()
+
+
+def test_a_client_that_becomes_a_device_takes_its_queue_along_and_back() -> None:
+    applications = {"c"}
+
+    def is_application(each: PutSession | SessionRecord) -> bool:
+        return each.client_id in applications
+
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = KafkaStore(base, place, is_application, lambda: 0.0)
+    store.commit([PutSession("c", 10, None), *appends(1, 4, qos=2), Sent("c", 2)])
+    store.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])
+    applications.clear()
+    store.commit([PutSession("c", 10, None)])
+    assert queue_of(base) == queue_of(store)
+    assert [pos for pos, *_ in queue_of(base)] == [2, 3, 4]  # type: ignore[misc]
+    applications.add("c")
+    store.commit([PutSession("c", 10, None)])
+    assert queue_of(base) == []
+    assert positions(store) == [2, 3, 4]
+    assert session_of(store).next_pos == 5
+    store.close()
+
+
+def test_a_sleeping_client_is_told_how_many_messages_retention_has_taken() -> None:
+    server = shared_kafka()
+    base, place = MemoryStore(), place_on(server, new_prefix())
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None), *appends(1, 10)])
+    store.commit([Settle("c", 2)])
+    (topic,) = store._link.topics(topic_of(place.prefix, "c"))
+    delete_before(server, topic, 5)
+    assert positions(store) == [6, 7, 8, 9, 10]
+    assert store.take_lost() == {"c": 4}
+    assert store.take_lost() == {}
+    store.close()
+    delete_before(server, topic, 7)
+    again = open_store(base, place)
+    assert again.take_lost() == {"c": 2}
+    found = session_of(again)
+    assert (found.unsettled_count, found.next_pos) == (3, 11)
+    assert found.unsettled_bytes == 3 * delivery(8).size_bytes + 1
+    again.close()
+
+
+def delete_before(server: Kafka, topic: str, offset: int) -> None:
+    from aiokafka import TopicPartition
+    from aiokafka.admin import RecordsToDelete
+
+    wanted = {TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)}
+    server.call(lambda admin: admin.delete_records(wanted))
+
+
+def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> None:
+    server = shared_kafka()
+    base, place = MemoryStore(), place_on(server, new_prefix())
+    place.wait_s = 5.0
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None), *appends(1, 10)])
+    store.commit([Settle("c", 1)])
+    (topic,) = store._link.topics(topic_of(place.prefix, "c"))
+    server.call(lambda admin: admin.delete_topics([topic]))
+    commit_at_last(store, appends(11, 12))
+    assert positions(store) == [11, 12]
+    assert store.take_lost() == {"c": 9}
+    store.close()
+    again = open_store(base, place)
+    assert positions(again) == [11, 12]
+    assert session_of(again).next_pos == 13
+    again.close()
+
+
+def test_too_few_nodes_and_no_server_are_named() -> None:
+    place = place_on(shared_kafka(), new_prefix())
+    place.replicas = 3
+    with pytest.raises(ConfigError, match="1 nodes for 3 replicas"):
+        open_store(MemoryStore(), place)
+    place.servers = "127.0.0.1:1"
+    with pytest.raises(ConfigError, match="no Kafka answers at"):
+        open_store(MemoryStore(), place)
+
+
+@pytest.mark.long
+def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+) -> None:
+    with kafka(tmp_path, nodes=3) as server:
+        base, place = MemoryStore(), place_on(server, new_prefix())
+        place.wait_s = 5.0
+        store = open_store(base, place)
+        store.commit([PutSession("c", 10, None), *appends(1, 100)])
+        server.nodes[0].kill()
+        commit_at_last(store, appends(101, 200))
+        server.nodes[1].kill()
+        # One of three has it, which is not enough: nobody is told that it is kept.
+        with pytest.raises(StallError):
+            store.commit(appends(201, 300))
+        server.nodes[0].start()
+        server.nodes[1].start()
+        commit_at_last(store, appends(201, 300))
+        assert positions(store) == list(range(1, 301))
+        store.close()
+
+
+def commit_at_last(store: KafkaStore, ops: list[Append]) -> None:
+    """As the journal does: the same batch again until it is taken."""
+    while True:
+        try:
+            store.commit(ops)
+            return
+        except StallError:
+            continue
+        except StoreError as error:
+            raise AssertionError("the store is done for") from error
