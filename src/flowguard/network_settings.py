@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, IPvAnyNetwork, field_validator, model_validator
 
 from flowguard.address import Address
 from flowguard.errors import ConfigError
@@ -23,6 +23,15 @@ class ListenerSettings(Section):
     password_is: Literal["password", "token"] | None = None
     connections_max: int | None = Field(None, ge=1)
     """Connections through this listener; beyond it who comes waits in the kernel."""
+
+    proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Proxies that say whose a connection is, by PROXY protocol v2; others are closed."""
+
+    @field_validator("proxies", mode="before")
+    @classmethod
+    def _listed(cls, values: object) -> object:
+        """One as a text, too: `10.0.0.0/8`."""
+        return values.replace(",", " ").split() if isinstance(values, str) else values
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from broker_adapter.proxy_protocol import SIGNATURE
 from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.link import Link
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
 from flowguard.config import MIB, FlowSettings
@@ -146,3 +147,27 @@ async def test_the_upstream_is_told_where_a_client_comes_from(
                 assert said[:28] == SIGNATURE + b"\x21\x11\x00\x0c" + local + local + ports
                 assert said[28:] == connect
             await wire.close()
+
+
+async def test_a_broker_behind_it_knows_its_clients_by_their_own_addresses(
+    authority: Authority,
+) -> None:
+    listener = {"address": f"mqtt://{HOST}:0", "proxies": HOST}
+    behind = open_doorways(NetworkSettings.model_validate({"listeners": [listener]}))
+    before = doorways(authority, f"mqtt://{HOST}:0")
+    async with (
+        broker(listener=behind) as running,
+        proxying(before, upstream(running.address[1]), says_address=True),
+    ):
+        stream = await open_stream(before[0], authority)
+        assert isinstance(stream, trio.SocketStream)
+        wire = Wire(stream, MQTT_5)
+        await wire.send(connect_packet("me"))
+        assert (await wire.expect(Connack)).reason_code == 0
+        session = running.node.registry.sessions["me"]
+        assert session.outbound is not None
+        link = session.outbound.connection.transport
+        assert isinstance(link, Link)
+        own = stream.socket.getsockname()
+        assert link.peer() == f"{own[0]}:{own[1]}"
+        await wire.close()

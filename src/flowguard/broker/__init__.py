@@ -7,6 +7,7 @@
 - `doorway`      a listening socket, and the layers between its connections and MQTT
 - `layer`         what stands between a socket and MQTT, seen from the reactor
 - `layer_gate`    how many handshakes of layers are in process, and who waits unread
+- `proxied`       PROXY protocol as such a layer: whose connection it is
 - `tls`           TLS as such a layer
 - `websocket`     WebSocket as such a layer
 - `identity_checks`  who a CONNECT is from, asked off the loop; `scram_exchange`: in two steps

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from flowguard.address import Address, Scheme
 from flowguard.broker.layer import ByteStream, Layer
+from flowguard.broker.proxied import ProxiedStream
 from flowguard.broker.tls import TlsFiles, TlsKeeper
 from flowguard.errors import ConfigError
 from flowguard.network_settings import ListenerSettings, NetworkSettings
@@ -25,7 +26,16 @@ DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
 class Doorway:
     """A listening socket; `connections_max` at once may come in through it, None: any number."""
 
-    __slots__ = ("_on_fault", "_websocket", "connections_max", "count", "settings", "sock", "tls")
+    __slots__ = (
+        "_on_fault",
+        "_proxies",
+        "_websocket",
+        "connections_max",
+        "count",
+        "settings",
+        "sock",
+        "tls",
+    )
 
     def __init__(
         self,
@@ -39,6 +49,7 @@ class Doorway:
         self.sock = sock
         self.settings = settings
         self.connections_max = settings.connections_max
+        self._proxies = settings.proxies
         self._websocket = websocket
         self.count = 0
         """Connections that came in here and are open."""
@@ -54,15 +65,19 @@ class Doorway:
 
     def layer(self, sock: socket.socket) -> Layer | None:
         """The top layer on a socket accepted here; None: MQTT speaks to the socket itself."""
-        below: Layer | None = None if self.tls is None else self.tls.accept(sock)
+        below: Layer | None = None
+        if self._proxies:
+            below = ProxiedStream(sock, self._proxies, self._on_layer_fault)
+        if self.tls is not None:
+            below = self.tls.accept(below or sock)
         if self._websocket is None:
             return below
         return self._websocket(below or sock, below, self._on_layer_fault)
 
     @property
     def has_layers(self) -> bool:
-        """Whether both sides have to agree on something before MQTT begins."""
-        return self.tls is not None or self._websocket is not None
+        """Whether something has to be said or agreed on before MQTT begins."""
+        return bool(self.tls is not None or self._websocket is not None or self._proxies)
 
     @property
     def scheme(self) -> Scheme:

@@ -1,0 +1,136 @@
+"""ProxiedStream: a socket whose first bytes say whose connection it is, by PROXY protocol v2.
+
+Who may say that is decided by the address that the kernel knows; the others are closed before a
+byte of theirs is looked at. No byte behind the header is read before it is asked for, so that the
+layers above find their own first byte.
+
+https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
+"""
+
+from collections.abc import Callable, Collection
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from socket import MSG_DONTWAIT
+from typing import Final, final
+
+from flowguard.broker.layer import ByteStream, OnSocket
+from flowguard.node.door import LayerFault
+
+Network = IPv4Network | IPv6Network
+SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+FIXED_BYTES: Final = 16
+BODY_BYTES_MAX: Final = 2_048
+"""Addresses take 36 bytes; what a proxy adds may be as long again many times, and is not read."""
+LOCAL: Final = 0x20
+PROXY: Final = 0x21
+ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
+"""TCP over IPv4 and IPv6."""
+
+
+@final
+class ProxiedStream(OnSocket):
+    """A layer (`flowguard.broker.layer.Layer`) that knows the client's own address."""
+
+    __slots__ = ("_header", "_is_trusted", "_on_fault", "_peer", "_trusted", "established")
+
+    def __init__(
+        self,
+        sock: ByteStream,
+        trusted: Collection[Network],
+        on_fault: Callable[[LayerFault], None],
+    ) -> None:
+        """`trusted`: the proxies that may say whose a connection is, besides those of this machine
+        that come by a Unix socket."""
+        super().__init__(sock)
+        self._trusted = trusted
+        self._on_fault = on_fault
+        self._header = b""
+        self._is_trusted = False
+        self._peer: tuple[str, int] | None = None
+        self.established = False
+
+    @property
+    def begun(self) -> bool:
+        """Nothing of it is costly."""
+        return self.established
+
+    @property
+    def identity(self) -> str | None:
+        """A proxy proves nothing about its client."""
+        return None
+
+    def getpeername(self) -> object:
+        """Return the client's address, as far as the proxy has said it."""
+        return self._peer or self._sock.getpeername()
+
+    def recv(self, size_bytes: int, flags: int = 0) -> bytes:
+        """Bytes behind the header. Raises BlockingIOError, OSError."""
+        if not self.established:
+            if not self._is_trusted:
+                self._check_sender()
+            while not self.established:
+                if not self._read_header():
+                    return b""
+        return self._sock.recv(size_bytes, flags)
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        """Send as many as there is room for."""
+        return self._sock.send(data, flags)
+
+    def flush(self) -> bool:
+        """It has nothing to say."""
+        return True
+
+    def shutdown(self, how: int) -> None:
+        """Say that nothing more is sent."""
+        self._sock.shutdown(how)
+
+    def _check_sender(self) -> None:
+        name = self._sock.getpeername()
+        if isinstance(name, tuple) and not is_within(str(name[0]), self._trusted):
+            self._on_fault(LayerFault.UNTRUSTED)
+            raise ConnectionResetError("it is no proxy that is trusted")
+        self._is_trusted = True
+
+    def _read_header(self) -> bool:
+        """Read on; False: the stream has ended. Raises BlockingIOError, ConnectionResetError."""
+        wanted_bytes = FIXED_BYTES
+        if len(self._header) >= FIXED_BYTES:
+            wanted_bytes += int.from_bytes(self._header[14:16])
+        data = self._sock.recv(wanted_bytes - len(self._header), MSG_DONTWAIT)
+        if not data:
+            self._on_fault(LayerFault.LEFT)
+            return False
+        self._header += data
+        if not SIGNATURE.startswith(self._header[:12]):
+            self._refuse("it says nothing of its client")
+        if len(self._header) < FIXED_BYTES:
+            return True
+        body_bytes = int.from_bytes(self._header[14:16])
+        if self._header[12] not in (LOCAL, PROXY) or body_bytes > BODY_BYTES_MAX:
+            self._refuse("what it says of its client is not understood")
+        if len(self._header) == FIXED_BYTES + body_bytes:
+            self._take(self._header[12], self._header[13], self._header[FIXED_BYTES:])
+        return True
+
+    def _take(self, command: int, family: int, body: bytes) -> None:
+        """The header is complete; of what is no TCP the address is the proxy's."""
+        size_bytes = ADDRESS_BYTES.get(family)
+        if command == PROXY and size_bytes is not None:
+            if len(body) < 2 * size_bytes + 4:
+                self._refuse("its client's address is cut")
+            port = int.from_bytes(body[2 * size_bytes : 2 * size_bytes + 2])
+            self._peer = (str(ip_address(body[:size_bytes])), port)
+        self._header = b""
+        self.established = True
+
+    def _refuse(self, why: str) -> None:
+        self._on_fault(LayerFault.NOT_PROXIED)
+        raise ConnectionResetError(why)
+
+
+def is_within(host: str, networks: Collection[Network]) -> bool:
+    """Whether an address is in one of these; one of IPv4 also where IPv6 has wrapped it."""
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return any([address in network for network in networks])
