@@ -118,7 +118,13 @@ class Quotas:
     Where several roles set the same limit, the least of them holds.
     """
 
-    __slots__ = ("headcounts", "keep_alive_max_s", "queue_messages_max", "subscriptions_max")
+    __slots__ = (
+        "headcounts",
+        "keep_alive_max_s",
+        "packet_size_max",
+        "queue_messages_max",
+        "subscriptions_max",
+    )
 
     def __init__(
         self,
@@ -126,12 +132,14 @@ class Quotas:
         subscriptions_max: int | None = None,
         queue_messages_max: int | None = None,
         keep_alive_max_s: int | None = None,
+        packet_size_max: int | None = None,
     ) -> None:
         """`headcounts`: those that the client counts in."""
         self.headcounts = headcounts
         self.subscriptions_max = subscriptions_max
         self.queue_messages_max = queue_messages_max
         self.keep_alive_max_s = keep_alive_max_s
+        self.packet_size_max = packet_size_max
 
     def with_more(self, other: "Quotas") -> "Quotas":
         """Return what holds for whoever is under both."""
@@ -140,6 +148,7 @@ class Quotas:
             least(self.subscriptions_max, other.subscriptions_max),
             least(self.queue_messages_max, other.queue_messages_max),
             least(self.keep_alive_max_s, other.keep_alive_max_s),
+            least(self.packet_size_max, other.packet_size_max),
         )
 
 

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from flowguard.access.rights import PUBLISH, Headcount, Quotas, RuleStage, Statement, published_as
 from flowguard.access.rules import Role, Rules, levels_of
+from flowguard.config import PACKET_SIZE_MIN
 from flowguard.errors import ConfigError
 
 ANYBODY = "*"
@@ -73,6 +74,7 @@ class _Role(_Table):
     subscriptions_max: int | None = Field(None, ge=0)
     queue_messages_max: int | None = Field(None, ge=1)
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
+    packet_size_max: int | None = Field(None, ge=PACKET_SIZE_MIN)
     client_class: Literal["device", "application"] | None = Field(None, alias="class")
 
     @property
@@ -86,7 +88,11 @@ class _Role(_Table):
         most = self.connections_max
         headcounts = [] if most is None else [Headcount(most)]
         return Quotas(
-            headcounts, self.subscriptions_max, self.queue_messages_max, self.keep_alive_max_s
+            headcounts,
+            self.subscriptions_max,
+            self.queue_messages_max,
+            self.keep_alive_max_s,
+            self.packet_size_max,
         )
 
 

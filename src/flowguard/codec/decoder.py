@@ -52,7 +52,7 @@ class PacketDecoder:
 
     __slots__ = (
         "version",
-        "_max_packet_size",
+        "packet_size_max",
         "_from_client",
         "_strict",
         "_data",
@@ -64,17 +64,17 @@ class PacketDecoder:
 
     def __init__(
         self,
-        max_packet_size: int,
+        packet_size_max: int,
         version: int = 0,
         role: Literal["server", "client"] = "server",
         *,
         strict: bool = False,
     ) -> None:
-        """`max_packet_size`: bytes of a whole packet, fixed header included; `role`: ours;
+        """`packet_size_max`: bytes of a whole packet, fixed header included; `role`: ours;
         `strict`: no control characters in strings, which rules out the short ways."""
         assert version or role == "server", "a client knows which version it speaks"
         self.version = version
-        self._max_packet_size = max_packet_size
+        self.packet_size_max = packet_size_max
         self._from_client = role == "server"
         self._strict = strict
         self._data = _NOTHING
@@ -159,7 +159,7 @@ class PacketDecoder:
             return None
         version = self.version
         first = data[0]
-        if (first != 0x32 and first != 0x30) or size > self._max_packet_size or not version:
+        if (first != 0x32 and first != 0x30) or size > self.packet_size_max or not version:
             return None
         after = 4 + (data[2] << 8 | data[3])
         topic = known_topics.get(data[4:after])
@@ -205,7 +205,7 @@ class PacketDecoder:
         except IndexError:
             return self._next_of_more()
         end = start + size
-        if end - pos > self._max_packet_size:
+        if end - pos > self.packet_size_max:
             self._check_first_byte(first)  # As if it had come alone: splits decide nothing.
             raise _too_large()
         if end > len(data):
@@ -270,7 +270,7 @@ class PacketDecoder:
         data = self._data
         pos = self._pos
         unread = len(data)
-        size_max = self._max_packet_size
+        size_max = self.packet_size_max
         flags = t.PUBLISH_FLAGS
         topics = known_topics
         append = packets.append
@@ -427,7 +427,7 @@ class PacketDecoder:
             size, start = remaining_length(buffer, pos, self.version)
         except IndexError:
             return 0, 0
-        if start + size - pos > self._max_packet_size:
+        if start + size - pos > self.packet_size_max:
             raise _too_large()
         return start, start + size
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, final
 
+from flowguard.access.rights import NO_QUOTAS
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
@@ -226,7 +227,7 @@ class Handshakes:
             node.settings.session,
             node.window.limit,
             weight,
-            None if rights is None else rights.quotas.keep_alive_max_s,
+            NO_QUOTAS if rights is None else rights.quotas,
         )
         is_full = rights is not None and rights.is_full
         if is_full or ((granted.session_expiry_s or resumes) and not self._may_keep(client_id)):

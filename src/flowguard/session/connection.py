@@ -378,10 +378,10 @@ class ServerConnection(Conversation):
         session.outbound = self.outbound
         self.inbound = Inbound(self, self._decoder, self.outbound, session, routing)
         self.receive_maximum = answer.granted.receive_maximum
-        self.state = CONNECTED
+        self._decoder.packet_size_max = answer.granted.packet_size_max
+        self.state, self.last_received_s = CONNECTED, now_s
         self.tenant = self.connect_packet.username or ""
         self.connect_packet = None
-        self.last_received_s = now_s
         connack = Connack(answer.present, ReasonCode.SUCCESS, answer.properties)
         if not self.outbound.write_packet(connack):
             self.will_discarded = True  # it never was a client

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flowguard.access.rights import least
+from flowguard.access.rights import NO_QUOTAS, Quotas, least
 from flowguard.codec.packets import Connect, Will
 from flowguard.config import SessionSettings
 from flowguard.records import WillRecord, message_bytes
@@ -31,11 +31,16 @@ class ConnectTerms:
     """0: none asked, none forced."""
     receive_maximum: int
     """QoS 1 and 2 PUBLISH the client may have unacknowledged; 3.1.1 cannot be told."""
+    packet_size_max: int
+    """The largest packet that the client may send, bytes; 3.1.1 cannot be told."""
 
-    def __init__(self, session_expiry_s: int, keep_alive_s: int, receive_maximum: int) -> None:
+    def __init__(
+        self, session_expiry_s: int, keep_alive_s: int, receive_maximum: int, packet_size_max: int
+    ) -> None:
         self.session_expiry_s = session_expiry_s
         self.keep_alive_s = keep_alive_s
         self.receive_maximum = receive_maximum
+        self.packet_size_max = packet_size_max
 
 
 @dataclass(init=False, slots=True)
@@ -85,24 +90,25 @@ def grant(
     settings: SessionSettings,
     window: int,
     weight: int = 1,
-    keep_alive_max_s: int | None = None,
+    quotas: Quotas = NO_QUOTAS,
 ) -> ConnectTerms:
     """The server's side of the negotiation.
 
     `window`: what the node allows a client just now; `weight`: of what this one sent last. Both in
-    cost units. `keep_alive_max_s`: what its role allows, besides the settings.
+    cost units. `quotas`: what its roles allow, besides the settings.
     """
     if packet.version == MQTT_5:
         asked_s = packet.properties.session_expiry_interval or 0
     else:
         asked_s = 0 if packet.clean_start else settings.session_expiry_max_s
     keep_alive_s = packet.keep_alive_s
-    limit_s = least(settings.keep_alive_max_s, keep_alive_max_s)
+    limit_s = least(settings.keep_alive_max_s, quotas.keep_alive_max_s)
     if limit_s is not None and packet.version == MQTT_5 and not 0 < keep_alive_s <= limit_s:
         keep_alive_s = limit_s
     expiry_s = min(asked_s, settings.session_expiry_max_s)
     told = min(settings.receive_maximum, receive_maximum_of(window, weight))
-    return ConnectTerms(expiry_s, keep_alive_s, told)
+    size_max = least(settings.packet_size_max, quotas.packet_size_max)
+    return ConnectTerms(expiry_s, keep_alive_s, told, size_max or settings.packet_size_max)
 
 
 def connack_properties(
@@ -122,7 +128,7 @@ def connack_properties(
         receive_maximum=granted.receive_maximum,
         maximum_qos=settings.maximum_qos if settings.maximum_qos < 2 else None,
         retain_available=None if settings.retain_available else 0,
-        maximum_packet_size=settings.packet_size_max,
+        maximum_packet_size=granted.packet_size_max,
         assigned_client_identifier=assigned_client_id,
         topic_alias_maximum=settings.topic_alias_maximum or None,
         server_keep_alive=(

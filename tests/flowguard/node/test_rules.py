@@ -359,6 +359,26 @@ def test_a_role_has_so_many_connections() -> None:
     assert come(stage, "bob").connack.reason_code == ReasonCode.QUOTA_EXCEEDED
 
 
+@pytest.mark.parametrize("version", [MQTT_5, MQTT_311])
+def test_a_role_sends_packets_of_that_size_and_5_0_clients_are_told(version: int) -> None:
+    rules = '[roles.small]\nusers = ["ann"]\npublish = ["#"]\npacket_size_max = 100\n'
+    stage = make_stage(rules + '[roles.all]\nusers = ["*"]\npublish = ["#"]\n')
+    small = PublishPacket("t", b"x" * 80)
+    large = PublishPacket("t", b"x" * 100)
+    for user, is_bounded in (("ann", True), ("bob", False)):
+        client = stage.attempt(Connect(user, version, username=user))
+        connack = client.expect(Connack)
+        if version == MQTT_5:
+            told = connack.properties.maximum_packet_size
+            assert (told == 100) is is_bounded
+        client.send(small)
+        assert not client.is_closed
+        client.send(large)
+        assert client.is_closed is is_bounded
+        if version == MQTT_5 and is_bounded:
+            assert client.expect(Disconnect).reason_code == ReasonCode.PACKET_TOO_LARGE
+
+
 def test_connections_of_a_role_are_counted_anew_with_new_rules() -> None:
     stage = make_stage(QUOTAS)
     ann, bob = come(stage, "ann", keeps=True), come(stage, "bob")
