@@ -11,6 +11,23 @@ from flowguard.errors import ConfigError
 from flowguard.section import Section
 
 
+class NamedCertificate(Section):
+    """A certificate for clients that ask for this name (SNI)."""
+
+    server_name: str
+    """As in `mqtt.example`, or `*.example` for all names directly below it."""
+    cert: Path
+    key: Path
+
+    @field_validator("server_name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        labels = name.lower().removesuffix(".").removeprefix("*.").split(".")
+        if not all([re.fullmatch(r"[a-z0-9_-]+", label) for label in labels]):
+            raise ValueError(f"{name!r}: expected a name, as mqtt.example or *.example")
+        return name.lower().removesuffix(".")
+
+
 class ListenerSettings(Section):
     """An address that clients reach; what is absent is as section `network` has it."""
 
@@ -18,6 +35,8 @@ class ListenerSettings(Section):
     """Where, and what is between the socket and MQTT: `mqtts://0.0.0.0:8883`."""
     cert: Path | None = None
     key: Path | None = None
+    certs: tuple[NamedCertificate, ...] = ()
+    """Other certificates, for clients that ask for their names."""
     client_ca: Path | None = None
     crl: Path | None = None
     password_is: Literal["password", "token"] | None = None

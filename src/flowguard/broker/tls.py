@@ -15,7 +15,7 @@ from typing import Any, Final, Self, final
 
 from flowguard.broker.layer import ByteStream, OnSocket
 from flowguard.errors import ConfigError
-from flowguard.network_settings import ListenerSettings, NetworkSettings
+from flowguard.network_settings import ListenerSettings, NamedCertificate, NetworkSettings
 from flowguard.node.door import LayerFault
 
 RECORD_BYTES: Final = 16 * 1024
@@ -57,6 +57,8 @@ class TlsFiles:
     client_ca: Path | None = None
     crl: Path | None = None
     version_min: str = "1.2"
+    named: tuple[NamedCertificate, ...] = ()
+    """Certificates for clients that ask for their names; all others get `cert`."""
 
     @classmethod
     def of(cls, listener: ListenerSettings, network: NetworkSettings) -> "TlsFiles":
@@ -73,11 +75,24 @@ class TlsFiles:
                 f"{listener.address}: network.crl says which client certificates are revoked, and "
                 "no client needs one: set network.client_ca, too"
             )
-        return cls(cert, key, client_ca, crl, network.tls_version_min)
+        return cls(cert, key, client_ca, crl, network.tls_version_min, listener.certs)
 
     def load(self) -> ssl.SSLContext:
         """Read them, for new connections; raises ConfigError with the file that is wrong."""
-        for path in (self.cert, self.key, self.client_ca, self.crl):
+        context = self._load(self.cert, self.key)
+        named = {each.server_name: self._load(each.cert, each.key) for each in self.named}
+        if named:
+
+            def choose(tls: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+                chosen = by_name(named, name)
+                if chosen is not None:
+                    tls.context = chosen
+
+            context.sni_callback = choose
+        return context
+
+    def _load(self, cert: Path, key: Path) -> ssl.SSLContext:
+        for path in (cert, key, self.client_ca, self.crl):
             if path is not None:
                 _read(path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,10 +101,10 @@ class TlsFiles:
         context.num_tickets = 1
         try:
             # An encrypted key would be asked for at the terminal.
-            context.load_cert_chain(self.cert, self.key, password="")
+            context.load_cert_chain(cert, key, password="")
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(
-                f"{self.cert} and {self.key} are no certificate and its key, unencrypted, PEM: "
+                f"{cert} and {key} are no certificate and its key, unencrypted, PEM: "
                 f"{_reason(error)}"
             ) from error
         if self.client_ca is not None:
@@ -99,6 +114,14 @@ class TlsFiles:
             _trust(context, self.crl)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         return context
+
+
+def by_name(named: Mapping[str, ssl.SSLContext], name: str | None) -> ssl.SSLContext | None:
+    """Return what is for a server name, itself or its `*`; None: nothing is."""
+    if name is None:
+        return None
+    name = name.lower().removesuffix(".")
+    return named.get(name) or named.get("*." + name.partition(".")[2])
 
 
 @final
