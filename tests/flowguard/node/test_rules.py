@@ -4,7 +4,7 @@ import pytest
 
 from flowguard.access.rights import TOPICS_MAX, Principal
 from flowguard.access.rules_toml import parse_toml
-from flowguard.codec.packets import Connack, Connect, Puback, Pubrec, Will
+from flowguard.codec.packets import Connack, Connect, Disconnect, Puback, Pubrec, Will
 from flowguard.flow import Reason
 from flowguard.node.authentication import CheckAnswer, Hooks
 from flowguard.session.connection import ServerConnection
@@ -363,8 +363,8 @@ def test_a_role_has_so_many_connections() -> None:
 def test_a_role_sends_packets_of_that_size_and_5_0_clients_are_told(version: int) -> None:
     rules = '[roles.small]\nusers = ["ann"]\npublish = ["#"]\npacket_size_max = 100\n'
     stage = make_stage(rules + '[roles.all]\nusers = ["*"]\npublish = ["#"]\n')
-    small = PublishPacket("t", b"x" * 80)
-    large = PublishPacket("t", b"x" * 100)
+    small = Publish("t", b"x" * 80)
+    large = Publish("t", b"x" * 100)
     for user, is_bounded in (("ann", True), ("bob", False)):
         client = stage.attempt(Connect(user, version, username=user))
         connack = client.expect(Connack)
