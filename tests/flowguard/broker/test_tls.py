@@ -23,7 +23,7 @@ from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault, Rest
 from flowguard.types import Publish, ReasonCode
 from tests.support.authority import Authority, Pair
-from tests.support.real import CALM, TEST_S, Wire, broker, connect, connect_packet, until
+from tests.support.real import CALM, Wire, broker, connect, connect_packet, until
 
 pytestmark = pytest.mark.slow
 HOST = "127.0.0.1"
@@ -413,98 +413,3 @@ def test_an_encrypted_key_is_refused_and_nobody_is_asked(pair: Pair, tmp_path: P
 def test_a_tls_listener_without_a_certificate_says_which_settings_it_wants() -> None:
     with pytest.raises(ConfigError, match=r"--cert FILE --key FILE"):
         open_doorways(NetworkSettings.model_validate({"listeners": [f"mqtts://{HOST}:0"]}))
-
-
-# --- several names ----------------------------------------------------------------------------
-
-
-def served(authority: Authority, port: int, name: str | None) -> int:
-    """The serial number of the certificate that somebody gets who asks for a name."""
-    context = ssl.create_default_context(cafile=str(authority.cert))
-    context.check_hostname = False
-    with (
-        socket.create_connection((HOST, port), timeout=TEST_S) as plain,
-        context.wrap_socket(plain, server_hostname=name) as tls,
-    ):
-        found = tls.getpeercert() or {}
-    return int(str(found["serialNumber"]), 16)
-
-
-async def test_who_asks_for_a_name_gets_its_certificate_and_a_reload_renews_it(
-    authority: Authority, pair: Pair
-) -> None:
-    names = ("one.example", "*.two.example")
-    pairs = {name: authority.issue(name) for name in names}
-    certs = [
-        {"server_name": name, "cert": each.cert, "key": each.key} for name, each in pairs.items()
-    ]
-    listener = {"address": f"mqtts://{HOST}:0", "certs": certs}
-    doors = doorways(pair, listener)
-    async with broker(listener=doors) as running:
-
-        async def serial(name: str | None) -> int:
-            return await trio.to_thread.run_sync(served, authority, running.address[1], name)
-
-        assert await serial("one.example") == pairs["one.example"].serial
-        assert await serial("ONE.example") == pairs["one.example"].serial
-        assert await serial("a.two.example") == pairs["*.two.example"].serial
-        for name in ("a.b.two.example", "two.example", "other.example", None):
-            assert await serial(name) == pair.serial
-        client = await secure_client(running, authority.client_context(), "stays")
-        new = authority.issue("one.example")
-        for path, source in (
-            (pairs["one.example"].cert, new.cert),
-            (pairs["one.example"].key, new.key),
-        ):
-            path.write_bytes(source.read_bytes())
-        keeper = doors[0].tls
-        assert keeper is not None
-        keeper.use(keeper.read())
-        assert await serial("one.example") == new.serial
-        await client.ping()
-        await client.close()
-
-
-async def test_a_client_certificate_is_asked_for_under_every_name(
-    authority: Authority, pair: Pair
-) -> None:
-    other = authority.issue("one.example")
-    certs = [{"server_name": "one.example", "cert": other.cert, "key": other.key}]
-    listener = {"address": f"mqtts://{HOST}:0", "certs": certs, "client_ca": authority.cert}
-    async with broker(listener=doorways(pair, listener)) as running:
-        for context, is_let_in in (
-            (authority.client_context(), False),
-            (authority.client_context(authority.issue("sensor")), True),
-        ):
-            plain = await trio.open_tcp_stream(*running.address)
-            stream = trio.SSLStream(plain, context, server_hostname="one.example")
-            wire = Wire(stream, 5)  # type: ignore[arg-type]
-            try:
-                await wire.send(connect_packet("c"))
-                accepted = (await wire.expect(Connack)).reason_code == 0
-                await wire.close()
-            except trio.BrokenResourceError:
-                accepted = False
-                await trio.aclose_forcefully(plain)
-            assert accepted is is_let_in
-
-
-def test_a_certificate_of_a_name_that_cannot_be_used_is_named(
-    authority: Authority, pair: Pair, tmp_path: Path
-) -> None:
-    bad = tmp_path / "bad.pem"
-    bad.write_text("nothing")
-    for certs, complaint in (
-        ({"server_name": "a.example", "cert": bad, "key": pair.key}, "bad.pem"),
-        ({"server_name": "a.example", "cert": tmp_path / "no", "key": pair.key}, "cannot read"),
-    ):
-        with pytest.raises(ConfigError, match=complaint):
-            doorways(pair, {"address": f"mqtts://{HOST}:0", "certs": [certs]})
-    with pytest.raises(ValueError, match="expected a name"):
-        doorways(
-            pair,
-            {
-                "address": f"mqtts://{HOST}:0",
-                "certs": [{"server_name": "a*.b", "cert": pair.cert, "key": pair.key}],
-            },
-        )
