@@ -34,7 +34,7 @@ from flowguard.records import (
 )
 from flowguard.stores import NOT_FENCED, Fenced, MemoryStore, Store
 from flowguard.stores.base import POS_MAX, StoreLoad
-from flowguard.stores.log.replays import LogBatch
+from flowguard.stores.log.replays import LogBatch, LogPlace
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Publish
 
@@ -45,8 +45,9 @@ ROLLING = "rocks-log"
 LOGGING = (ROLLING, "no-place")
 """Those of which brokers may keep messages in the durable log."""
 GENERATION_BYTES = 96 * 1024
-GENERATIONS_MAX = 60
-"""Nobody is away for so many: the longest sleep is that of eight brokers, of half a megabyte."""
+GENERATIONS_MAX = 20
+"""Beyond that the oldest is dropped, once everybody has read it: on a busy machine brokers live too
+briefly for a sleeper to catch up."""
 
 
 class LogStore(MemoryStore):
@@ -186,10 +187,16 @@ class RollingStore(Wrapped):
         if current is not None and current.size_bytes > size_bytes:
             log.roll()
             return True
-        if len(log.generations) > GENERATIONS_MAX:
-            log.drop(log.generations[0].number)
+        generations = log.generations
+        if len(generations) > GENERATIONS_MAX and self._is_read(generations[0].last):
+            log.drop(generations[0].number)
             return True
         return False
+
+    def _is_read(self, stamp: int) -> bool:
+        """Whether no session has anything to read up to there."""
+        places = [record.log_place for record in self.inner.sessions() if record.log_place]
+        return all(LogPlace.decode(place).after >= stamp for place in places)
 
     def maintain(self) -> bool:
         return self._roll(GENERATION_BYTES) or super().maintain()
@@ -281,7 +288,7 @@ def redis(folder: Path, settings: StoreSettings) -> Store:
     )
     with driver.Redis.from_url(url) as client:
         if client.exists("fg1:meta"):
-            client.hset("fg1:meta", "beat", 0)  # The one before is dead: its lease has ended.
+            client.hset("fg1:meta", "beat", 1)  # The one before is dead: its lease has ended.
     token = secrets.token_hex(8)
     return RedisStore(chosen, token=token, name=token, clock=time.monotonic, sleep=time.sleep)
 

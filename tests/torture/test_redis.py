@@ -4,7 +4,6 @@ nothing that was acknowledged is lost. With one that is too low it is: else this
 A broker is killed as in `tests.torture.test_kills`; Redis while it serves one, or with it.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,10 +54,6 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RedisServ
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.skipif(
-    "FLOWGUARD_TORTURE_SEED" not in os.environ,
-    reason="kills of broker and Redis are not clean yet (docs/redis.md): FLOWGUARD_TORTURE_SEED=1",
-)
 @pytest.mark.parametrize("layout", ["stream", "zset"])
 @pytest.mark.parametrize("server", [ALWAYS], indirect=True, ids=["always"])
 def test_nothing_acknowledged_is_lost_whoever_is_killed(

@@ -18,11 +18,16 @@ entries to add, u32 settled positions and u64 their bytes, u32 positions to sett
 bytes are not known, u32 positions to release; u64 its last commit. Then all of these. The answer
 names the parts that were refused, each by its number, a reason and what Redis has as the session's
 last commit. A part that this commit, or a later one, has already changed is left alone, so that a
-commit may be sent again, and a copy of it that comes late does nothing.
+commit may be sent again, and a copy of it that comes late does nothing. Where the prefix is another
+token's, all of it is refused, as part -1: its sessions get their new owner one after the other, and
+half of a commit of the old one, say the message without the packet identifier that it came with,
+would be worse than none.
 
-`adopt`  makes a token the owner of a bucket and of its sessions, and says which there are.
+`adopt`  makes a token the owner of a bucket and of its sessions, and says which there are. What
+comes late of it, when the owner has begun already, only says so.
 In a Redis Cluster a commit is one call for each bucket, and the bucket has the prefix's own key.
-`claim`, `hold`, `leave`  are the broker's lease of the whole prefix.
+`claim`, `hold`, `leave`  are the broker's lease of the whole prefix; `claim` without its last
+argument only looks.
 """
 
 from hashlib import sha256
@@ -30,6 +35,8 @@ from typing import Final
 
 from flowguard.stores.redis.queue_functions import QUEUES
 
+WHOLE: Final = -1
+"""Instead of a part: all of the commit."""
 REFUSED_FENCED: Final = 1
 """Another token is the session's owner, or the bucket's."""
 REFUSED_BEHIND: Final = 2
@@ -114,16 +121,20 @@ local function may_change(found, token, last, seq)
   return nil
 end
 
-local function may_replace(found, bucket, token, seq)
+local function may_replace(found, bucket, token, seq, before)
   if found[1] and found[1] ~= token then return 1, 0 end
   if found[1] and tonumber(found[2]) >= seq then return 0, 0 end
-  local owner = redis.call('HMGET', bucket, 'o', 'd')
+  local owner = before[bucket]
+  if not owner then
+    owner = redis.call('HMGET', bucket, 'o', 'd')
+    before[bucket] = owner
+  end
   if owner[1] ~= token then return 1, 0 end
   if owner[2] and tonumber(owner[2]) >= seq then return 0, 0 end
   return nil
 end
 
-local function on_session(queues, kind, keys, key, argv, at, token, seq)
+local function on_session(queues, kind, keys, key, argv, at, token, seq, before)
   local session, queue, released = keys[key], keys[key + 1], keys[key + 2]
   local client_id
   if kind ~= 'p' then
@@ -140,7 +151,7 @@ local function on_session(queues, kind, keys, key, argv, at, token, seq)
     end
     return key + 3, after, code, there
   end
-  local code, there = may_replace(found, keys[key + 3], token, seq)
+  local code, there = may_replace(found, keys[key + 3], token, seq, before)
   if not code then
     queues.drop(queue)
     redis.call('UNLINK', session, released)
@@ -179,6 +190,10 @@ end
 
 local function commit(queues, keys, argv)
   local token, seq = argv[1], tonumber(argv[2])
+  local whole = redis.call('HMGET', keys[1], 'token', 'last')
+  if whole[1] ~= token then return {-1, 1, 0} end
+  -- What buckets were before: a commit may drop several sessions of one, or drop and make some.
+  local before = {}
   local key, at, part, refused = 2, 3, 0, {}
   while at <= #argv do
     local kind = argv[at]
@@ -186,7 +201,7 @@ local function commit(queues, keys, argv)
     if kind == 'r' then
       key, at, code, there = on_retained(keys, key, argv, at + 1, token, seq)
     else
-      key, at, code, there = on_session(queues, kind, keys, key, argv, at + 1, token, seq)
+      key, at, code, there = on_session(queues, kind, keys, key, argv, at + 1, token, seq, before)
     end
     if code and code > 0 then
       table.insert(refused, part)
@@ -195,10 +210,7 @@ local function commit(queues, keys, argv)
     end
     part = part + 1
   end
-  local found = redis.call('HMGET', keys[1], 'token', 'last')
-  if found[1] == token and tonumber(found[2]) < seq then
-    redis.call('HSET', keys[1], 'last', argv[2])
-  end
+  if tonumber(whole[2]) < seq then redis.call('HSET', keys[1], 'last', argv[2]) end
   return refused
 end
 
@@ -207,13 +219,16 @@ local function commit_zset(keys, argv) return commit(zset, keys, argv) end
 
 local function adopt(keys, argv)
   local token, start = argv[1], argv[2]
-  redis.call('HDEL', keys[1], 'd', 'r')
-  redis.call('HSET', keys[1], 'o', token)
-  if keys[3] then redis.call('HSET', keys[3], 'token', token, 'last', '0') end
+  local is_mine = redis.call('HGET', keys[1], 'o') == token
+  if not is_mine then
+    redis.call('HDEL', keys[1], 'd', 'r')
+    redis.call('HSET', keys[1], 'o', token)
+    if keys[3] then redis.call('HSET', keys[3], 'token', token, 'last', '0') end
+  end
   local found = {}
   for _, client_id in ipairs(redis.call('SMEMBERS', keys[2])) do
     local session = start .. 's:' .. client_id
-    redis.call('HSET', session, 'o', token, 'v', 0)
+    if not is_mine then redis.call('HSET', session, 'o', token, 'v', 0) end
     local positions = redis.call('HMGET', session, 'p', 'm')
     table.insert(found, client_id)
     table.insert(found, positions[1])
@@ -223,15 +238,16 @@ local function adopt(keys, argv)
 end
 
 local function claim(keys, argv)
-  local meta, token, name, lease_ms = keys[1], argv[1], argv[2], tonumber(argv[3])
+  local meta, token, name, lease_ms, runs = keys[1], argv[1], argv[2], tonumber(argv[3]), argv[4]
   local found = redis.call('HMGET', meta, 'token', 'name', 'beat')
   local now = now_ms()
   if found[1] and found[1] ~= token then
     local left_ms = tonumber(found[3]) + lease_ms - now
     if left_ms > 0 then return {0, found[2], left_ms} end
   end
+  if not runs then return {1, found[2] or '', 0} end
   if found[1] ~= token then redis.call('HSET', meta, 'token', token, 'last', '0') end
-  redis.call('HSET', meta, 'name', name, 'beat', string.format('%.0f', now))
+  redis.call('HSET', meta, 'name', name, 'beat', string.format('%.0f', now), 'runs', runs)
   return {1, found[2] or '', 0}
 end
 

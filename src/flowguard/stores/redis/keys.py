@@ -1,7 +1,7 @@
 """Names of the keys in Redis, all below one prefix.
 
     <prefix>:meta             hash   format, layout, buckets; token, name, beat and last commit
-                                     of the broker
+                                     of the broker, and the servers' runs when it began
     <prefix>:{<bucket>}:b     hash   o: token of the bucket's owner; d, r: commit of the last drop
                                      of a session, of the last change of retained messages
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions

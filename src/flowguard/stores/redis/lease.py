@@ -38,19 +38,26 @@ class Lease:
         self._lease_s = lease_s
         self._due_s = 0.0
 
-    def claim(self, sleep: Callable[[float], None], *, takeover: bool) -> None:
+    def claim(
+        self, sleep: Callable[[float], None], prepare: Callable[[], str], *, takeover: bool
+    ) -> None:
         """Have the lease; while another broker has it, wait for its end.
 
-        Without `takeover` only as long as a dead one's lasts: raises `LockedError` as soon as the
-        other one is seen to renew it.
+        `prepare` is called when nobody has it, before anything is written; its answer is kept with
+        the lease. Without `takeover` only as long as a dead one's lasts: raises `LockedError` as
+        soon as the other one is seen to renew it.
         """
+        runs: tuple[str, ...] = ()
         lease_ms = round(self._lease_s * 1_000)
         shortest_ms = lease_ms
         while True:
-            words = (self._token, self._name, lease_ms)
-            ((is_mine, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
-            if is_mine:
+            words: list[str | int] = [self._token, self._name, lease_ms, *runs]
+            ((is_free, other, left_ms),) = self._link.call(CLAIM, [self._meta], words)
+            if is_free and runs:
                 return
+            if is_free:
+                runs = (prepare(),)
+                continue
             if not takeover and left_ms > shortest_ms:
                 raise LockedError(
                     f"{other.decode()} has {self._meta.decode()} in {self._link.where}: stop it, "

@@ -45,7 +45,7 @@ _DENIED: Final = (
 )
 PERMISSIONS: Final = (
     "+@read +@write +@connection +fcall +function|load +info +config|get +wait +time "
-    "+cluster|slots +cluster|info"
+    "+bgrewriteaof +cluster|slots +cluster|info"
 )
 """What the user of an ACL needs, for the keys below the prefix."""
 

@@ -1,11 +1,13 @@
 """Can this server keep what is promised? Asked on every new connection."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from flowguard.errors import ConfigError, FormatError, StallError
+import structlog
+
+from flowguard.errors import ConfigError, FormatError, StallError, StoreError
 from flowguard.records import Durability
 from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.link import RedisLink, values_of
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 VERSION_MIN: Final = (7, 0)
 FORMAT: Final = "1"
 SCAN_KEYS: Final = 1_000
+REWRITE_LOOK_S: Final = 0.02
+"""Between two looks at an append-only file that is written anew."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,42 @@ def _check_persistence(link: RedisLink, promise: Promise, facts: dict[str, str])
             f"{where} has {facts.get('connected_slaves', '0')} replicas connected, and "
             f"{promise.replicas} must confirm each commit (redis.replicas)"
         )
+
+
+def run_ids(servers: Sequence[RedisLink]) -> dict[str, RedisLink]:
+    """The servers by the names of their runs: each start of one makes another."""
+    return {info(server, "server")["run_id"]: server for server in servers}
+
+
+def end_torn_commit(link: RedisLink, sleep: Callable[[float], None]) -> None:
+    """Make sure that nothing is left of a commit in the middle of which a server was ended.
+
+    A commit is a transaction in its append-only file. Redis that finds the beginning of one there
+    does not do it, but cuts only its last command off (7.0.15): with the next start the rest of it
+    is done together with what was committed since (valkey-io/valkey#4342). A file that is written
+    anew has nothing of it. Raises `StoreError`.
+    """
+    facts = info(link, "persistence")
+    if facts.get("aof_enabled") != "1":
+        return
+    log.info("the append-only file is written anew: a commit may have been cut off", at=link.where)
+    _wait_for_rewrite(link, sleep)  # One that was begun before says nothing.
+    link.ask([(b"BGREWRITEAOF",)])
+    facts = _wait_for_rewrite(link, sleep)
+    if facts.get("aof_last_bgrewrite_status") != "ok":
+        raise StoreError(
+            f"{link.where} cannot write its append-only file anew (BGREWRITEAOF; its log says "
+            "why), and that may end with half of a commit"
+        )
+
+
+def _wait_for_rewrite(link: RedisLink, sleep: Callable[[float], None]) -> dict[str, str]:
+    """Until none is under way; what INFO says of persistence then."""
+    while True:
+        facts = info(link, "persistence")
+        if "1" not in (facts["aof_rewrite_in_progress"], facts["aof_rewrite_scheduled"]):
+            return facts
+        sleep(REWRITE_LOOK_S)
 
 
 def check_format(

@@ -17,13 +17,20 @@ from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
 from flowguard.stores.redis.changes import CommitCall, CommitChanges, OwnedSession, session_record
 from flowguard.stores.redis.cluster import RedisCluster, is_cluster
-from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED
+from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED, WHOLE
 from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
 from flowguard.stores.redis.link import RedisLink, Words, values_of
 from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.sentinel import find_primary, is_sentinel
-from flowguard.stores.redis.server import check_format, check_primary, check_server, promise_of
+from flowguard.stores.redis.server import (
+    check_format,
+    check_primary,
+    check_server,
+    end_torn_commit,
+    promise_of,
+    run_ids,
+)
 from flowguard.stores.redis.values import decode_retained
 from flowguard.types import Publish
 
@@ -116,7 +123,7 @@ class RedisStore:
         try:
             if isinstance(self._link, RedisCluster):
                 self._check_format(self._link, self._link.primaries)
-            self._lease.claim(sleep, takeover=self._settings.takeover)
+            self._lease.claim(sleep, self._prepare_servers, takeover=self._settings.takeover)
             self._adopt()
             self._look(self._link.memory())
         except StallError as error:
@@ -153,6 +160,17 @@ class RedisStore:
 
     def _check_format(self, link: RedisLink | RedisCluster, servers: list[RedisLink]) -> None:
         check_format(link, servers, self._names, self._settings.prefix, self._settings.layout)
+
+    def _prepare_servers(self) -> str:
+        """Where the last broker was ended, and a server has started since, half of its last commit
+        may be left; the names of the servers' runs."""
+        link = self._link
+        runs = run_ids(link.primaries if isinstance(link, RedisCluster) else [link])
+        ((beat, known),) = link.ask([(b"HMGET", self._names.meta, b"beat", b"runs")])
+        if beat not in (None, b"0"):
+            for run in runs.keys() - set((known or b"").decode().split()):
+                end_torn_commit(runs[run], self._sleep)
+        return " ".join(sorted(runs))
 
     def _write_again(self, link: RedisLink) -> None:
         """A server that came back, or another in its place, may lack the end of what it had
@@ -263,6 +281,8 @@ class RedisStore:
         number = self._number = unconfirmed.number
         if any(answers):
             self._check_lease()
+            if any(WHOLE in refused[:1] for refused in answers):
+                raise StoreError(f"{self._link.where} has lost who owns what is below the prefix")
         fenced: set[str] = set()
         sessions = unconfirmed.changes.sessions
         for call, refused in zip(unconfirmed.calls, answers, strict=True):

@@ -10,6 +10,7 @@ from flowguard.records import (
     NEVER_S,
     Append,
     DropSession,
+    PutInbound,
     PutRetained,
     PutSession,
     PutSubscription,
@@ -147,3 +148,50 @@ def test_a_broker_that_nobody_has_succeeded_goes_on_however_long_it_was_silent(
     assert not store.commit([Append("c", 1, delivery())])
     store.maintain()
     store.close()
+
+
+def test_a_commit_that_comes_while_another_broker_begins_is_not_done_by_halves(prefix: str) -> None:
+    """Sessions get their new owner one after the other: this one has some of them yet."""
+    from flowguard.stores.redis.functions import ADOPT
+    from flowguard.stores.redis.keys import KeyNames, bucket_of
+
+    silent = open_store(shared_server(), prefix)
+    silent.commit([PutSession("p", 10, None), PutSession("s", 10, None)])
+    names = KeyNames(prefix)
+    bucket = bucket_of(b"p")
+    with shared_server().client() as client:
+        client.hset(names.meta, mapping={"token": "successor", "name": "successor"})
+        keys = names.bucket(bucket)[:2]
+        client.fcall(ADOPT.decode(), 2, *keys, "successor", names.bucket_start(bucket))
+    with pytest.raises(LockedError, match="successor has taken over"):
+        silent.commit([Append("s", 1, delivery(b"half")), PutInbound("p", 7)])
+    silent.close()
+    with shared_server().client() as client:
+        assert not client.exists(names.session(b"s")[1])
+
+
+def sharing_a_bucket() -> tuple[str, str]:
+    """Two client ids of which the sessions lie in one bucket."""
+    from flowguard.stores.redis.keys import bucket_of
+
+    seen: dict[int, str] = {}
+    for number in range(2_000):
+        client_id = f"c{number}"
+        other = seen.setdefault(bucket_of(client_id.encode()), client_id)
+        if other != client_id:
+            return other, client_id
+    raise AssertionError("no two of them do")
+
+
+def test_sessions_of_one_bucket_end_and_begin_in_one_commit(prefix: str) -> None:
+    one, other = sharing_a_bucket()
+    store = open_store(shared_server(), prefix)
+    store.commit([PutSession(one, 10, None)])
+    store.commit([DropSession(one), PutSession(other, 20, None)])
+    store.commit([PutSubscription(other, "a", SubscriptionOptions(1)), PutSession(one, 10, None)])
+    assert {each.client_id for each in store.sessions()} == {one, other}
+    store.commit([DropSession(one), DropSession(other)])
+    store.close()
+    after = open_store(shared_server(), prefix)
+    assert list(after.sessions()) == []
+    after.close()

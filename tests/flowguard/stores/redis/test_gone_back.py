@@ -2,15 +2,27 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from flowguard.errors import DataLostError, LockedError
-from flowguard.records import NEVER_S, Append, PutRetained, PutSession, PutSubscription, Settle
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    PutRetained,
+    PutSession,
+    PutSubscription,
+    Settle,
+    StoreOp,
+)
 from flowguard.types import Publish, SubscriptionOptions
 from tests.flowguard.stores.redis.benches import new_prefix, open_store
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of, session_of
-from tests.support.redis_server import RedisServer, redis_server
+from tests.support.redis_server import ALWAYS, RedisServer, redis_server
+
+if TYPE_CHECKING:
+    from flowguard.stores.redis import RedisStore
 
 
 @pytest.fixture
@@ -119,3 +131,57 @@ def test_a_connection_may_be_lost_any_number_of_times(server: RedisServer) -> No
         store._link.close()
         store.commit([PutSession("a", 10, None)])
     store.close()
+
+
+def tear_the_last_commit(server: RedisServer, store: "RedisStore", ops: list[StoreOp]) -> None:
+    """Of this commit the server has written the beginning when it is killed."""
+    (file,) = (server.folder / "appendonlydir").glob("*.incr.aof")
+    before_bytes = file.stat().st_size
+    store.commit(ops)
+    after_bytes = file.stat().st_size
+    server.kill()
+    with file.open("r+b") as writer:
+        writer.truncate((before_bytes + after_bytes) // 2)
+    server.start()
+
+
+@pytest.mark.parametrize("layout", ["stream", "zset"])
+def test_nothing_comes_back_of_a_commit_that_was_cut_off(tmp_path: Path, layout: str) -> None:
+    """Broker and server are killed together. Redis leaves the beginning of the commit in its file,
+    and would do that with the next commit when it starts again."""
+    with redis_server(tmp_path, ALWAYS) as server:
+        prefix = new_prefix()
+        killed = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
+        killed.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"1"))])
+        cut_off = [Append("c", pos, delivery(b"cut off")) for pos in range(2, 12)]
+        tear_the_last_commit(server, killed, cut_off)
+        killed._link.close()
+        after = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
+        assert queue_of(after) == [entry(1, delivery(b"1"))]
+        after.commit([Append("c", 2, delivery(b"2"))])
+        after._link.close()
+        go_back(server)
+        last = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
+        assert queue_of(last) == [entry(1, delivery(b"1")), entry(2, delivery(b"2"))]
+        last.close()
+
+
+@pytest.mark.parametrize("layout", ["stream", "zset"])
+def test_a_commit_that_was_cut_off_is_whole_when_its_broker_sends_it_again(
+    tmp_path: Path, layout: str
+) -> None:
+    with redis_server(tmp_path, ALWAYS) as server:
+        prefix = new_prefix()
+        store = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
+        store.commit([PutSession("c", 10, None), Append("c", 1, delivery(b"1"))])
+        appended = [Append("c", pos, delivery(b"x")) for pos in range(2, 12)]
+        tear_the_last_commit(server, store, appended)
+        store.commit([Settle("c", 1, delivery(b"1"))])
+        expected = [entry(pos, delivery(b"x")) for pos in range(2, 12)]
+        assert queue_of(store) == expected
+        store._link.close()
+        for _ in range(2):
+            go_back(server)
+            after = open_store(server, prefix, durability="fsync", layout=layout, lease_s=0.5)
+            assert queue_of(after) == expected
+            after._link.close()
