@@ -259,7 +259,8 @@ class Handshakes:
         answer = Answer(granted, properties, present=present)
         claim = self._claims[client_id] = _Claim(connection, session, answer, now_s)
         claimed_by = partial(self._claimed, claim)
-        if not ops and (node.state.read_only or node.state.is_store_away):
+        is_stuck = node.state.read_only or node.state.is_store_away
+        if is_stuck and not self._must_wait(claim):
             claimed_by(now_s)
         else:
             node.journal.append(ops, claimed_by, now_s)
@@ -274,10 +275,16 @@ class Handshakes:
             session is not None and session.durable
         ) or node.registry.kept_count < node.bounds.sessions_max
 
+    def _must_wait(self, claim: _Claim) -> bool:
+        """Whether there is something to be durable before CONNACK: its session, or the end of the
+        one that it replaces, which would be back after a crash [MQTT-3.1.2-4]."""
+        session = claim.session
+        return session.durable or self._node.journal.is_ending(session.client_id)
+
     def no_space(self, now_s: float) -> None:
         """The disk is full: who would have to wait for it is refused, who need not is let in."""
         for claim in list(self._claims.values()):
-            if not claim.session.durable:
+            if not self._must_wait(claim):
                 self._claimed(claim, now_s)
                 continue
             claim.connection.refuse(ReasonCode.QUOTA_EXCEEDED, now_s)
@@ -288,7 +295,7 @@ class Handshakes:
         """The store takes nothing now: who need not wait for it is let in, who has waited too long
         is told to come back."""
         for claim in list(self._claims.values()):
-            if not claim.session.durable:
+            if not self._must_wait(claim):
                 self._claimed(claim, now_s)
             elif now_s - claim.since_s > self._node.settings.flow.connect_patience_s:
                 claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)

@@ -23,7 +23,15 @@ from typing import Final, final
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
-from flowguard.records import Append, AppendToLog, PutRetained, Sent, StoreOp, message_bytes
+from flowguard.records import (
+    Append,
+    AppendToLog,
+    DropSession,
+    PutRetained,
+    Sent,
+    StoreOp,
+    message_bytes,
+)
 from flowguard.session.host import GroupCommit
 
 Continuation = Callable[[float], None]
@@ -52,6 +60,8 @@ class Batch:
     """When the youngest was."""
     wide: list[tuple[int, WideContinuation]] = field(default_factory=list)
     """In the place of which continuations, in their order."""
+    ended: set[str] | None = None
+    """Clients whose sessions end with it; None: there are none."""
 
 
 @final
@@ -214,6 +224,22 @@ class Journal(GroupCommit):
         batch.size_bytes += size_bytes
         self.size_bytes += size_bytes
         self._ops_count += 1
+
+    def end_session(self, client_id: str) -> None:
+        """Make it durable that a client's session is over; `is_ending` until then."""
+        self.note(DropSession(client_id))
+        batch = self._growing
+        if batch.ended is None:
+            batch.ended = set()
+        batch.ended.add(client_id)
+
+    def is_ending(self, client_id: str) -> bool:
+        """Whether a session of this client is over, and a crash would bring it back."""
+        under_way = None if self.is_answering else self._under_way
+        for batch in (under_way, *self._sealed, self._growing):
+            if batch is not None and batch.ended is not None and client_id in batch.ended:
+                return True
+        return False
 
     def take(self, now_s: float) -> Batch | None:
         """The next batch, now in commit; None when there is none or one is under way already."""

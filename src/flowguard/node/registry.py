@@ -10,7 +10,6 @@ from flowguard.node.publishing import Router
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.node.timers import Timer, Timers
 from flowguard.records import (
-    DropSession,
     PutSession,
     PutWill,
     SessionRecord,
@@ -181,7 +180,7 @@ class Registry:
         del self.sessions[session.client_id]
         if session.durable:
             self.kept_count -= 1
-            self._journal.note(DropSession(session.client_id))
+            self._journal.end_session(session.client_id)
         if session.will is not None:
             self._publish_will(session, session.will, now_s)
 

@@ -5,8 +5,8 @@ MQTT 3.1.1 lets clients repeat what they sent on the same connection: everything
 
 import pytest
 
-from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
-from flowguard.types import MQTT_5, MQTT_311, Publish
+from flowguard.codec.packets import Connack, Connect, Puback, Pubcomp, Pubrec, Pubrel
+from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.stage import Stage
 
 VERSIONS = pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
@@ -98,3 +98,36 @@ def test_nothing_is_acknowledged_before_it_is_durable(version: int, qos: int) ->
     assert [type(packet) for packet in client.take()] == [Puback if qos == 1 else Pubrec]
     stage.restart()
     assert [packet.payload for packet in stage.connect_durable("s").publishes()] == [b"1"]
+
+
+@VERSIONS
+@pytest.mark.spec("MQTT-3.1.2-4")
+def test_a_session_that_was_replaced_does_not_come_back(version: int) -> None:
+    """The store takes nothing for a while, and clean sessions need nothing of it; but the end of
+    the one before has to be there when the client is told that it starts anew."""
+    stage = Stage()
+    stage.connect_durable("s", version=version).subscribe("t", qos=1)
+    stage.hold_commits = True
+    again = stage.attempt(Connect("s", version, clean_start=True))
+    stage.node.store_away(stage.now_s)
+    other = stage.attempt(Connect("s", version, clean_start=True))
+    new = stage.attempt(Connect("new", version, clean_start=True))
+    assert new.expect(Connack).reason_code == 0
+    assert (again.take(), other.take()) == ([], [])
+    stage.release_commits()
+    assert other.expect(Connack).reason_code == 0
+    stage.restart()
+    assert "s" not in stage.node.registry.sessions
+
+
+def test_who_waits_for_that_for_too_long_is_told_to_come_back() -> None:
+    stage = Stage()
+    stage.connect_durable("s")
+    stage.hold_commits = True
+    client = stage.attempt(Connect("s", MQTT_5, clean_start=True))
+    stage.node.store_away(stage.now_s)
+    assert client.take() == []
+    stage.now_s += stage.node.settings.flow.connect_patience_s + 1
+    stage.node.store_away(stage.now_s)
+    stage.settle()
+    assert client.expect(Connack).reason_code == ReasonCode.SERVER_UNAVAILABLE
