@@ -349,15 +349,15 @@ class PutLogPlace:
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
 class PutLogStart:
-    """A subscription of a session starts in the past: what was logged since then and before this
-    operation is read for it alone, everything later with the session's other subscriptions."""
+    """A subscription of a session that reads the log is new. What was logged since it starts and
+    before this operation is read for it alone, everything later with the session's others."""
 
     client_id: str
     filter: str
     place: bytes | None
     """A token of the store's; None: the subscription is new; empty: nothing of that is left."""
     since_s: float
-    """Of a new one: when it starts, seconds since the Unix epoch."""
+    """Of a new one: when it starts, seconds since the Unix epoch; NEVER_S: with this operation."""
 
     def __init__(
         self, client_id: str, filter: str, place: bytes | None, since_s: float = 0.0

@@ -39,6 +39,7 @@ def main(
     restarts: Annotated[bool, typer.Option(help="Time restarts with 100,000 messages.")] = True,
 ) -> None:
     """Exit code 1: something was found, and the directory of that round is kept."""
+    kept_in = tempfile.gettempdir()  # Afterwards everything that is temporary ends with us.
     reap_at_the_end()
     if store not in STORES:
         raise typer.BadParameter(f"no store {store!r}; one of {', '.join(STORES)}")
@@ -69,7 +70,8 @@ def main(
                 verdict = Torture(folder, kills=count, seed=seed, store=store, on_kill=show).run()
                 console.print(str(verdict), markup=False)
                 if verdict.findings:
-                    _complain(verdict, folder, f"--seed {seed} --kills {count} --store {store}")
+                    options = f"--seed {seed} --kills {count} --store {store}"
+                    _complain(verdict, folder, kept_in, options)
             seed += 1
             total["kills"] += verdict.kills.total()
             total["messages"] += verdict.acknowledged
@@ -81,11 +83,12 @@ def main(
         _time_restarts(store)
 
 
-def _complain(verdict: Verdict, folder: Path, options: str) -> None:
+def _complain(verdict: Verdict, folder: Path, kept_in: str, options: str) -> None:
     console.print(f"{len(verdict.findings)} findings:", style="red")
     for finding in verdict.findings[:FINDINGS_SHOWN]:
         console.print(finding, markup=False)
-    kept = shutil.copytree(folder, tempfile.mkdtemp(prefix="torture-found-"), dirs_exist_ok=True)
+    kept = tempfile.mkdtemp(prefix="torture-found-", dir=kept_in)
+    shutil.copytree(folder, kept, dirs_exist_ok=True)
     console.print(f'again: make torture ARGS="{options}"; its directory: {kept}', markup=False)
     raise typer.Exit(1)
 

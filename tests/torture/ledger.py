@@ -84,11 +84,11 @@ class Account:
         self.awaited[message.number] = message
         self._lines[message.line].append(message.number)
 
-    def doubt(self) -> None:
+    def doubt(self, *, even_acknowledged: bool = False) -> None:
         """The subscription changes: what is not acknowledged yet may come or not."""
         self.doubtful = True
         for message in list(self.awaited.values()):
-            if not message.acknowledged:
+            if even_acknowledged or not message.acknowledged:
                 del self.awaited[message.number]
 
     def reset(self) -> None:
@@ -133,7 +133,10 @@ class Account:
 class Ledger:
     """Attached to peers by their callbacks; `findings` is what must not be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, logs: bool = False) -> None:
+        """`logs`: the broker has a durable log, and what a client has not read there for a filter
+        does not come after its UNSUBSCRIBE ([MQTT 5.0, 3.10.4]: it may, or not)."""
+        self._logs = logs
         self.findings: list[str] = []
         self.repeated = 0
         """Deliveries of what had come before."""
@@ -197,7 +200,7 @@ class Ledger:
 
     def unsubscribes(self, peer: Peer) -> None:
         """An UNSUBSCRIBE is about to be sent."""
-        self._accounts[peer.client_id].doubt()
+        self._accounts[peer.client_id].doubt(even_acknowledged=self._logs)
 
     def unsubscribed(self, peer: Peer) -> None:
         """An UNSUBACK has come, and no SUBSCRIBE was sent since."""

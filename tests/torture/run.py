@@ -73,7 +73,7 @@ class Torture:
         self._quiet_s = min(PATIENCE_S, patience_s)
         self._on_kill = on_kill
         self._random = Random(seed)
-        self._ledger = Ledger()
+        self._ledger = Ledger(logs=store in LOGGING)
         self._selector = selectors.DefaultSelector()
         self._reserved = reserve_port()
         self._port: int = self._reserved.getsockname()[1]

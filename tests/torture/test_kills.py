@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.torture.run import Torture
+from tests.torture.stores import ROLLING
 
 KILLS = 200
 LOG_KILLS = 40
@@ -19,7 +20,9 @@ SEED = int(os.environ.get("FLOWGUARD_TORTURE_SEED", "1"))
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(("store", "kills"), [("rocks", KILLS), ("log", LOG_KILLS)])
+@pytest.mark.parametrize(
+    ("store", "kills"), [("rocks", KILLS), ("log", LOG_KILLS), (ROLLING, LOG_KILLS)]
+)
 def test_a_killed_broker_keeps_what_it_promised(store: str, kills: int, tmp_path: Path) -> None:
     verdict = Torture(tmp_path, kills=kills, seed=SEED, store=store).run()
     print(verdict)

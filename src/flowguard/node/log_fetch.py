@@ -13,11 +13,12 @@ from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session
 from flowguard.stores import LogStore, Store
 from flowguard.stores.log.replays import LogBatch
+from flowguard.types import SubscriptionOptions
 
 
 @final
 class Starts:
-    """Filters of a session's subscriptions that started in the past; never changed."""
+    """Filters of a session's subscriptions with a place of their own; never changed."""
 
     __slots__ = ("filters",)
 
@@ -107,3 +108,12 @@ def options_of(
             if options.identifier:
                 identifiers.append(options.identifier)
     return LogOptions(qos, retain, tuple(identifiers)) if wanted else None
+
+
+def begins_to_read(
+    session: Session, filter: str, before: SubscriptionOptions | None, options: SubscriptionOptions
+) -> bool:
+    """Whether a subscription of a session that catches up is the first to read the log for that
+    filter: what the session still has to read there is older than that."""
+    is_new = options.qos > 0 and (before is None or not before.qos)
+    return session.reads_log and is_new and parse_shared(filter) is None

@@ -16,7 +16,8 @@ is here, too: from the first message on that finds no room in its queue, it read
 The same holds for the queue of a shared subscription of applications, whoever of them is here.
 
 A subscription that starts in the past has a place of its own, in what was logged before it was
-made. That is read first, for it alone; then its session reads on with all of them.
+made. That is read first, for it alone; then its session reads on with all of them. One that is made
+while its session catches up has such a place, too, with nothing to read: it begins there.
 """
 
 from collections import deque

@@ -13,9 +13,10 @@ from flowguard.codec.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from flowguard.errors import MalformedPacket
 from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
+from flowguard.node.log_fetch import begins_to_read
 from flowguard.node.publishing import Router, retained_delivery
 from flowguard.node.start_time import UNREADABLE, refusal, start_time
-from flowguard.records import Delivery, DropSubscription, PutSubscription, StoreOp
+from flowguard.records import NEVER_S, Delivery, DropSubscription, PutSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
 from flowguard.session.chores import FILTERS_PIECE, Chore
 from flowguard.session.inbound import Inbound
@@ -286,7 +287,10 @@ class Subscriptions:
         )
         if refused is not None:
             return refused
-        starts_s = None if filter in session.subscriptions else change.since_s
+        before = session.subscriptions.get(filter)
+        starts_s = change.since_s if before is None else None
+        if starts_s is None and begins_to_read(session, filter, before, options):
+            starts_s = NEVER_S
         if starts_s is not None:
             # Before the plans change: its topics are logged from now on, while it is behind.
             start = self._router.log.start(session, filter, starts_s)

@@ -377,3 +377,36 @@ def test_everything_since_comes_once_whatever_happens(monkeypatch: pytest.Monkey
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     run_state_machine_as_test(AgainstLedger)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
+@pytest.mark.parametrize("before", [None, 0], ids=["new", "of QoS 0 before"])
+def test_a_subscription_begins_when_it_is_made_though_its_session_catches_up(
+    before: int | None, restarts: bool
+) -> None:
+    stage = staged()
+    client = stage.connect_durable("s")
+    client.subscribe("a", qos=1)
+    if before is not None:
+        client.subscribe("b", qos=before)
+    client.close()
+    other = stage.connect_durable("t")
+    other.subscribe("b", qos=1)
+    other.close()
+    publish(stage, "a", b"1")
+    publish(stage, "b", b"before it")
+    stage.hold_fetches = True
+    client = stage.connect_durable("s")
+    client.subscribe("b", qos=1)
+    publish(stage, "b", b"2")
+    if restarts:
+        stage.restart()
+        publish(stage, "b", b"3")
+        client = stage.connect_durable("s")
+    else:
+        stage.release_fetches()
+        publish(stage, "b", b"3")
+    stage.advance(1)
+    assert payloads(client) == [b"1", b"2", b"3"]
+    (record,) = [each for each in stage.store.sessions() if each.client_id == "s"]
+    assert record.log_starts == {}

@@ -12,6 +12,7 @@ from struct import error as StructError
 from typing import Final
 
 from flowguard.errors import CorruptionError
+from flowguard.records import NEVER_S
 from flowguard.stores.log.layout import instant_of, stamp_at
 from flowguard.stores.log.logged import LoggedMessage
 from flowguard.stores.log.message_log import MessageLog
@@ -67,9 +68,11 @@ class LogStart:
     @classmethod
     def new(cls, log: MessageLog, since_s: float, last: int) -> "LogStart":
         """The position of one that is made when `last` was logged last: at `since_s` (Unix epoch),
-        or where the log begins."""
-        after = max(stamp_at(since_s) - 1, log.dropped_until)
-        return cls(LogPlace(min(after, last)), last)
+        or where the log begins; NEVER_S: behind all of that."""
+        after = last
+        if since_s != NEVER_S:
+            after = min(last, max(stamp_at(since_s) - 1, log.dropped_until))
+        return cls(LogPlace(after), last)
 
     @property
     def is_done(self) -> bool:
