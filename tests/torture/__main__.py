@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tests.support.reaper import reap_at_the_end
+from tests.support.redis_server import ALWAYS, redis_server
+from tests.torture.redis_faults import FAULTS, RedisTorture
 from tests.torture.restart import BACKLOGS, RESTART_OBJECTIVE_S, measure
 from tests.torture.run import Torture
 from tests.torture.stores import STORES
@@ -37,12 +39,20 @@ def main(
         ROUND_KILLS
     ),
     restarts: Annotated[bool, typer.Option(help="Time restarts with 100,000 messages.")] = True,
+    fault: Annotated[
+        str, typer.Option(help=f"Of the Redis server, with --store redis: {', '.join(FAULTS)}.")
+    ] = "kill",
+    layout: Annotated[str, typer.Option(help="Of the queues in Redis: stream or zset.")] = "stream",
 ) -> None:
     """Exit code 1: something was found, and the directory of that round is kept."""
     kept_in = tempfile.gettempdir()  # Afterwards everything that is temporary ends with us.
     reap_at_the_end()
     if store not in STORES:
         raise typer.BadParameter(f"no store {store!r}; one of {', '.join(STORES)}")
+    if fault not in FAULTS:
+        raise typer.BadParameter(f"no fault {fault!r}; one of {', '.join(FAULTS)}")
+    is_redis = store == "redis"
+    how = f"--store {store}" + f" --fault {fault} --layout {layout}" * is_redis
     seed = SystemRandom().randrange(10_000) if seed is None else seed
     total: Counter[str] = Counter()
     with Progress(
@@ -67,10 +77,25 @@ def main(
             count = min(round_kills, kills - total["kills"])
             with tempfile.TemporaryDirectory(prefix="torture-") as name:
                 folder = Path(name)
-                verdict = Torture(folder, kills=count, seed=seed, store=store, on_kill=show).run()
+                if is_redis:
+                    with redis_server(folder / "redis-data", ALWAYS) as server:
+                        torture = RedisTorture(
+                            folder,
+                            server,
+                            fault=fault,
+                            layout=layout,
+                            kills=count,
+                            seed=seed,
+                            on_kill=show,
+                        )
+                        verdict = torture.run()
+                    total["faults"] += torture.fault_count
+                else:
+                    run = Torture(folder, kills=count, seed=seed, store=store, on_kill=show)
+                    verdict = run.run()
                 console.print(str(verdict), markup=False)
                 if verdict.findings:
-                    options = f"--seed {seed} --kills {count} --store {store}"
+                    options = f"--seed {seed} --kills {count} {how}"
                     _complain(verdict, folder, kept_in, options)
             seed += 1
             total["kills"] += verdict.kills.total()
@@ -79,7 +104,9 @@ def main(
         f"{total['kills']} kills, {total['messages']} messages acknowledged: none lost, none of "
         "QoS 2 twice, all in order"
     )
-    if restarts:
+    if is_redis:
+        console.print(f"{total['faults']} times {fault}, layout {layout}")
+    elif restarts:
         _time_restarts(store)
 
 
