@@ -38,13 +38,13 @@ class Fragile:
             raise RecursionError("authorizer")
         return True
 
-    def step(self, data: bytes | None) -> Step:
+    def step(self, data: bytes | None, now_s: float) -> Step:
         if data == b"bad":
             raise MemoryError("step")
         return Proceed()
 
 
-HOOKS = Hooks(Fragile(), Fragile(), {"fragile": Fragile})
+HOOKS = Hooks(Fragile(), Fragile(), {"fragile": lambda _, connect: Fragile(connect)})
 
 
 @pytest.mark.parametrize("filters_before", [0, 1])
