@@ -48,6 +48,9 @@ NODE_FROM: Final = HARD_CUT_ABOVE
 PACKETS: Final = 2.0
 """A CONNECT waits as long as so many packets one after the other through no fault of its own: it is
 to be compared with nine of ten, what is known of packets is their mean."""
+TURNS: Final = 10.0
+"""A CONNECT that takes longer than so many packets waits for something that they have no part in:
+who proves a password, say. Windows can move the rest, at most."""
 PERCENTILE: Final = 0.9
 SAMPLES_MAX: Final = 512
 """The newest of them: enough for a percentile, and sorted in less than 0.1 ms per tick."""
@@ -98,8 +101,8 @@ class ConcurrencyLimit:
 
     @property
     def service_pressure(self) -> float:
-        """How long serving takes, by its objective; whoever it waits for."""
-        return self._service_s() / self._objective_s
+        """How long serving takes because it waits for the same as packets do, by its objective."""
+        return min(self._service_s(), TURNS * self._packet_s) / self._objective_s
 
     def restart(self, now_s: float) -> None:
         """A peer is lost and its clients are on their way: begin again, at the minimum."""

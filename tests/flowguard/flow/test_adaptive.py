@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -209,9 +210,13 @@ def test_the_second_loss_counts_as_the_first_did() -> None:
         assert policy.gate.limit == LIMIT_MIN
 
 
-@pytest.mark.parametrize(("others_wait", "service_s"), [(True, 0.5), (False, 0.5), (True, 0.1)])
+@pytest.mark.parametrize(
+    ("others_wait", "service_s", "packet_s"),
+    [(True, 0.5, 0.1), (False, 0.5, 0.1), (True, 0.1, 0.1), (True, 0.5, 0.002)],
+    ids=["crowd", "nobody waits", "in time", "waits for something else"],
+)
 def test_windows_give_way_to_a_crowd_whose_connects_take_too_long(
-    others_wait: bool, service_s: float
+    others_wait: bool, service_s: float, packet_s: float
 ) -> None:
     """They wait for the same loop and the same commits, which windows hold at the objective."""
     policy = flowguard()
@@ -219,11 +224,13 @@ def test_windows_give_way_to_a_crowd_whose_connects_take_too_long(
         policy.gate.offer(f"{key}", Arrival("", 100), 0.0)
     for key in range(LIMIT_START // 2):
         policy.gate.settle(f"{key}", service_s)
-    grants = [policy.tick(sample(10 + tick, 0.025)) for tick in range(3)]
-    assert any(grant.is_cut for grant in grants) is (others_wait and service_s == 0.5)
-    if others_wait and service_s == 0.5:
-        assert any("CONNECTs at 2.0 times its objective" in grant.why for grant in grants)
-    assert grants[0].crowd == (pytest.approx(service_s / 0.25) if others_wait else 0.0)
+    ticks = [replace(sample(10 + tick, 0.025), response_s=packet_s) for tick in range(4)]
+    grants = [policy.tick(tick) for tick in ticks]
+    gives_way = others_wait and service_s == 0.5 and packet_s == 0.1
+    assert any(grant.is_cut for grant in grants) is gives_way
+    assert any("CONNECTs at 2.0 times its objective" in grant.why for grant in grants) is gives_way
+    crowd = min(service_s, 10 * packet_s) / 0.25
+    assert grants[1].crowd == (pytest.approx(crowd) if others_wait else 0.0)
 
 
 def test_a_gate_that_borrows_its_limit_restarts_with_the_lender() -> None:
