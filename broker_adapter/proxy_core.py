@@ -99,6 +99,13 @@ class ProxyCore(PairHost[ProxyPair]):
     def closed(self) -> None:
         """A socket was closed; its pair knows, or has not ended yet."""
 
+    def shook_hands(self, connection: ProxySide, now_s: float) -> None:
+        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+        pair = connection.pair
+        if self._newcomers.pop(pair, pair) is None:
+            pair.opened_s = now_s
+            self._newcomers[pair] = None
+
     def awaits_connect(self, connection: ProxySide) -> bool:
         """Whether no CONNECT has come yet."""
         return connection.pair.state is OPENED
@@ -249,6 +256,10 @@ class ProxyCore(PairHost[ProxyPair]):
                 self.settings.connect_timeout_s
             ):
                 break
+            handshakes = self.door.handshakes
+            if handshakes is not None and handshakes.holds(pair.client.transport):
+                self.shook_hands(pair.client, now_s)  # It waits for us.
+                continue
             pair.end(now_s)
         if self._was_tight and not self.is_tight:
             for pair in self.pairs:  # Some of them may be read again.

@@ -4,7 +4,7 @@ A handshake costs more than the rest of a connection's start, so a crowd of them
 gate comes too late for. The law is the same with another unit: in process is a handshake from its
 admission until our part of it is done, while its peer thinks nobody waits for it. Whoever has no
 place stays unread: its first bytes wait in the kernel, and no cryptography is done for them. Those
-who have waited too long, or have left, are closed without any. Steps are done in slices between the
+who have left meanwhile are closed without any. Steps are done in slices between the
 reactor's turns, and who has begun goes before who has not.
 """
 
@@ -25,6 +25,9 @@ TURN_S: Final = 0.001
 """So long handshakes are worked on in a turn, and one step at least."""
 WAITING_MAX: Final = 1_024
 """So many wait unread before listeners leave the others to the kernel's backlog."""
+PATIENCE_S: Final = 60.0
+"""So long a peer is left to wait, seconds. Whether it is still there is seen before its handshake
+costs anything; one that is there and is closed comes again, and nobody is served by that."""
 CLOSING_S: Final = 0.00005
 """What it takes to close a connection whose handshake has not begun, seconds."""
 
@@ -43,13 +46,17 @@ class LayerGate(Generic[C]):
         door: Door,
         step: Callable[[Link[C], float], None],
         close: Callable[[Link[C]], None],
+        begun: Callable[[C, float], None],
     ) -> None:
-        """`step` reads a link once and listens to it again; `close` closes it without a word."""
-        self.gate: ConnectGate[Link[C]] = ConnectGate(settings)
+        """`step` reads a link once and listens to it again; `close` closes it without a word;
+        `begun` is told when our part of a handshake is done."""
+        patient = settings.model_copy(update={"connect_patience_s": PATIENCE_S})
+        self.gate: ConnectGate[Link[C]] = ConnectGate(patient)
         self._clock = clock
         self._door = door
         self._step = step
         self._close = close
+        self._begun = begun
         self._admitted: deque[tuple[Link[C], bool]] = deque()
         """Links whose bytes are to be read, and whether they had to wait."""
         door.handshakes = self.gate
@@ -101,8 +108,12 @@ class LayerGate(Generic[C]):
             return
         layer = link.layer
         assert layer is not None
+        had_begun = layer.begun
         self._step(link, now_s)
-        self.gate.settle(link, self._clock())
+        done_s = self._clock()
+        self.gate.settle(link, done_s)
+        if layer.begun and not had_begun:
+            self._begun(link.connection, done_s)
         if layer.established:
             # Its client's patience began when it came, not when we found the time for it.
             link.connection.waited_s += now_s - link.connection.last_received_s

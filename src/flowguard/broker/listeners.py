@@ -49,6 +49,9 @@ class Host(Protocol[C]):
     def opened(self, transport: object, now_s: float, waited_s: float = 0.0) -> C:
         """A socket was accepted; `waited_s`: in the kernel, with what it sent."""
 
+    def shook_hands(self, connection: C, now_s: float) -> None:
+        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+
     def awaits_connect(self, connection: C) -> bool:
         """Whether no CONNECT has come yet."""
 

@@ -197,6 +197,11 @@ class Node(Lifecycle[ServerConnection]):
         self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
         return connection
 
+    def shook_hands(self, connection: ServerConnection, now_s: float) -> None:
+        """Our part of a layer's handshake is done: the time for its CONNECT begins now."""
+        if connection.state is State.OPENED:
+            self.wheel.watch(connection, now_s + self.settings.flow.connect_timeout_s)
+
     def awaits_connect(self, connection: ServerConnection) -> bool:
         """Whether no CONNECT has come yet."""
         return connection.state is State.OPENED
@@ -363,7 +368,10 @@ class Node(Lifecycle[ServerConnection]):
     def look_at(self, connection: ServerConnection, heard_s: float, now_s: float) -> None:
         """Keep-alive [MQTT-3.1.2-22], and the time from accept to CONNACK."""
         state = connection.state
-        if state is State.OPENED or (
+        handshakes = self.door.handshakes
+        if handshakes is not None and handshakes.holds(connection.transport):
+            self.shook_hands(connection, now_s)  # It waits for us.
+        elif state is State.OPENED or (
             state is State.CONNECTING and self.handshakes.authenticating(connection)
         ):
             connection.end(None, now_s)

@@ -89,6 +89,24 @@ async def test_a_crowd_for_which_there_are_few_places_is_let_in_whole(tmp_path: 
         assert not any(running.node.door.faults.values())
 
 
+async def test_nobody_who_is_there_is_closed_for_having_waited(tmp_path: Path) -> None:
+    """Whoever is closed comes again, and has to be accepted once more; nobody is served by it."""
+    authority = Authority(tmp_path)
+    doorway = doorway_of(authority)
+    hello = client_hello(authority)
+    flow = {"connects_in_process_max": 1, "connect_patience_s": 0.01}
+    async with broker({"flow": flow}, listener=[doorway]) as running:
+        gate = running.node.door.handshakes
+        assert gate is not None
+        crowd = [socket.create_connection(running.address) for _ in range(200)]
+        for sock in crowd:
+            sock.sendall(hello)
+        await until(lambda: handshakes_begun(doorway) + sum(gate.refused.values()) >= 200)
+        assert handshakes_begun(doorway) == 200
+        for sock in crowd:
+            sock.close()
+
+
 async def test_bytes_one_by_one_are_a_handshake_that_never_holds_a_place(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     doorway = doorway_of(authority)

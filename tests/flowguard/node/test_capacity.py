@@ -4,6 +4,9 @@ import pytest
 
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Pingreq, Pingresp, Will
+from flowguard.config import FlowSettings
+from flowguard.flow.gate import ConnectGate
+from flowguard.flow.policy import Arrival
 from flowguard.node.authentication import Hooks
 from flowguard.types import MQTT_5, Properties, ReasonCode
 from tests.support.stage import Client, Stage
@@ -50,6 +53,23 @@ def test_a_connected_client_is_not_under_the_connect_timeout(version: int) -> No
     client = stage.connect("c", version=version)
     stage.advance(10)
     assert not client.is_closed
+
+
+def test_a_peer_that_waits_for_its_handshake_is_not_silent() -> None:
+    """We have not read what it sent; when we have, and have answered, its time begins."""
+    stage = Stage({"flow": {"connect_timeout_s": 5}})
+    gate: ConnectGate[object] = ConnectGate(FlowSettings())
+    stage.node.door.handshakes = gate
+    client = stage.open()
+    gate.offer(client.connection.transport, Arrival("", 1), stage.now_s)
+    stage.advance(23)
+    assert not client.is_closed
+    gate.settle(client.connection.transport, stage.now_s)
+    stage.node.shook_hands(client.connection, stage.now_s)
+    stage.advance(4.9)
+    assert not client.is_closed
+    stage.advance(2)
+    assert client.is_closed
 
 
 # --- connections -----------------------------------------------------------------------------
