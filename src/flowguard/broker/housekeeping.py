@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from secrets import SystemRandom
 from typing import final
 
+import structlog
 import trio
 
 from flowguard.broker.committer import Committer
@@ -15,7 +16,9 @@ from flowguard.errors import StoreError
 from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
-from flowguard.stores import Store
+from flowguard.stores import ApplicationStore, Store
+
+log = structlog.get_logger()
 
 BUSY_MIN_S = 0.05
 """Time that the loop must have had work before the share in which it ran is computed."""
@@ -41,6 +44,7 @@ class _Tick:
     ) -> None:
         self._node = node
         self._store = store
+        self._stored_apart = store if isinstance(store, ApplicationStore) else None
         self._committer = committer
         self._reactor = reactor
         self._onlookers = onlookers
@@ -65,6 +69,10 @@ class _Tick:
         self._see_how_it_runs(now_s)
         node.guard.observe_memory(node.held_bytes, self._resident_bytes())
         node.observe_store(self._store.load())
+        if self._stored_apart is not None:
+            for client_id, count in self._stored_apart.take_lost().items():
+                node.router.applications.lost_count += count
+                log.warning("an application has lost messages", client=client_id, count=count)
 
     def _see_how_it_runs(self, now_s: float) -> None:
         """Measure the share of its working time in which the loop had a processor."""

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from flowguard.config import Settings
+from flowguard.errors import ConfigError
 from flowguard.stores import MemoryStore, Store
 
+KAFKA_OWNER: Final = "kafka-owner"
+"""In the data directory, where Kafka has its applications' queues: the name it goes by there."""
 TOKEN_BYTES: Final = 12
 """Of chance in the name that an owner of sessions has in Redis, and nobody else ever."""
 
@@ -54,10 +57,40 @@ OPENERS: Final[Mapping[str, Callable[[Settings, Path], Store]]] = {
 }
 
 
+def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
+    """The queues of applications in Kafka, everything else in `base`."""
+    from flowguard.stores.kafka.store import KafkaStore
+    from flowguard.stores.kafka.topics import KafkaPlace
+
+    kafka = settings.kafka
+    place = KafkaPlace(
+        kafka.servers,
+        kafka.prefix,
+        kafka.replicas,
+        kafka.min_in_sync,
+        {"retention.ms": str(int(kafka.retention_s * 1_000))},
+        kafka.timeout_s,
+    )
+    return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
+
+
 def open_store(settings: Settings, data: Path) -> Store:
     """The store that the settings name; one with files has them in `data`.
 
     Raises `ConfigError`, `StoreError`, `OSError`, and `ModuleNotFoundError` where its driver, an
     extra of the same name, is not installed.
     """
-    return OPENERS[settings.store.kind](settings, data)
+    wants_kafka = settings.store.application_store == "kafka"
+    if not wants_kafka and (data / KAFKA_OWNER).exists():
+        raise ConfigError(
+            f"queues of applications in {data} are in Kafka: start with --kafka-servers HOST:PORT; "
+            "docs/kafka.md says how they come back"
+        )
+    base = OPENERS[settings.store.kind](settings, data)
+    if not wants_kafka:
+        return base
+    try:
+        return _in_kafka(base, settings, data)
+    except BaseException:
+        base.close()
+        raise

@@ -84,6 +84,7 @@ def serve(
     store: options.StoreName = None,
     redis_url: options.RedisUrl = None,
     takeover: options.Takeover = False,
+    kafka_servers: options.KafkaServers = None,
     policy: options.PolicyOption = None,
     shadow_policy: options.ShadowPolicy = None,
     shadow: options.ShadowFile = None,
@@ -99,8 +100,8 @@ def serve(
     said |= {"NETWORK__ACL_FILE": acl, "NETWORK__ALLOW_ALL_TOPICS": allow_all_topics or None}
     said |= {"NETWORK__ALLOW_ANONYMOUS": allow_anonymous or None}
     said |= {"NETWORK__ALLOW_PLAINTEXT": allow_plaintext or None}
-    said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": "true" if takeover else None}
-    said[_record_key(record)] = record
+    said |= {"REDIS__URL": redis_url, "REDIS__TAKEOVER": takeover or None}
+    said |= {_record_key(record): record, **_kafka_keys(kafka_servers)}
     said["NETWORK__LISTENERS"] = ",".join(listen_on) if listen_on else None
     chosen = {f"FLOWGUARD_{key}": str(name) for key, name in said.items() if name is not None}
     try:
@@ -198,7 +199,8 @@ def _open(settings: Settings, data: Path) -> Store:
     except ConfigError as error:
         raise refused("flowguard cannot start", str(error), 2) from error
     except ModuleNotFoundError as error:
-        typer.echo(needs_extra(settings.store.kind), err=True)
+        is_for_kafka = (error.name or "").startswith("aiokafka")
+        typer.echo(needs_extra("kafka" if is_for_kafka else settings.store.kind), err=True)
         raise typer.Exit(2) from error
     except OSError as error:
         raise refused(
@@ -210,12 +212,20 @@ def _open(settings: Settings, data: Path) -> Store:
         raise refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
     except StoreError as error:
         what = data if settings.store.kind == "rocks" else f"its store in {settings.store.kind}"
+        if settings.store.application_store == "kafka":
+            what = f"{what} with Kafka at {settings.kafka.servers}"
         raise refused(f"flowguard cannot use {what}", str(error), EXIT_STORE) from error
 
 
 def _record_key(record: str | None) -> str:
     is_topic = record is not None and record.startswith(KAFKA)
     return "TELEMETRY__RECORD_TOPIC" if is_topic else "TELEMETRY__RECORD_DIR"
+
+
+def _kafka_keys(servers: str | None) -> dict[str, object]:
+    return (
+        {} if servers is None else {"KAFKA__SERVERS": servers, "STORE__APPLICATION_STORE": "kafka"}
+    )
 
 
 def _open_runs(settings: Settings) -> "RunsKept | None":

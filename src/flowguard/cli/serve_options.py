@@ -71,6 +71,14 @@ StoreName = Annotated[
 RedisUrl = Annotated[
     str | None, typer.Option(metavar="URL", help="Its address with --store redis: redis.url.")
 ]
+KafkaServers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT,...",
+        help="Queues of applications in topics of this Kafka: kafka.servers, and "
+        "store.application_store.",
+    ),
+]
 Takeover = Annotated[
     bool,
     typer.Option(

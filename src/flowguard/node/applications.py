@@ -44,6 +44,7 @@ class Applications:
         "_plans",
         "_users",
         "connected_count",
+        "lost_count",
     )
 
     def __init__(self, node: NodeState, plans: Plans, log: LogReaders) -> None:
@@ -59,6 +60,8 @@ class Applications:
         self._here: dict[Session, bool] = {}
         """Sessions of applications: whether their client is here."""
         self.connected_count = 0
+        self.lost_count = 0
+        """Messages that a store which keeps them apart has lost to retention, since the start."""
 
     def __len__(self) -> int:
         return len(self._here)

@@ -175,6 +175,10 @@ COUNTERS: Final = {
         "log.read",
         "Messages that sessions have got from the durable log, each counted.",
     ),
+    "applications_lost": (
+        "applications.lost",
+        "Messages that Kafka had no longer when an application was to get them, each counted.",
+    ),
     "recording_rows": ("recording.written_rows", "Rows handed to files."),
 }
 """As `GAUGES`; what is exported ends in `_total`."""

@@ -183,6 +183,8 @@ class ApplicationsStatus(TypedDict):
 
     sessions: int
     connected: int
+    lost: int
+    """Messages that a store which keeps them apart had no longer."""
 
 
 class Status(TypedDict):
@@ -285,6 +287,7 @@ def status_of(
         applications=ApplicationsStatus(
             sessions=len(node.router.applications),
             connected=node.router.applications.connected_count,
+            lost=node.router.applications.lost_count,
         ),
         journal=JournalStatus(
             operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),

@@ -58,7 +58,7 @@ def transfer(
     found = Transferred()
     for done, record in enumerate(records):
         progress(done, len(records))
-        target.commit(_session_ops(record))
+        target.commit(session_ops(record))
         found.entries += _copy_queue(source, target, record)
         if is_group(record.client_id):
             found.groups += 1
@@ -75,7 +75,8 @@ def transfer(
     return found
 
 
-def _session_ops(record: SessionRecord) -> list[StoreOp]:
+def session_ops(record: SessionRecord) -> list[StoreOp]:
+    """Operations that make such a session, without queue and place in the log."""
     name = record.client_id
     put = PutSession(name, record.expiry_interval_s, record.ends_at_s, record.is_application)
     ops: list[StoreOp] = [put]

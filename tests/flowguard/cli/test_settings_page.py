@@ -15,7 +15,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
 
 def test_the_printed_settings_are_a_toml_file_without_effect() -> None:
-    sections = ("flow", "session", "node", "store", "redis", "telemetry", "http", "network", "log")
+    sections = ("flow", "session", "node", "store", "redis", "kafka")
+    sections += ("telemetry", "http", "network", "log")
     assert tomllib.loads(settings_toml()) == {section: {} for section in sections}
 
 

@@ -148,7 +148,11 @@ def test_they_are_counted_where_people_look() -> None:
     come(stage, "c")
     first.close()
     view = View(stage.node, lambda: stage.now_s, lambda: None)
-    assert view.status()["applications"] == {"sessions": 2, "connected": 1}
+    assert view.status()["applications"] == {
+        "sessions": 2,
+        "connected": 1,
+        "lost": 0,
+    }
     metrics = registry_of(view)
     assert metrics.get_sample_value("flowguard_applications") == 2
     assert metrics.get_sample_value("flowguard_applications_connected") == 1

@@ -1,8 +1,17 @@
 """CommitPlan: a batch on its way to Kafka and to the other store."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from flowguard.records import Append, Release, Sent, Settle, StoreOp
+from flowguard.records import (
+    Append,
+    DropSession,
+    PutSession,
+    Release,
+    Sent,
+    Settle,
+    StoreOp,
+)
 from flowguard.stores.kafka.queue import ApplicationQueue
 
 
@@ -23,3 +32,26 @@ class CommitPlan:
     """Client ids of queues whose windows are to be committed before the batch is done."""
     offsets: dict[str, list[int]] | None = None
     """Where the appends are, by client id; None: they are not written."""
+
+
+def parts_of(ops: Sequence[StoreOp], here: Iterable[str]) -> list[Sequence[StoreOp]]:
+    """Parts of a batch, to be committed one after the other; `here`: who has a topic before it.
+
+    A session that ends is gone everywhere before one of the same name has a topic: after a crash
+    there is no doubt whose a topic is. A queue moves with all that the batch had for it before.
+    """
+    parts: list[Sequence[StoreOp]] = []
+    has_topic = set(here)
+    first = 0
+    for index, op in enumerate(ops):
+        cut = first
+        if isinstance(op, DropSession) and op.client_id in has_topic:
+            has_topic.discard(op.client_id)
+            cut = index + 1
+        elif isinstance(op, PutSession) and op.is_application != (op.client_id in has_topic):
+            has_topic ^= {op.client_id}
+            cut = index
+        if first < cut < len(ops):
+            parts.append(ops[first:cut])
+            first = cut
+    return [*parts, ops[first:]]

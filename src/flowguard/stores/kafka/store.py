@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from flowguard.errors import ConfigError, StallError, StoreError
+from flowguard.errors import NotNowError, StallError, StoreError
 from flowguard.records import (
     Append,
     Delivery,
@@ -25,10 +25,20 @@ from flowguard.records import (
     StoreOp,
     packet_id_of,
 )
-from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, Store, StoreLoad
+from flowguard.stores.base import (
+    FETCH_BYTES,
+    NOT_FENCED,
+    POS_MAX,
+    Fenced,
+    LogStore,
+    Store,
+    StoreLoad,
+)
 from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
-from flowguard.stores.kafka.plan import CommitPlan
+from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
+from flowguard.stores.kafka.owner import check_nodes, claim
+from flowguard.stores.kafka.plan import CommitPlan, parts_of
 from flowguard.stores.kafka.queue import (
     ApplicationQueue,
     QueueRecord,
@@ -44,8 +54,6 @@ READ_COUNT: Final = 500
 SETTLES_MAX: Final = 500
 """Acknowledgements after which a queue's window is committed."""
 GROUP: Final = "app"
-MOVED: Final = Delivery(Publish("", b"", 2), 2, False, (), 0.0)
-"""Stands for a message that is its client's already, of which only PUBREL is owed."""
 
 
 @final
@@ -59,13 +67,14 @@ class KafkaStore:
         self,
         base: Store,
         place: KafkaPlace,
-        is_application: Callable[[PutSession | SessionRecord], bool],
         wall_s: Callable[[], float],
+        owner_file: Path | None = None,
     ) -> None:
-        """Raises ConfigError, StoreError; `base` is then still the caller's. `is_application` says
-        whose queue is here."""
+        """Raises ConfigError, StoreError, OSError; `base` is then still the caller's. `owner_file`
+        has the name under which it has the prefix; None: nobody else uses it."""
         self._base = base
-        self._is_application = is_application
+        if isinstance(base, LogStore):
+            self.read_log = base.read_log
         self._place = place
         self._wall_s = wall_s
         self._number = 0
@@ -79,7 +88,9 @@ class KafkaStore:
         self._plan: CommitPlan | None = None
         self._link = KafkaLink(place.servers, wait_s=place.wait_s)
         try:
-            self._check_nodes()
+            check_nodes(self._link, place)
+            if owner_file is not None:
+                claim(self._link, place, owner_file)
             self._reader = KafkaReader(self._link, f"{place.prefix}.{GROUP}")
             try:
                 self._open()
@@ -93,14 +104,6 @@ class KafkaStore:
         kept = Durability.REPLICATED if is_replicated else Durability.OS
         self.durability: Durability = min(base.durability, kept)
 
-    def _check_nodes(self) -> None:
-        there = self._link.nodes_count()
-        if there < self._place.replicas:
-            raise ConfigError(
-                f"Kafka at {self._place.servers} has {there} nodes for {self._place.replicas} "
-                "replicas: start more of them, or ask for fewer"
-            )
-
     # --- opening -----------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -108,7 +111,7 @@ class KafkaStore:
         owners = {
             topic_of(self._place.prefix, record.client_id): record.client_id
             for record in self._base.sessions()
-            if self._is_application(record)
+            if record.is_application
         }
         found: dict[str, list[tuple[int, str]]] = {}
         strangers = []
@@ -125,20 +128,23 @@ class KafkaStore:
         committed = self._reader.committed() if newest else {}
         ends = self._reader.ends(newest.values())
         for client_id, topic in newest.items():
-            self._queues[client_id] = self._queue(topic, committed.get(topic), ends[topic])
+            self._queues[client_id] = ApplicationQueue(topic, _window(committed.get(topic)))
         for client_id in set(owners.values()) - set(newest):
             self._queues[client_id] = self._new_queue(client_id)
             self._create(self._queues[client_id])
         self._assign()
         for client_id, queue in self._queues.items():
             self._restore(client_id, queue, *ends.get(queue.topic, (0, 0)))
+        self._move_in()
 
-    def _queue(
-        self, topic: str, committed: Committed | None, ends: tuple[int, int]
-    ) -> ApplicationQueue:
-        if committed is None or not committed.metadata:
-            return ApplicationQueue(topic, AckWindow())
-        return ApplicationQueue(topic, AckWindow.decode(committed.offset, committed.metadata))
+    def _move_in(self) -> None:
+        """Fetch what the other store has: applications had their queues there before."""
+        waiting = [each for each in self._base.sessions() if each.unsettled_count]
+        for client_id in [each.client_id for each in waiting if each.client_id in self._queues]:
+            self._plan = CommitPlan()
+            next_pos = self._queues[client_id].next_pos
+            plan_move_in(self._plan, self._base, client_id, next_pos)
+            self._commit(())
 
     def _restore(self, client_id: str, queue: ApplicationQueue, start: int, end: int) -> None:
         window = queue.window
@@ -172,6 +178,15 @@ class KafkaStore:
         if lost:
             self._lost[client_id] = self._lost.get(client_id, 0) + lost
 
+    def _pass_retention(
+        self, client_id: str, queue: ApplicationQueue, error: RetentionError
+    ) -> None:
+        """A record is gone, and all before it; raises `error` where the server has it after all."""
+        start, _ = self._reader.ends([queue.topic])[queue.topic]
+        if start <= queue.window.floor:
+            raise error
+        self._lose(client_id, queue, start)
+
     def _record(self, queue: ApplicationQueue, offset: int) -> QueueRecord:
         ((_, value), *_) = self._reader.read(queue.topic, offset, 1)
         return decode_record(value)
@@ -190,23 +205,12 @@ class KafkaStore:
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         """As `Store.commit`; after `NotNowError` the same batch goes on where it was."""
         if not self._left:
-            self._left = self._parts(ops)
+            self._left = parts_of(ops, self._queues)
         while self._left:
             self._commit(self._left[0])
             del self._left[0]
         self._delete_topics()
         return NOT_FENCED
-
-    def _parts(self, ops: Sequence[StoreOp]) -> list[Sequence[StoreOp]]:
-        """A session that ends is gone everywhere before one of the same name has a topic: after a
-        crash there is no doubt whose a topic is."""
-        parts: list[Sequence[StoreOp]] = []
-        first = 0
-        for index, op in enumerate(ops, 1):
-            if isinstance(op, DropSession) and op.client_id in self._queues and index < len(ops):
-                parts.append(ops[first:index])
-                first = index
-        return [*parts, ops[first:]]
 
     def _commit(self, ops: Sequence[StoreOp]) -> None:
         plan = self._plan
@@ -241,14 +245,15 @@ class KafkaStore:
         for op in ops:
             match op:
                 case PutSession(client_id):
-                    plan.rest.append(op)
-                    if self._is_application(op) and client_id not in queues:
+                    if op.is_application and client_id not in queues:
                         queues[client_id] = self._new_queue(client_id)
                         plan.created[client_id] = queues[client_id]
-                        self._plan_move_in(plan, client_id)
-                    elif not self._is_application(op) and client_id in queues:
-                        self._plan_move_out(plan, client_id)
+                        plan_move_in(plan, self._base, client_id, 0)
+                    elif not op.is_application and client_id in queues:
+                        queue = queues[client_id]
+                        plan_move_out(plan, self._base, self, client_id, queue)
                         self._plan_drop(plan, queues, client_id)
+                    plan.rest.append(op)
                 case DropSession(client_id):
                     plan.rest.append(op)
                     if client_id in queues:
@@ -266,36 +271,6 @@ class KafkaStore:
                 case _:
                     plan.rest.append(op)
         return plan
-
-    def _plan_move_in(self, plan: CommitPlan, client_id: str) -> None:
-        """Move what is queued for a device to the topic of the application that it is now."""
-        for entry in self._entries(self._base, client_id):
-            delivery = entry.delivery or MOVED
-            appends = plan.appends.setdefault(client_id, [])
-            appends.append(Append(client_id, entry.pos, delivery))
-            if entry.delivery is None:
-                plan.changes.append(Release(client_id, entry.pos, entry.packet_id, delivery))
-            plan.rest.append(Settle(client_id, entry.pos, entry.delivery))
-
-    def _plan_move_out(self, plan: CommitPlan, client_id: str) -> None:
-        queue = self._queues[client_id]
-        last_pos = 0
-        for entry in self._entries(self, client_id):
-            last_pos = entry.pos
-            plan.rest.append(Append(client_id, last_pos, entry.delivery or MOVED))
-            if entry.delivery is None:
-                plan.rest.append(Release(client_id, last_pos, entry.packet_id, MOVED))
-        if last_pos < queue.next_pos - 1:
-            # Positions never go back, however few of them are left.
-            last_pos = queue.next_pos - 1
-            plan.rest += [Append(client_id, last_pos, MOVED), Settle(client_id, last_pos, MOVED)]
-        plan.rest.append(Sent(client_id, queue.window.sent_pos))
-
-    def _entries(self, store: Store, client_id: str) -> Iterator[QueueEntry]:
-        after_pos = 0
-        while page := store.fetch(client_id, after_pos, READ_COUNT):
-            yield from page
-            after_pos = page[-1].pos
 
     def _plan_drop(
         self, plan: CommitPlan, queues: dict[str, ApplicationQueue], client_id: str
@@ -369,16 +344,22 @@ class KafkaStore:
         offset = queue.offset_of(change.pos)
         if offset is None or not window.floor <= offset < window.end:
             return
-        if change.delivery is not None:
-            size_bytes = change.delivery.size_bytes
-        else:
-            known = queue.size_of(offset)
-            size_bytes = self._record(queue, offset).delivery.size_bytes if known is None else known
+        try:
+            size_bytes = self._size_of(change.delivery, queue, offset)
+        except RetentionError as error:
+            self._pass_retention(change.client_id, queue, error)
+            return
         if isinstance(change, Settle):
             queue.settle(offset, size_bytes)
         else:
             window.sent_pos = max(window.sent_pos, change.pos)
             window.release(offset, size_bytes)
+
+    def _size_of(self, delivery: Delivery | None, queue: ApplicationQueue, offset: int) -> int:
+        if delivery is not None:
+            return delivery.size_bytes
+        known = queue.size_of(offset)
+        return self._record(queue, offset).delivery.size_bytes if known is None else known
 
     def _commit_windows(self, queues: Sequence[ApplicationQueue]) -> None:
         if not queues:
@@ -440,11 +421,8 @@ class KafkaStore:
         while True:
             try:
                 return self._fetch(queue, after_pos, limit, until_pos, bytes_max)
-            except RetentionError:
-                start, _ = self._reader.ends([queue.topic])[queue.topic]
-                if start <= queue.window.floor:
-                    raise
-                self._lose(client_id, queue, start)
+            except RetentionError as error:
+                self._pass_retention(client_id, queue, error)
 
     def _fetch(
         self, queue: ApplicationQueue, after_pos: int, limit: int, until_pos: int, bytes_max: int
@@ -479,8 +457,12 @@ class KafkaStore:
         return lost
 
     def maintain(self) -> bool:
-        self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
-        self._delete_topics()
+        try:
+            self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
+        except NotNowError:
+            pass  # With the next tick; until then a crash makes it be told again.
+        else:
+            self._delete_topics()
         return self._base.maintain()
 
     def backup(self, folder: Path) -> None:
@@ -497,3 +479,9 @@ class KafkaStore:
             pass  # What was settled lately is told again.
         self._link.close()
         self._base.close()
+
+
+def _window(committed: Committed | None) -> AckWindow:
+    if committed is None or not committed.metadata:
+        return AckWindow()
+    return AckWindow.decode(committed.offset, committed.metadata)

@@ -16,6 +16,8 @@ class KafkaPlace:
     servers: str
     prefix: str = "fg1"
     replicas: int = 3
+    min_in_sync: int | None = None
+    """Replicas that must have a message; None: one less than there are, one at least."""
     configs: dict[str, str] = field(default_factory=dict)
     """Settings of a new topic."""
     wait_s: float = 5.0
@@ -23,8 +25,9 @@ class KafkaPlace:
     @property
     def topic_configs(self) -> dict[str, str]:
         """All settings of a new topic."""
+        min_in_sync = max(1, self.replicas - 1) if self.min_in_sync is None else self.min_in_sync
         own = {
-            "min.insync.replicas": str(max(1, self.replicas - 1)),
+            "min.insync.replicas": str(min_in_sync),
             "max.message.bytes": str(MESSAGE_BYTES_MAX),
         }
         return {**own, **self.configs}

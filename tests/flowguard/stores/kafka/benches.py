@@ -3,9 +3,12 @@
 import itertools
 import os
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from flowguard.records import PutSession, SessionRecord
-from flowguard.stores import Store
+from flowguard.records import PutSession, SessionRecord, StoreOp
+from flowguard.stores import Fenced, Store
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.kafka import Kafka
@@ -18,10 +21,6 @@ def new_prefix() -> str:
     return f"t{os.getpid()}-{next(_numbers)}"
 
 
-def everybody(_: PutSession | SessionRecord) -> bool:
-    return True
-
-
 def place_on(server: Kafka, prefix: str, **configs: str) -> KafkaPlace:
     return KafkaPlace(
         server.servers, prefix, replicas=len(server.nodes), configs=configs, wait_s=WAIT_S
@@ -29,5 +28,29 @@ def place_on(server: Kafka, prefix: str, **configs: str) -> KafkaPlace:
 
 
 def open_store(base: Store, place: KafkaPlace) -> KafkaStore:
-    """A store in which all sessions are applications."""
-    return KafkaStore(base, place, everybody, time.time)
+    return KafkaStore(base, place, time.time)
+
+
+class ForApplications:
+    """A store in which all queues are applications'; `said` is what was put: sessions show that."""
+
+    def __init__(self, store: KafkaStore, said: dict[str, bool]) -> None:
+        self._store = store
+        self._said = said
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        batch: list[StoreOp] = []
+        for op in ops:
+            if isinstance(op, PutSession):
+                self._said[op.client_id] = op.is_application
+                batch.append(PutSession(op.client_id, op.expiry_interval_s, op.ends_at_s, True))
+            else:
+                batch.append(op)
+        return self._store.commit(batch)
+
+    def sessions(self) -> Iterator[SessionRecord]:
+        for record in self._store.sessions():
+            yield replace(record, is_application=self._said[record.client_id])

@@ -18,6 +18,7 @@ def bench() -> Iterator[Bench]:
     from tests.flowguard.stores.kafka import benches
 
     base, place = MemoryStore(), benches.place_on(shared_kafka(), benches.new_prefix())
-    made = Bench(lambda: benches.open_store(base, place))
+    said: dict[str, bool] = {}
+    made = Bench(lambda: benches.ForApplications(benches.open_store(base, place), said))
     yield made
     made.store.close()

@@ -8,17 +8,18 @@ from flowguard.errors import ConfigError, StallError, StoreError
 from flowguard.records import (
     Append,
     Delivery,
+    PutInbound,
     PutSession,
     Release,
     Sent,
-    SessionRecord,
     Settle,
     packet_id_of,
 )
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
+from tests.flowguard.stores.kafka.retention import delete_before
 from tests.flowguard.stores.test_contract import queue_of, session_of
-from tests.support.kafka import Kafka, kafka, shared_kafka
+from tests.support.kafka import kafka, shared_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
@@ -51,7 +52,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
     """In-flight state is written while it changes, not when the client leaves."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None), *appends(1, 4, qos=2)])
+    store.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2)])
     store.commit([Sent("c", 3), Settle("c", 1)])
     store.commit([Release("c", 2, packet_id_of(2, 2))])
     crash(store)
@@ -72,7 +73,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
 def test_nothing_is_skipped_however_often_it_is_read() -> None:
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None), *appends(1, 20)])
+    store.commit([PutSession("c", 10, None, True), *appends(1, 20)])
     store.commit([Settle("c", pos) for pos in range(2, 21)])
     for _ in range(5):
         assert positions(store) == [1]
@@ -88,7 +89,7 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
     """A node dies between Kafka's answer and its own commit; the topic has records of nobody."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None), *appends(1, 2)])
+    store.commit([PutSession("c", 10, None, True), *appends(1, 2)])
     plan = store._planned(appends(3, 4))
     store._write(plan)  # And dies before it could note where.
     store.commit(appends(3, 5))
@@ -106,32 +107,70 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
 
 
 def test_a_client_that_becomes_a_device_takes_its_queue_along_and_back() -> None:
-    applications = {"c"}
-
-    def is_application(each: PutSession | SessionRecord) -> bool:
-        return each.client_id in applications
-
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
-    store = KafkaStore(base, place, is_application, lambda: 0.0)
-    store.commit([PutSession("c", 10, None), *appends(1, 4, qos=2), Sent("c", 2)])
+    store = open_store(base, place)
+    store.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2), Sent("c", 2)])
     store.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])
-    applications.clear()
-    store.commit([PutSession("c", 10, None)])
+    store.commit([PutSession("c", 10, None, False)])
     assert queue_of(base) == queue_of(store)
     assert [pos for pos, *_ in queue_of(base)] == [2, 3, 4]  # type: ignore[misc]
-    applications.add("c")
-    store.commit([PutSession("c", 10, None)])
+    store.commit([PutSession("c", 10, None, True)])
     assert queue_of(base) == []
     assert positions(store) == [2, 3, 4]
     assert session_of(store).next_pos == 5
     store.close()
 
 
+def test_what_the_same_batch_had_for_a_queue_moves_with_it() -> None:
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    store.commit(
+        [
+            PutSession("c", 10, None),
+            *appends(1, 2),
+            PutSession("c", 10, None, True),
+            *appends(3, 4),
+            Settle("c", 1, delivery(1)),
+        ]
+    )
+    assert queue_of(base) == []
+    assert positions(store) == [2, 3, 4]
+    store.commit([*appends(5, 6), PutSession("c", 10, None), *appends(7, 7)])
+    assert [pos for pos, *_ in queue_of(base)] == [2, 3, 4, 5, 6, 7]  # type: ignore[misc]
+    both = [PutSession("c", 10, None, True), PutInbound("c", 9), PutSession("c", 20, None)]
+    store.commit([*appends(8, 8), *both])
+    assert [pos for pos, *_ in queue_of(base)] == list(range(2, 9))  # type: ignore[misc]
+    found = session_of(base)
+    assert (found.expiry_interval_s, found.inbound_ids, found.next_pos) == (20, {9}, 9)
+    assert not found.is_application
+    store.close()
+
+
+def test_what_waits_in_the_other_store_is_moved_when_its_applications_come_to_kafka() -> None:
+    """Also where a crash between the two stores has left it in both."""
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    base.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2), Sent("c", 2)])
+    base.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])
+    before = queue_of(base)
+    store = open_store(base, place)
+    assert queue_of(base) == []
+    assert queue_of(store) == before
+    crash(store)
+    left = MemoryStore()
+    left.commit([PutSession("c", 10, None, True), *appends(1, 5, qos=2), Sent("c", 2)])
+    left.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])
+    again = open_store(left, place)
+    assert queue_of(left) == []
+    assert positions(again) == [2, 3, 4, 5]
+    assert (session_of(again).next_pos, session_of(again).sent_pos) == (6, 2)
+    again.close()
+
+
 def test_a_sleeping_client_is_told_how_many_messages_retention_has_taken() -> None:
     server = shared_kafka()
     base, place = MemoryStore(), place_on(server, new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None), *appends(1, 10)])
+    store.commit([PutSession("c", 10, None, True), *appends(1, 10)])
     store.commit([Settle("c", 2)])
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
     delete_before(server, topic, 5)
@@ -148,20 +187,12 @@ def test_a_sleeping_client_is_told_how_many_messages_retention_has_taken() -> No
     again.close()
 
 
-def delete_before(server: Kafka, topic: str, offset: int) -> None:
-    from aiokafka import TopicPartition
-    from aiokafka.admin import RecordsToDelete
-
-    wanted = {TopicPartition(topic, 0): RecordsToDelete(before_offset=offset)}
-    server.call(lambda admin: admin.delete_records(wanted))
-
-
 def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> None:
     server = shared_kafka()
     base, place = MemoryStore(), place_on(server, new_prefix())
     place.wait_s = 5.0
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None), *appends(1, 10)])
+    store.commit([PutSession("c", 10, None, True), *appends(1, 10)])
     store.commit([Settle("c", 1)])
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
     server.call(lambda admin: admin.delete_topics([topic]))
@@ -173,6 +204,37 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> N
     assert positions(again) == [11, 12]
     assert session_of(again).next_pos == 13
     again.close()
+
+
+def test_topics_of_one_data_directory_are_no_other_ones(tmp_path: Path) -> None:
+    place = place_on(shared_kafka(), new_prefix())
+    first, second = tmp_path / "first", tmp_path / "second"
+    store = KafkaStore(MemoryStore(), place, lambda: 0.0, first)
+    store.commit([PutSession("c", 10, None, True), *appends(1, 2)])
+    store.close()
+    with pytest.raises(ConfigError, match="those of another data directory"):
+        KafkaStore(MemoryStore(), place, lambda: 0.0, second)
+    assert not second.exists()
+    KafkaStore(MemoryStore(), place, lambda: 0.0, first).close()
+
+
+def test_while_no_server_answers_upkeep_waits_and_what_was_acknowledged_is_kept_in_mind(
+    tmp_path: Path,
+) -> None:
+    with kafka(tmp_path) as server:
+        base, place = MemoryStore(), place_on(server, new_prefix())
+        place.wait_s = 5.0
+        store = open_store(base, place)
+        store.commit([PutSession("c", 10, None, True), *appends(1, 3)])
+        server.nodes[0].kill()
+        store.commit([Settle("c", 1, delivery(1))])
+        store.maintain()
+        server.nodes[0].start()
+        server.wait_until_ready()
+        commit_at_last(store, appends(4, 4))
+        store.maintain()
+        assert positions(store) == [2, 3, 4]
+        store.close()
 
 
 def test_too_few_nodes_and_no_server_are_named() -> None:
@@ -193,7 +255,7 @@ def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
         base, place = MemoryStore(), place_on(server, new_prefix())
         place.wait_s = 5.0
         store = open_store(base, place)
-        store.commit([PutSession("c", 10, None), *appends(1, 100)])
+        store.commit([PutSession("c", 10, None, True), *appends(1, 100)])
         server.nodes[0].kill()
         commit_at_last(store, appends(101, 200))
         server.nodes[1].kill()

@@ -1,0 +1,70 @@
+"""Moves of whole queues: into a topic, and out of it again. Each passes through memory."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from flowguard.records import (
+    Append,
+    Delivery,
+    DropSession,
+    PutLogPlace,
+    PutLogStart,
+    QueueEntry,
+    Release,
+    Sent,
+    Settle,
+)
+from flowguard.stores.base import Store
+from flowguard.stores.kafka.plan import CommitPlan
+from flowguard.stores.kafka.queue import ApplicationQueue
+from flowguard.stores.transfer import session_ops
+from flowguard.types import Publish
+
+PAGE: Final = 500
+MOVED: Final = Delivery(Publish("", b"", 2), 2, False, (), 0.0)
+"""Stands for a message that is its client's already, of which only PUBREL is owed."""
+
+
+def plan_move_in(plan: CommitPlan, base: Store, client_id: str, next_pos: int) -> None:
+    """Move what the other store has to the topic; below `next_pos` the topic has it already."""
+    for entry in _entries(base, client_id):
+        delivery = entry.delivery or MOVED
+        if entry.pos >= next_pos:
+            plan.appends.setdefault(client_id, []).append(Append(client_id, entry.pos, delivery))
+        if entry.delivery is None:
+            plan.changes.append(Release(client_id, entry.pos, entry.packet_id, delivery))
+        plan.rest.append(Settle(client_id, entry.pos, entry.delivery))
+
+
+def plan_move_out(
+    plan: CommitPlan, base: Store, store: Store, client_id: str, queue: ApplicationQueue
+) -> None:
+    """Move what the topic has to the other store, with the same positions."""
+    entries = list(_entries(store, client_id))
+    next_pos, sent_pos = queue.next_pos, queue.window.sent_pos
+    if entries:
+        # Positions that it has had before it would not take: it gets the session anew.
+        record = next(each for each in base.sessions() if each.client_id == client_id)
+        next_pos, sent_pos = max(next_pos, record.next_pos), max(sent_pos, record.sent_pos)
+        plan.rest += [DropSession(client_id), *session_ops(record)]
+        if record.log_place:
+            plan.rest.append(PutLogPlace(client_id, record.log_place))
+        plan.rest += [PutLogStart(client_id, *each) for each in record.log_starts.items()]
+    last_pos = 0
+    for entry in entries:
+        last_pos = entry.pos
+        plan.rest.append(Append(client_id, last_pos, entry.delivery or MOVED))
+        if entry.delivery is None:
+            plan.rest.append(Release(client_id, last_pos, entry.packet_id, MOVED))
+    if last_pos < next_pos - 1:
+        # Positions never go back, however few of them are left.
+        last_pos = next_pos - 1
+        plan.rest += [Append(client_id, last_pos, MOVED), Settle(client_id, last_pos, MOVED)]
+    plan.rest.append(Sent(client_id, sent_pos))
+
+
+def _entries(store: Store, client_id: str) -> Iterator[QueueEntry]:
+    after_pos = 0
+    while page := store.fetch(client_id, after_pos, PAGE):
+        yield from page
+        after_pos = page[-1].pos

@@ -1,0 +1,40 @@
+"""The owner of the topics below a prefix: one data directory, in which a file has its name.
+
+Its mark in Kafka is a topic without records, `PREFIX.of.NAME`. A broker that deleted or filled the
+topics of another one would lose what is in them.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from flowguard.errors import ConfigError
+from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.topics import KafkaPlace
+
+NAME_BYTES: Final = 8
+
+
+def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
+    """Raises ConfigError where there are fewer nodes than replicas."""
+    there = link.nodes_count()
+    if there < place.replicas:
+        raise ConfigError(
+            f"Kafka at {place.servers} has {there} nodes for {place.replicas} replicas: start more "
+            "of them, or ask for fewer (kafka.replicas)"
+        )
+
+
+def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> None:
+    """Have the prefix from now on; raises ConfigError where another directory has it."""
+    mark = f"{place.prefix}.of."
+    name = file.read_text() if file.exists() else secrets.token_hex(NAME_BYTES)
+    for topic in link.topics(mark):
+        if topic != mark + name:
+            raise ConfigError(
+                f"topics of kafka.prefix {place.prefix} are those of another data directory: "
+                f"choose another prefix, or take them over by deleting the topic {topic}"
+            )
+    # First the file: whoever has a topic of this name finds it again.
+    file.write_text(name)
+    link.create_topic(mark + name, 1, place.replicas, {})
