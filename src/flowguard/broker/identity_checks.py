@@ -162,10 +162,16 @@ class IdentityChecks:
             self._failures.failed(_address(connection), now_s)
         self._count(outcome)
 
-    async def run(self, door: Door, on_answer: Callable[[], None]) -> None:
+    async def run(
+        self,
+        door: Door,
+        on_answer: Callable[[], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
         """Check one after the other until cancelled; `on_answer` is called after each.
 
-        Outcomes are counted in `door`.
+        Outcomes are counted in `door`. A check that fails is told to `on_error`, proves nothing,
+        and concerns nobody else.
         """
         self._door = door
         while True:
@@ -183,6 +189,9 @@ class IdentityChecks:
                     )
                 except UnprovedError as error:
                     self._refuse(question, str(error))
+                except Exception as error:
+                    on_error(error)
+                    self._refuse(question, "it could not be checked")
                 else:
                     self._let_in(question, principal, is_as_now=proofs is self._proofs)
                 on_answer()

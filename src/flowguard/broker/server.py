@@ -118,7 +118,7 @@ async def serve(
             )
             nursery.start_soon(give_back_memory, node)
             if checks is not None:
-                nursery.start_soon(checks.run, node.door, partial(_go_on, reactor, clock))
+                nursery.start_soon(checks.run, node.door, partial(_go_on, reactor, clock), errors)
             for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):
                 nursery.start_soon(run)
             task_status.started(running)

@@ -7,7 +7,6 @@ and secrets (`oct`) HS256, HS384 and HS512. Keys are public ones in PEM, or a JS
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,8 @@ NAMES_BYTES_MAX: Final = 2_048
 """Of user and roles in a token together."""
 SKEW_S: Final = 10.0
 """So much later than here it may be where a token is made."""
+INSTANT_MAX_S: Final = 1e300
+"""Unix time; a whole number in JSON may be larger than any float."""
 HMAC_BYTES_MIN: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
 """[RFC 7518, 3.2] a secret is as long as the hash at least."""
 RSA: Final = ("RS256", "RS384", "RS512")
@@ -93,7 +94,11 @@ class TokenFile:
         if "nbf" in claims and _instant(claims, "nbf") > now_s + SKEW_S:
             raise UnprovedError("token is not valid yet")
         roles = _roles(claims.get(self.roles_claim, ()))
-        if len(named.encode()) + sum([len(role.encode()) for role in roles]) > NAMES_BYTES_MAX:
+        try:
+            names_bytes = sum([len(name.encode()) for name in (named, *roles)])
+        except UnicodeEncodeError as error:  # Half a surrogate pair is text in JSON.
+            raise UnprovedError("token has names that are no text") from error
+        if names_bytes > NAMES_BYTES_MAX:
             raise UnprovedError("token has names that are too long")
         return Principal(named, roles, expires_at_s)
 
@@ -142,7 +147,8 @@ def _why(error: jwt.InvalidTokenError) -> str:
 
 def _instant(claims: Mapping[str, Any], name: str) -> float:
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not -INSTANT_MAX_S < value < INSTANT_MAX_S:
         raise UnprovedError(f"token has no time in {name}")
     return float(value)
 
@@ -161,7 +167,7 @@ def _roles(claim: object) -> tuple[str, ...]:
 def _from_set(data: bytes, name: str) -> list[_Key]:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is no JSON: {error}") from error
     listed = found.get("keys")
     if not isinstance(listed, list):
@@ -189,8 +195,9 @@ def _from_object(each: Mapping[str, Any], where: str) -> _Key:
     bare = {name: value for name, value in each.items() if name not in ("alg", "key_ops", "use")}
     read_as = {"RSA": "RS256", "oct": "HS256"}.get(each["kty"])
     try:
-        key = jwt.PyJWK(bare, read_as).key
-    except (jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
+        found = jwt.PyJWK(bare, read_as)
+        key = found.Algorithm.prepare_key(found.key)  # As for each token: none may be refused then.
+    except (jwt.PyJWTError, ValueError, TypeError, AttributeError, LookupError) as error:
         raise ConfigError(f"{where}: this is no key that can be used") from error
     algorithms = _algorithms(key, where)
     alg = each.get("alg")

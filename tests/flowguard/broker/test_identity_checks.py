@@ -14,6 +14,7 @@ import pytest
 import trio
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from structlog.testing import capture_logs
 
 from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
@@ -169,6 +170,25 @@ async def test_beyond_the_bound_of_those_that_wait_the_answer_is_busy(
             assert (await wire.expect(Connack)).reason_code == 0
         for wire in (first, second, third):
             await wire.close()
+
+
+class BrokenFile:
+    """Users whose hashes cannot be made."""
+
+    def verify(self, user: str, password: bytes) -> bool:
+        raise ArithmeticError
+
+
+@pytest.mark.slow
+async def test_a_check_that_fails_proves_nothing_and_the_others_go_on(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path / "users")
+    async with asking_broker(checks) as running:
+        checks.use(Proofs(BrokenFile()))  # type: ignore[arg-type]
+        with capture_logs() as logs:
+            assert await answer(running, "ann", b"secret") == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        assert [each["exc_info"] for each in logs if "exc_info" in each]
+        checks.use(checks.read())
+        assert await answer(running, "ann", b"secret") == 0
 
 
 @pytest.mark.slow
