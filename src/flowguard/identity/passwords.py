@@ -10,6 +10,7 @@ import secrets
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b, pbkdf2_hmac, sha512
 from typing import Final, Self, final
 
@@ -30,7 +31,7 @@ HASHER: Final = PasswordHasher(PASSES, MEMORY_KIB, parallelism=1, type=Type.ID)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PasswordFile:
     """Users with the hashes of their passwords."""
 
@@ -68,26 +69,35 @@ class PasswordFile:
         if hashed is not None:
             return _is_right(hashed, password)
         if self.hashes:
-            drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
-            others = list(self.hashes.values())
-            _is_right(others[drawn % len(others)], password)
+            _is_right(self._drawn(user, self._all), password)
         return False
+
+    @cached_property
+    def _all(self) -> list[str]:
+        return list(self.hashes.values())
+
+    @cached_property
+    def _verifiers(self) -> list[str]:
+        return [hashed for hashed in self._all if hashed.startswith(PREFIX)]
+
+    def _drawn(self, user: str, hashes: list[str]) -> str:
+        """Choose one for a name that nobody has, always the same."""
+        drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
+        return hashes[drawn % len(hashes)]
 
     @property
     def has_scram(self) -> bool:
         """Whether anybody can prove a password without saying it."""
-        return any([hashed.startswith(PREFIX) for hashed in self.hashes.values()])
+        return bool(self._verifiers)
 
     def scram(self, user: str) -> ScramVerifier:
         """Return the verifier of a user; for one that has none, one that nothing is right for."""
         hashed = self.hashes.get(user, "")
         if hashed.startswith(PREFIX):
             return ScramVerifier.parse(hashed)
-        others = [other for other in self.hashes.values() if other.startswith(PREFIX)]
-        drawn = int.from_bytes(blake2b(user.encode(), key=self.key, digest_size=8).digest())
-        alike = (
-            ScramVerifier.parse(others[drawn % len(others)]).iterations if others else ITERATIONS
-        )
+        alike = ITERATIONS
+        if self._verifiers:
+            alike = ScramVerifier.parse(self._drawn(user, self._verifiers)).iterations
         return ScramVerifier.of_nobody(user, self.key, alike)
 
     def with_user(self, user: str, password: bytes, *, scram: bool = False) -> "PasswordFile":
@@ -120,7 +130,9 @@ def _verifier(password: bytes) -> str:
     try:
         return str(ScramVerifier.of(password.decode(), secrets.token_bytes(SALT_BYTES)))
     except (UnprovedError, UnicodeDecodeError) as error:
-        raise ConfigError("this password has characters that SCRAM does not allow") from error
+        raise ConfigError(
+            "SCRAM does not allow this password: it is too long, or has control characters"
+        ) from error
 
 
 def _is_right(hashed: str, password: bytes) -> bool:

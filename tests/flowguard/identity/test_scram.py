@@ -1,6 +1,7 @@
 """Passwords that are proved without being said."""
 
 import base64
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -81,7 +82,8 @@ def test_who_knows_the_file_cannot_log_in_with_it() -> None:
         b"n,,",
         b"n,,n=,r=x",
         b"\xff",
-        b"n,,n=a,r=" + b"x" * 9_000,
+        b"n,,n=a,r=" + b"x" * 600,
+        b"n,,n=" + "ﷺ".encode() * 50 + b",r=x",  # 18 characters each, once it is prepared
         b"p=tls-unique,,n=a,r=b",
         b"n,,m=x,n=a,r=b",
         b"n,a=bob,n=ann,r=b",
@@ -110,6 +112,33 @@ def test_a_password_may_be_said_to_a_verifier_too() -> None:
     assert not users.verify("ann", b"pen")
     assert not users.verify("ann", b"\xff")
     assert not users.verify("eve", b"pencil")
+
+
+def test_a_password_that_takes_long_to_prepare_is_not_prepared() -> None:
+    for password in ("a" * 513, "ﷺ" * 50):
+        assert not file(ann=LINE).verify("ann", password.encode())
+        with pytest.raises(UnprovedError, match="too long"):
+            ScramVerifier.of(password, SALT, 4_096)
+
+
+class Counted(dict[str, str]):
+    """Users that count how often somebody goes through all of them."""
+
+    looked_through = 0
+
+    def values(self) -> Any:
+        self.looked_through += 1
+        return super().values()
+
+
+def test_who_asks_makes_nobody_look_through_all_users() -> None:
+    hashes = Counted(ann=LINE, bob="$6$aa$aa")
+    users = PasswordFile(hashes, b"k")
+    for user in ("ann", "eve", "mallory"):
+        assert users.has_scram
+        assert users.scram(user).iterations == 4_096
+        assert not users.verify(user, b"wrong")
+    assert hashes.looked_through == 1
 
 
 def test_a_user_is_given_a_verifier_and_the_file_reads_it_back() -> None:
