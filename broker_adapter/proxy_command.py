@@ -9,7 +9,7 @@ import ssl
 import sys
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, TextIO, cast
+from typing import Annotated, cast
 
 import structlog
 import trio
@@ -23,9 +23,10 @@ from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
-from flowguard.cli.log_lines import LogLines
+from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.settings import load, read_limits
 from flowguard.cli.signals import on_signals
+from flowguard.config import LogSettings
 from flowguard.errors import ConfigError
 from flowguard.flow.signals import TICK_S
 
@@ -71,7 +72,7 @@ def proxy(
     Few CONNECTs at once, windows for what is published, 137 with a time to come back beyond them;
     all else passes as it is.
     """
-    _log_to_stderr()
+    log_to_stderr(LogSettings())
     said: dict[str, object] = {
         "LISTENERS": ",".join(listen_on) if listen_on else None,
         "CERT": cert,
@@ -103,17 +104,6 @@ def proxy(
         reactor.sockets.listen(doorway, use_all_descriptors() - OWN_DESCRIPTORS)
     gc.set_threshold(*GC_THRESHOLDS)
     trio.run(_main, core, reactor, doorways)
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
-    )
 
 
 def _resolved(text: str, ca: Path | None) -> Upstream:
@@ -149,6 +139,7 @@ async def _main(core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway])
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(on_signals, stop.set)
+            nursery.start_soon(log_ignored)
             nursery.start_soon(reactor.run)
             nursery.start_soon(keep_house, core, reactor)
             for address in (doorway.address for doorway in doorways):

@@ -91,13 +91,13 @@ class PeerLog(BoundedLog):
         detail = {"why": why} if why else {}
         self.show(
             address=link.peer() if isinstance(link, Link) else "unknown",
-            client_id=_printable(connection.client_id),
+            client_id=printable(connection.client_id),
             reason=f"0x{reason:02X} {reason.name.lower()}",
             **detail,
         )
 
 
-def _printable(client_id: str | None) -> str:
+def printable(client_id: str | None) -> str:
     """The client id that a peer gave, without characters that a terminal would obey."""
     if client_id is None:
         return "unknown"

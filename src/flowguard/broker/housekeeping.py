@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from flowguard.broker.committer import Committer
+from flowguard.broker.error_log import printable
 from flowguard.broker.memory import memory_gauge
 from flowguard.broker.overload_log import OverloadLog
 from flowguard.broker.reactor import Reactor
@@ -72,7 +73,8 @@ class _Tick:
         if self._stored_apart is not None:
             for client_id, count in self._stored_apart.take_lost().items():
                 node.router.applications.lost_count += count
-                log.warning("an application has lost messages", client=client_id, count=count)
+                client = printable(client_id)
+                log.warning("an application has lost messages", client=client, count=count)
 
     def _see_how_it_runs(self, now_s: float) -> None:
         """Measure the share of its working time in which the loop had a processor."""

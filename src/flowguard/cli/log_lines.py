@@ -8,6 +8,7 @@ from typing import Any, Final, TextIO, cast, final
 
 import structlog
 
+from flowguard.broker.error_log import ErrorLog
 from flowguard.config import LogSettings
 
 LEVELS: Final = logging.getLevelNamesMapping()
@@ -33,7 +34,10 @@ class LogLines(TextIOBase):
 
 def log_to_stderr(settings: LogSettings) -> None:
     """Log there, from now on, in the form and from the level that the settings say."""
-    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    # Its usual tracebacks show the values of variables: passwords, tokens, payloads.
+    traceback = structlog.dev.plain_traceback
+    colors = sys.stderr.isatty()
+    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=traceback)]
     if settings.format == "json":
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
@@ -45,3 +49,19 @@ def log_to_stderr(settings: LogSettings) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogLines())),
     )
+
+
+async def log_ignored() -> None:
+    """Log errors of callbacks that have nobody to raise them to, until cancelled: few of a kind.
+
+    A peer makes one by TLS that asks for a name of bytes that are no text.
+    """
+    errors = ErrorLog("error in a callback")
+    before, sys.unraisablehook = (
+        sys.unraisablehook,
+        lambda seen: errors(seen.exc_value or RuntimeError(seen.err_msg)),
+    )
+    try:
+        await errors.run()
+    finally:
+        sys.unraisablehook = before

@@ -26,7 +26,7 @@ from flowguard.cli import serve_options as options
 from flowguard.cli.console import refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import Doors, checks_of, read_token, rules_of
-from flowguard.cli.log_lines import log_to_stderr
+from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
@@ -317,6 +317,7 @@ class _Start:
 
 async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(log_ignored)
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
         await nursery.start(
             on_signals, running.stop.set, partial(start.doors.reload_and_log, running.node)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
+from flowguard.broker.error_log import SHOWN_MAX
+from flowguard.cli.log_lines import log_ignored
 from flowguard.codec.packets import Connack
 from flowguard.errors import ConfigError
 from tests.flowguard.broker.test_tls import HOST, doorways, secure_client
@@ -14,6 +17,8 @@ from tests.support.authority import Authority, Pair
 from tests.support.real import TEST_S, Wire, broker, connect_packet
 
 pytestmark = pytest.mark.slow
+ALERT = 21
+"""The kind of a TLS record [RFC 8446, 5.1]."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +76,33 @@ async def test_who_asks_for_a_name_gets_its_certificate_and_a_reload_renews_it(
         assert await serial("one.example") == new.serial
         await client.ping()
         await client.close()
+
+
+def hello(name: bytes) -> bytes:
+    """The first message of a client that asks for a name of these bytes."""
+    outgoing = ssl.MemoryBIO()
+    usual = "a" * len(name)
+    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=usual)
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return outgoing.read().replace(usual.encode(), name)
+
+
+async def test_names_that_are_no_text_do_not_fill_the_log(
+    authority: Authority, pair: Pair, capfd: pytest.CaptureFixture[str]
+) -> None:
+    certs = [{"server_name": "one.example", "cert": pair.cert, "key": pair.key}]
+    doors = doorways(pair, {"address": f"mqtts://{HOST}:0", "certs": certs})
+    with capture_logs() as logs:
+        async with broker(listener=doors) as running, trio.open_nursery() as nursery:
+            nursery.start_soon(log_ignored)
+            for _ in range(2 * SHOWN_MAX):
+                async with await trio.open_tcp_stream(*running.address) as stream:
+                    await stream.send_all(hello(b"\xff" * 30))
+                    assert (await stream.receive_some(1))[0] == ALERT
+            nursery.cancel_scope.cancel()
+    assert len([each for each in logs if "exc_info" in each]) == SHOWN_MAX
+    assert "UnicodeDecodeError" not in capfd.readouterr().err
 
 
 async def test_a_client_certificate_is_asked_for_under_every_name(
