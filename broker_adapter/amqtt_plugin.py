@@ -72,7 +72,7 @@ class OverloadProtection(BasePlugin):
         self._host: AsyncGuard | None = None
         self._ticking: Ticking | None = None
         broker = context._broker_instance
-        broker._broadcast_queue = asyncio.Queue(maxsize=BROADCASTS_MAX)
+        broker._broadcast_queue = FairQueue()
         self._connected: Callable[..., Awaitable[None]] = broker._client_connected
         self._deliver: Callable[..., Awaitable[bool]] = broker._handle_message_delivery
         broker._client_connected = self._on_connected
@@ -117,6 +117,28 @@ class OverloadProtection(BasePlugin):
             reader, message = handler.reader, waiter.result()
             if isinstance(reader, GuardedReader) and message is not None:
                 reader.published(message.packet_id if message.qos else 0)
+
+
+@final
+class FairQueue(asyncio.Queue[dict[str, Any]]):
+    """Messages on their way to subscribers, whose places are given in turn: who comes to an
+    `asyncio.Queue` just as one is free passes all who wait, so that a flood leaves out the others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places = asyncio.Semaphore(BROADCASTS_MAX)
+
+    async def put(self, item: dict[str, Any]) -> None:
+        """Wait for a place, and take it."""
+        await self._places.acquire()
+        self.put_nowait(item)
+
+    def get_nowait(self) -> dict[str, Any]:
+        """The next one; its place is free."""
+        item = super().get_nowait()
+        self._places.release()
+        return item
 
 
 @final

@@ -17,6 +17,9 @@ from tests.support.real import TEST_S, Wire, connect_packet, until
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".peers" / "amqtt" / "bin" / "python"
 FLOOD = 200
+LONG_FLOOD = 500
+QUEUE = 100
+"""Of the plugin's queue to subscribers."""
 WINDOW = 5
 
 pytestmark = [
@@ -36,6 +39,7 @@ async def amqtt(folder: Path, *, guarded: bool, **flow: object) -> AsyncIterator
         "plugins:",
         f"  {hold}.HoldConnects: {{path: {folder / 'connects'}}}",
         f"  {hold}.Hold: {{path: {folder / 'messages'}}}",
+        f"  {hold}.HoldDeliveries: {{path: {folder / 'deliveries'}}}",
     ]
     if guarded:
         limits = ", ".join(f"{key}: {value}" for key, value in flow.items())
@@ -130,6 +134,49 @@ async def test_without_the_plugin_all_of_it_is_acknowledged_and_nothing_done(
         for _ in range(FLOOD):
             await publisher.expect(Puback)
         await publisher.close()
+
+
+async def place_of_a_quiet_message(port: int, folder: Path, flood: int, held: int) -> int:
+    """Behind how many of a flood one message of somebody else is delivered, which comes when amqtt
+    has worked on `held` of it, and nothing is delivered."""
+    subscriber = await connect(port, "subscriber")
+    await subscriber.subscribe("#", 0)
+    (folder / "deliveries").touch()
+    published = folder / "deliveries-published"
+    published.touch()
+    flooding, quiet = await connect(port, "flood"), await connect(port, "quiet")
+    async with trio.open_nursery() as nursery:
+
+        async def listen() -> None:
+            while isinstance(await flooding.receive(), Puback):
+                pass
+
+        nursery.start_soon(listen)
+        await flooding.send(*(Publish("a", b"x", 1, packet_id=n) for n in range(1, flood + 1)))
+        await until(lambda: published.stat().st_size >= held)
+        await quiet.send(Publish("quiet", b"x", 1, packet_id=1))
+        await until(lambda: published.stat().st_size > held)
+        (folder / "deliveries").unlink()
+        place = 0
+        while (await subscriber.expect(Publish)).topic != "quiet":
+            place += 1
+        nursery.cancel_scope.cancel()
+    for wire in (subscriber, flooding, quiet):
+        await wire.close()
+    return place
+
+
+async def test_a_quiet_message_waits_behind_the_queue_not_behind_the_flood(tmp_path: Path) -> None:
+    calm = {"store_objective_s": 1e9, "loop_objective_s": 1e9}
+    async with amqtt(tmp_path, guarded=True, window_max=WINDOW, **calm) as port:
+        place = await place_of_a_quiet_message(port, tmp_path, LONG_FLOOD, QUEUE + 2)
+    assert place <= QUEUE + WINDOW + 1
+
+
+async def test_without_the_plugin_a_quiet_message_waits_behind_the_flood(tmp_path: Path) -> None:
+    async with amqtt(tmp_path, guarded=False) as port:
+        place = await place_of_a_quiet_message(port, tmp_path, LONG_FLOOD, LONG_FLOOD)
+    assert place > LONG_FLOOD - WINDOW
 
 
 async def test_connects_beyond_the_gate_are_refused(tmp_path: Path) -> None:
