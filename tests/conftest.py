@@ -29,8 +29,9 @@ settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
 settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
-TOGETHER = ("tests/spark_", "tests/test_wheels.py")
-"""Beginnings of names of tests that share what is dear: a Spark session, two wheels."""
+TOGETHER = ("tests/spark_", "tests/test_wheels.py", "tests/interop/test_through_proxy.py")
+"""Beginnings of names of tests that share what is dear: a Spark session, two wheels, a broker in
+Java."""
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )

@@ -210,6 +210,7 @@ class HiveMq(Broker):
     artifact = "com.hivemq:hivemq-community-edition-embedded"
 
     def prepare(self) -> str:
+        installs.program("javac", "openjdk-17-jdk-headless")
         self._class_path()
         return self.version
 
@@ -222,7 +223,6 @@ class HiveMq(Broker):
             for package in ("java.lang", "java.nio", "sun.nio.ch", "jdk.internal.misc")
             for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
         ]
-        installs.program("javac", "openjdk-17-jdk-headless")
         java = [installs.program("java", "openjdk-17-jdk-headless"), HEAP, *opened]
         source = folder / "Survivor.java"
         source.write_text(HIVEMQ_JAVA)

@@ -54,7 +54,7 @@ class Chain:
 def hivemq() -> Iterator[int]:
     broker = FIELD["hivemq-ce"]
     if not list(PEERS.glob("hivemq-*/hivemq-*.jar")):
-        pytest.skip("no HiveMQ CE here (python -m benchmarks.survivors --install-only)")
+        pytest.skip("no HiveMQ CE here (scripts/setup-test-peers.sh names what is missing)")
     with standing(broker, behind_proxy=False) as running:
         yield running.port
 
