@@ -6,7 +6,6 @@ page: `Origin` [RFC 6454, 7] and, with every request to this machine, `Sec-Fetch
 Metadata]. Another port of this machine is another origin.
 """
 
-import binascii
 from base64 import b64decode
 from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
@@ -84,5 +83,5 @@ def _said(authorization: str) -> bytes:
         return b""
     try:
         return b64decode(value, validate=True).partition(b":")[2]
-    except binascii.Error:
+    except ValueError:
         return b""

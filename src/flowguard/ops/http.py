@@ -233,8 +233,11 @@ class _Server:
         if refusal is not None:
             return refusal
         if request.path == EVENTS and request.method == "GET":
-            self._open.pop(connection, None)  # Viewers have places of their own.
-            return await self._viewers.watch(connection)
+            refusal = self._viewers.refusal()
+            if refusal is None:
+                self._open.pop(connection, None)  # Viewers have places of their own.
+                await self._viewers.watch(connection)
+            return refusal
         if request.path == HEALTH and request.method in READS:
             return self._endpoints.health(request)
         if request.path == BACKUP and request.method == "POST":

@@ -18,13 +18,17 @@ class Viewers:
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    async def watch(self, connection: HttpConnection) -> Response | None:
-        """Tell the peer of every sample until it leaves, or takes nothing any more; 503: too many
-        watch. Raises trio's errors of a lost peer."""
+    def refusal(self) -> Response | None:
+        """503: too many watch; None: there is a place."""
+        if self._sampler.viewers < VIEWERS_MAX:
+            return None
+        return json_response({"error": f"{VIEWERS_MAX} watch already"}, 503, retry_after="10")
+
+    async def watch(self, connection: HttpConnection) -> None:
+        """Tell the peer of every sample until it leaves, or takes nothing any more.
+
+        Raises trio's errors of a lost peer."""
         sampler = self._sampler
-        if sampler.viewers >= VIEWERS_MAX:
-            why = f"{VIEWERS_MAX} watch already"
-            return json_response({"error": why}, 503, retry_after="10")
         sampler.join()
         try:
             await connection.begin(EVENT_STREAM)
@@ -34,6 +38,6 @@ class Viewers:
                 number, event = await sampler.event_after(number)
                 await connection.go_on(event)
         except trio.TooSlowError:
-            return None
+            pass
         finally:
             sampler.leave()

@@ -220,6 +220,7 @@ ELSEWHERE = "X-Forwarded-For: 192.0.2.9"
         (TOKEN, (ELSEWHERE, "Authorization: Bearer 0123456789abcdee"), "/", 401),
         (TOKEN, (ELSEWHERE, "Authorization: Bearer "), "/", 401),
         (TOKEN, (ELSEWHERE, "Authorization: Basic !"), "/", 401),
+        (TOKEN, (ELSEWHERE, "Authorization: Basic é"), "/", 401),
         (TOKEN, (ELSEWHERE, "Authorization: Digest x"), "/", 401),
         (TOKEN, (ELSEWHERE, "Authorization: Bearer 0123456789abcdef"), "/metrics", 200),
         (TOKEN, (ELSEWHERE, BASIC), "/", 200),

@@ -8,6 +8,8 @@ import trio
 
 from flowguard.flow.histogram import Histogram
 from flowguard.ops import http_connection, talkers
+from flowguard.ops.http import CONNECTIONS_MAX
+from flowguard.ops.http_connection import HttpConnection
 from flowguard.ops.latency import LOOKS, RecentLatency
 from flowguard.ops.samples import HISTORY_MAX, Sampler
 from flowguard.ops.status import View
@@ -132,6 +134,28 @@ async def test_viewers_have_places_of_their_own_and_these_are_capped(
         late = await Viewer.at(address)
         assert (await late.next())[0] == "history"
         await late.stream.aclose()
+
+
+async def test_who_finds_no_place_to_watch_counts_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flowguard.ops.viewers.VIEWERS_MAX", 0)
+    seen: list[HttpConnection] = []
+    begin = HttpConnection.__init__
+
+    def begun(connection: HttpConnection, *arguments: Any) -> None:
+        begin(connection, *arguments)
+        seen.append(connection)
+
+    monkeypatch.setattr(HttpConnection, "__init__", begun)
+    async with watched() as (_, address):
+        streams = [await send(address, WATCH) for _ in range(3 * CONNECTIONS_MAX)]
+        for stream in streams:
+            assert parts(await stream.receive_some(1_000))[0] == 503
+        await until(lambda: len(seen) == len(streams))
+        assert sum(each._stream.socket.fileno() >= 0 for each in seen) <= CONNECTIONS_MAX
+        for stream in streams:
+            await stream.aclose()
 
 
 async def test_a_viewer_that_takes_nothing_is_left(
