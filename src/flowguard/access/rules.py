@@ -1,8 +1,8 @@
 """Rules: which roles a client has, and the rights that follow from them.
 
 Statements may name their client: `%u` is its user name, `%c` its client id. A name with `/`, `+` or
-`#` in it, or an empty one, could reach topics that are not its own: what is allowed by such a
-statement is then not allowed, and what is denied stays so.
+`#` in it, or an empty one, could reach topics that are not its own, and so could one that begins a
+topic with `$`: what is allowed by such a statement is then not allowed, and what is denied stays so.
 """
 
 from collections.abc import Sequence
@@ -144,6 +144,8 @@ def _for_client(
     filled: list[str] = []
     for level in levels:
         filled += _filled(level, user, client_id).split("/")
+    if filled[0].startswith("$") and not levels[0].startswith("$") and not denies:
+        return None
     return statement.with_levels(filled)
 
 

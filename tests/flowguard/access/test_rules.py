@@ -380,6 +380,21 @@ def test_roles_add_up_and_what_one_denies_none_allows() -> None:
     assert [bool(told.decide(topic)) for topic in "abct"] == [False, True, True, True]
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        parse_toml('[roles.a]\nanonymous = true\npublish = ["%c/#"]\nreceive = ["%c/#"]', "r"),
+        parse_acl("pattern readwrite %c/#", "acl"),
+    ],
+)
+def test_what_begins_with_a_name_is_nothing_of_the_brokers_own(rules: Rules) -> None:
+    """Any client may call itself `$SYS`."""
+    rights = rights_of(rules, None, "$SYS")
+    assert rights.decide("$SYS/flowguard/clients") == 0
+    assert rights.granted_qos("$SYS/#") == NOTHING
+    assert rights_of(rules, None, "a$").granted_qos("a$/#") == 2
+
+
 def test_nobody_has_a_role_that_was_not_given() -> None:
     rules = parse_toml('[roles.r]\nusers = ["ann"]\npublish = ["#"]\n', "acl.toml")
     for user in (None, "bob", "*", ""):
