@@ -2,7 +2,7 @@
 
 Statements may name their client: `%u` is its user name, `%c` its client id. A name with `/`, `+` or
 `#` in it, or an empty one, could reach topics that are not its own, and so could one that begins a
-topic with `$`: what is allowed by such a statement is then not allowed, and what is denied stays so.
+topic with `$`: what such a statement allows is then not allowed, and what is denied stays so.
 """
 
 from collections.abc import Sequence

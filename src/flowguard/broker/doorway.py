@@ -19,6 +19,8 @@ BACKLOG: Final = 4_096
 """Length of the listen queue: a crowd's SYNs must fit, or they come back a second later."""
 WebSocketMaker = Callable[[ByteStream, Layer | None, Callable[[LayerFault], None]], Layer]
 _Wanted = tuple[ListenerSettings, Address, TlsFiles | None, WebSocketMaker | None]
+OF_TLS: Final = ("cert", "key", "certs", "client_ca", "crl")
+"""Settings of a listener that are for TLS alone."""
 DEFAULT: Final = ListenerSettings(address="127.0.0.1:1883")
 
 
@@ -119,8 +121,8 @@ def _wanted(network: NetworkSettings) -> list[_Wanted]:
         )
         for listener in network.listeners or (DEFAULT,)
     ]
-    for _, address, _, _ in wanted:
-        _check_exposed(address, network)
+    for _, address, files, _ in wanted:
+        _check_exposed(address, files, network)
     for _, _, files, _ in wanted:
         if files is not None:
             files.load()
@@ -146,7 +148,7 @@ def open_doorways(network: NetworkSettings) -> list[Doorway]:
     return doorways
 
 
-def _check_exposed(address: Address, network: NetworkSettings) -> None:
+def _check_exposed(address: Address, files: TlsFiles | None, network: NetworkSettings) -> None:
     """Other machines reach only what has TLS and identities, unless the settings say in as many
     words that they may; raises ConfigError."""
     if address.is_local:
@@ -156,18 +158,26 @@ def _check_exposed(address: Address, network: NetworkSettings) -> None:
             f"{address}: other machines reach it, and passwords and messages could be read on the "
             "way: use mqtts:// or wss://, or say --allow-plaintext"
         )
-    if not (network.asks or network.client_ca is not None or network.allow_anonymous):
+    asks = network.asks or (files is not None and files.client_ca is not None)
+    if not (asks or network.allow_anonymous):
         raise ConfigError(
             f"{address}: other machines reach it, and nobody is asked who they are: "
-            "use --password-file FILE, --token-keys FILE or --client-ca FILE, "
+            "use --password-file FILE, --token-keys FILE or, with TLS, --client-ca FILE, "
             "or say --allow-anonymous"
         )
 
 
 def _files(listener: ListenerSettings, network: NetworkSettings) -> TlsFiles | None:
     """The files that a listener speaks TLS by; None: it speaks none. Raises ConfigError."""
-    scheme = Address.parse(listener.address).scheme
-    return TlsFiles.of(listener, network) if scheme.has_tls else None
+    if Address.parse(listener.address).scheme.has_tls:
+        return TlsFiles.of(listener, network)
+    said = [name for name in OF_TLS if getattr(listener, name)]
+    if said:
+        raise ConfigError(
+            f"{listener.address}: it speaks no TLS, so its {', '.join(said)} would do nothing: "
+            "use mqtts:// or wss://"
+        )
+    return None
 
 
 def _websocket(listener: ListenerSettings, network: NetworkSettings) -> WebSocketMaker | None:

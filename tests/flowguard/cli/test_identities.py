@@ -17,6 +17,7 @@ from flowguard.network_settings import NetworkSettings
 from flowguard.types import ReasonCode
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
+from tests.support.authority import Authority
 from tests.support.caller import Caller
 
 pytestmark = pytest.mark.slow
@@ -138,6 +139,15 @@ def test_a_broker_reads_its_users_anew_and_shows_no_secret_anywhere(tmp_path: Pa
             {"listeners": ["mqtts://0.0.0.0:0"], "cert": "a", "key": "b"},
             "--allow-anonymous",
         ),
+        (  # Who speaks no TLS there is asked for no certificate.
+            {"listeners": ["0.0.0.0:0"], "allow_plaintext": True, "client_ca": "ca"},
+            "--allow-anonymous",
+        ),
+        ({"listeners": [{"address": "127.0.0.1:0", "client_ca": "ca"}]}, "client_ca would do noth"),
+        (
+            {"listeners": [{"address": "ws://127.0.0.1:0", "cert": "a", "key": "b"}]},
+            "cert, key would do nothing",
+        ),
     ],
 )
 def test_what_the_street_reaches_has_tls_and_identities_or_a_word_that_it_need_not(
@@ -145,6 +155,15 @@ def test_what_the_street_reaches_has_tls_and_identities_or_a_word_that_it_need_n
 ) -> None:
     with pytest.raises(ConfigError, match=complaint):
         open_doorways(NetworkSettings.model_validate(network))
+
+
+def test_a_listener_that_asks_for_certificates_needs_no_more_words(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("127.0.0.1")
+    listener = {"address": "mqtts://0.0.0.0:0", "client_ca": authority.cert}
+    network = {"listeners": [listener], "cert": pair.cert, "key": pair.key}
+    (doorway,) = open_doorways(NetworkSettings.model_validate(network))
+    doorway.close()
 
 
 def test_in_as_many_words_it_listens() -> None:
