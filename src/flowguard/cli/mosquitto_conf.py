@@ -45,6 +45,7 @@ class MosquittoListener:
     port: int
     websocket: bool = False
     asks_certificates: bool = False
+    has_psk: bool = False
     files: dict[str, str] = field(default_factory=dict)
     connections_max: int | None = None
 
@@ -56,6 +57,31 @@ class MosquittoListener:
         has_tls = "certfile" in self.files
         names = {(False, False): "mqtt", (True, False): "mqtts", (False, True): "ws"}
         return Address(Scheme(names.get((has_tls, self.websocket), "wss")), self.host, self.port)
+
+    def takes(self, name: str, value: str) -> bool:
+        """Whether it has this option, which it takes; raises Unfit."""
+        if name in FILES:
+            self.files[name] = value
+        elif name == "require_certificate":
+            self.asks_certificates = _flag(value)
+        elif name == "max_connections":
+            self.connections_max = None if value == "-1" else _bound(value)
+        elif name == "protocol":
+            self.websocket = _is_websocket(value)
+        elif name == "psk_hint":
+            self.has_psk = True
+        else:
+            return False
+        return True
+
+    @property
+    def flaw(self) -> str:
+        """Why it is left out: it would let in whom Mosquitto does not; empty: it is not."""
+        if self.has_psk:
+            return "there are no pre-shared keys, and without them it would have no TLS"
+        if self.asks_certificates and "cafile" not in self.files:
+            return "it asks for certificates, and no cafile says by whom they are signed"
+        return ""
 
     def settings(self) -> dict[str, Value]:
         """As in `network.listeners`."""
@@ -132,6 +158,10 @@ PLAIN: Final[dict[str, tuple[str, Callable[[str], Value]]]] = {
     "tls_version": ("network.tls_version_min", lambda value: value.removeprefix("tlsv")),
 }
 """Options that are a setting here, with how its value is read."""
+OF_LISTENERS: Final = ("acl_file", "allow_anonymous", "password_file")
+"""Options that belong to a listener with `per_listener_settings true`."""
+RULES: Final = ("acl_file", "auth_plugin", "plugin")
+"""Options by which not everybody may do everything."""
 FILES: Final = ("cafile", "certfile", "crlfile", "keyfile")
 ALREADY: Final = {
     "use_identity_as_username": "the name in a certificate that was accepted is the client's",
@@ -172,7 +202,6 @@ ABSENT: Final = {
     "plugin": "plugins of Mosquitto do not run here",
     "auth_plugin": "plugins of Mosquitto do not run here",
     "psk_file": "there are no pre-shared keys",
-    "psk_hint": "there are no pre-shared keys",
     "queue_qos0_messages": "QoS 0 is for those who are there",
     "socket_domain": "an address says so: 0.0.0.0 or [::]",
     "upgrade_outgoing_qos": "a message keeps its QoS",
@@ -192,6 +221,10 @@ class MosquittoImport:
         self._usual: MosquittoListener | None = None
         """The listener of `port`, or of options before any listener."""
         self._in_bridge = False
+        self._is_lost = False
+        """The last listener could not be taken: what follows is of none."""
+        self._is_per_listener = False
+        self._has_rules = False
         for number, line in enumerate(text.splitlines(), 1):
             words = line.strip().split(None, 1)
             if words and not words[0].startswith("#"):
@@ -207,9 +240,12 @@ class MosquittoImport:
 
     def _take(self, number: int, name: str, value: str) -> tuple[bool, str]:
         """Whether the line is taken, and what is to be said of it; raises Unfit: why not."""
-        if self._in_bridge and name not in ("listener", "connection"):
-            raise Unfit("there are no bridges")
-        self._in_bridge = name == "connection"
+        self._in_bridge = name == "connection" or (self._in_bridge and name != "listener")
+        self._has_rules |= name in RULES
+        if name == "per_listener_settings":
+            self._is_per_listener = value == "true"
+        if self._is_per_listener and name in OF_LISTENERS:
+            raise Unfit("it is of one listener there, and of all here")
         if name in PLAIN:
             key, read = PLAIN[name]
             self.settings[key] = read(value)
@@ -227,23 +263,20 @@ class MosquittoImport:
 
     def _take_of_listener(self, number: int, name: str, value: str) -> tuple[bool, str]:
         if name == "listener":
+            self._is_lost = True
             self._listeners.append(_listener(number, value))
+            self._is_lost = False
             return True, "an address of network.listeners"
+        if self._is_lost:
+            raise Unfit("its listener was not taken")
         listener = self._listeners[-1] if self._listeners else self._of_old(number)
         if name == "port":
             self._of_old(number).port = _port(value)
         elif name == "bind_address":
             self._of_old(number).host = value
-        elif name in FILES:
-            listener.files[name] = value
-        elif name == "require_certificate":
-            listener.asks_certificates = _flag(value)
-        elif name == "max_connections":
-            listener.connections_max = None if value == "-1" else _bound(value)
-        elif name == "protocol":
-            listener.websocket = _is_websocket(value)
-        else:
-            raise Unfit("no option of mosquitto.conf(5) that is known here")
+        elif not listener.takes(name, value):
+            unknown = "no option of mosquitto.conf(5) that is known here"
+            raise Unfit("there are no bridges" if self._in_bridge else unknown)
         return True, "of its listener"
 
     def _of_old(self, number: int) -> MosquittoListener:
@@ -253,8 +286,12 @@ class MosquittoImport:
 
     def _finish(self) -> None:
         """Say what Mosquitto takes for granted where nothing is said, and flowguard does not."""
-        listeners = [*([self._usual] if self._usual else []), *self._listeners]
-        if listeners:
+        found = [*([self._usual] if self._usual else []), *self._listeners]
+        for each in found:
+            if each.flaw:
+                self._remark(each.line, False, f"it is left out: {each.flaw}")
+        listeners = [each for each in found if not each.flaw]
+        if found:
             self.settings["network.listeners"] = [each.settings() for each in listeners]
             self.settings.setdefault("network.allow_anonymous", False)
         for each in listeners:
@@ -265,7 +302,9 @@ class MosquittoImport:
             self.settings["network.allow_plaintext"] = True
             why = "network.allow_plaintext = true: other machines may reach a listener without TLS"
             self._remark(0, True, f"{why}; better give it a certificate")
-        if listeners and "network.acl_file" not in self.settings:
+        if self._has_rules and "network.acl_file" not in self.settings:
+            self._remark(0, False, "it has rules: no start without a network.acl_file")
+        elif listeners and not self._has_rules:
             self.settings["network.allow_all_topics"] = True
             why = "network.allow_all_topics = true: without an acl_file whoever is in may do all"
             self._remark(0, True, f"{why}; better write rules")

@@ -169,3 +169,47 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     code, said = flowguard("import", str(tmp_path / "none.conf"))
     assert code == 2
     assert "none.conf: No such file" in re.sub(r"\s+", " ", said)
+
+
+# --- nobody comes in who did not before ---------------------------------------------------------
+
+
+def test_what_one_listener_allows_is_not_allowed_to_all() -> None:
+    of_one = "listener 8883\nallow_anonymous false\npassword_file users\nacl_file acl\n"
+    of_other = "listener 1883 127.0.0.1\nallow_anonymous true\n"
+    found = MosquittoImport(f"per_listener_settings true\n{of_one}{of_other}")
+    assert found.settings["network.allow_anonymous"] is False
+    assert not {"network.password_file", "network.allow_all_topics"} & set(found.settings)
+    left_out = [each.text.partition(" ")[0] for each in found.remarks if not each.taken]
+    assert left_out[:-1] == [
+        *("per_listener_settings", "allow_anonymous", "password_file"),
+        *("acl_file", "allow_anonymous"),
+    ]
+    assert "no start without a network.acl_file" in found.remarks[-1].said
+
+
+def test_rules_of_a_plugin_are_not_taken_for_none() -> None:
+    found = MosquittoImport("listener 1883 127.0.0.1\nplugin /lib/mosquitto_dynamic_security.so")
+    assert "network.allow_all_topics" not in found.settings
+
+
+def test_what_stands_behind_a_bridge_and_is_none_of_its_options_counts() -> None:
+    bridge = "connection up\naddress 192.0.2.1\n"
+    found = MosquittoImport(f"listener 1883\n{bridge}acl_file acl\npassword_file users").settings
+    assert (found["network.acl_file"], found["network.password_file"]) == ("acl", "users")
+    assert "network.allow_all_topics" not in found
+
+
+@pytest.mark.parametrize("of_it", ["require_certificate true\ncapath /etc/ca", "psk_hint hint"])
+def test_a_listener_that_would_ask_less_is_left_out(of_it: str) -> None:
+    tls = "certfile c\nkeyfile k"
+    found = MosquittoImport(f"listener 1883 127.0.0.1\nlistener 8883\n{tls}\n{of_it}\n")
+    assert found.settings["network.listeners"] == [{"address": "mqtt://127.0.0.1:1883"}]
+    assert [each.line for each in found.remarks if "it is left out" in each.said] == [2]
+
+
+def test_options_of_a_listener_that_was_not_taken_are_no_other_ones() -> None:
+    found = settings("listener 8883\ncertfile a\nkeyfile b\nlistener 0 not-whole\ncertfile c\n")
+    assert found["network"]["listeners"] == [
+        {"address": "mqtts://0.0.0.0:8883", "cert": "a", "key": "b"}
+    ]
