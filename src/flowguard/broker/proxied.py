@@ -10,7 +10,7 @@ https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt, section 2.2
 from collections.abc import Callable, Collection
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from socket import MSG_DONTWAIT
-from typing import Final, final
+from typing import Final, NoReturn, final
 
 from flowguard.broker.layer import ByteStream, OnSocket
 from flowguard.node.door import LayerFault
@@ -63,13 +63,13 @@ class ProxiedStream(OnSocket):
         return self._peer or self._sock.getpeername()
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
-        """Bytes behind the header. Raises BlockingIOError, OSError."""
+        """Bytes behind the header. Raises BlockingIOError, OSError; where the stream ends before,
+        too: so no layer above counts that once more."""
         if not self.established:
             if not self._is_trusted:
                 self._check_sender()
             while not self.established:
-                if not self._read_header():
-                    return b""
+                self._read_header()
         return self._sock.recv(size_bytes, flags)
 
     def send(self, data: bytes, flags: int = 0) -> int:
@@ -87,30 +87,27 @@ class ProxiedStream(OnSocket):
     def _check_sender(self) -> None:
         name = self._sock.getpeername()
         if isinstance(name, tuple) and not is_within(str(name[0]), self._trusted):
-            self._on_fault(LayerFault.UNTRUSTED)
-            raise ConnectionResetError("it is no proxy that is trusted")
+            self._refuse("it is no proxy that is trusted", LayerFault.UNTRUSTED)
         self._is_trusted = True
 
-    def _read_header(self) -> bool:
-        """Read on; False: the stream has ended. Raises BlockingIOError, ConnectionResetError."""
+    def _read_header(self) -> None:
+        """Read on. Raises BlockingIOError, ConnectionResetError."""
         wanted_bytes = FIXED_BYTES
         if len(self._header) >= FIXED_BYTES:
             wanted_bytes += int.from_bytes(self._header[14:16])
         data = self._sock.recv(wanted_bytes - len(self._header), MSG_DONTWAIT)
         if not data:
-            self._on_fault(LayerFault.LEFT)
-            return False
+            self._refuse("it has left", LayerFault.LEFT)
         self._header += data
         if not SIGNATURE.startswith(self._header[:12]):
             self._refuse("it says nothing of its client")
         if len(self._header) < FIXED_BYTES:
-            return True
+            return
         body_bytes = int.from_bytes(self._header[14:16])
         if self._header[12] not in (LOCAL, PROXY) or body_bytes > BODY_BYTES_MAX:
             self._refuse("what it says of its client is not understood")
         if len(self._header) == FIXED_BYTES + body_bytes:
             self._take(self._header[12], self._header[13], self._header[FIXED_BYTES:])
-        return True
 
     def _take(self, command: int, family: int, body: bytes) -> None:
         """The header is complete; of what is no TCP the address is the proxy's."""
@@ -123,8 +120,8 @@ class ProxiedStream(OnSocket):
         self._header = b""
         self.established = True
 
-    def _refuse(self, why: str) -> None:
-        self._on_fault(LayerFault.NOT_PROXIED)
+    def _refuse(self, why: str, fault: LayerFault = LayerFault.NOT_PROXIED) -> NoReturn:
+        self._on_fault(fault)
         raise ConnectionResetError(why)
 
 

@@ -162,6 +162,7 @@ class Handshakes:
                 answer = Properties(authentication_method=method, authentication_data=step.data)
                 connection.outbound.write_packet(Auth(ReasonCode.SUCCESS, answer))
                 del self._exchanges[connection]
+                self._proof_times.watch(connection, self._node.timers)
             case Accept():
                 del self._exchanges[connection]
                 self._claim(connection, now_s, step)
@@ -322,7 +323,7 @@ class Handshakes:
         if connection.ended:
             return
         self._proof_times.watch(connection, node.timers)
-        if not connection.tenant and connection.principal is not None:
+        if connection.principal is not None:  # Whatever it calls itself.
             connection.tenant = connection.principal.user
         if connection.keep_alive_s:
             node.wheel.watch(connection, now_s + connection.keep_alive_s)

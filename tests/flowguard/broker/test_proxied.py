@@ -226,3 +226,18 @@ async def test_tls_stands_above_it(tmp_path: Path) -> None:
         assert (await wire.expect(Connack)).reason_code == 0
         assert peers(running) == ["[2001:db8::9]:40001"]
         await wire.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["mqtt", "mqtts", "ws", "wss"])
+async def test_who_leaves_before_the_header_is_counted_once(tmp_path: Path, scheme: str) -> None:
+    pair = Authority(tmp_path).issue(HOST)
+    files = {"cert": pair.cert, "key": pair.key} if scheme in ("mqtts", "wss") else {}
+    async with broker(listener=doorways(HOST, scheme, **files)) as running:
+        stream = await trio.open_tcp_stream(*running.address)
+        await stream.send_all(SIGNATURE[:5])
+        await stream.send_eof()
+        assert await stream.receive_some() == b""
+        faults = {fault: count for fault, count in running.node.door.faults.items() if count}
+        assert faults == {LayerFault.LEFT: 1}
+        await stream.aclose()

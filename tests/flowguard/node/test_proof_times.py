@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from flowguard.access.rights import Principal
-from flowguard.codec.packets import Connack, Connect, Disconnect, Will
-from flowguard.node.authentication import CheckAnswer, Hooks
+from flowguard.codec.packets import Auth, Connack, Connect, Disconnect, Will
+from flowguard.node.authentication import Accept, CheckAnswer, Hooks, Step
 from flowguard.session.connection import ServerConnection
 from flowguard.types import MQTT_5, MQTT_311, Properties, ReasonCode
 from tests.support.stage import Client, Stage
@@ -85,7 +85,32 @@ def test_a_proof_that_expired_while_the_store_was_slow_lets_nobody_stay() -> Non
     assert last.reason_code == ReasonCode.MAXIMUM_CONNECT_TIME
 
 
-def test_a_client_that_says_no_name_takes_turns_under_the_one_that_it_proved() -> None:
+@dataclass
+class ForTenSeconds:
+    """A method by which whoever asks has proved who it is, for a while."""
+
+    connection: ServerConnection
+
+    def step(self, data: bytes | None, now_s: float) -> Step:
+        self.connection.principal = Principal("ann", (), now_s + 10)
+        return Accept()
+
+
+def test_who_proves_it_anew_in_time_stays_until_the_new_end() -> None:
+    method = "M"
+    makers = {method: lambda connection, _: ForTenSeconds(connection)}
+    stage = Stage(hooks=Hooks(methods=makers), now_s=START_S)
+    client = stage.connect("c", authentication_method=method)
+    stage.advance(8)
+    client.send(Auth(ReasonCode.RE_AUTHENTICATE, Properties(authentication_method=method)))
+    stage.advance(9)
+    assert not client.is_closed
+    stage.advance(2)
+    assert client.is_closed
+
+
+@pytest.mark.parametrize("said", [None, "bob"])
+def test_a_client_takes_turns_under_the_name_that_it_proved(said: str | None) -> None:
     class Named:
         def check(
             self, connection: ServerConnection, connect: Connect, now_s: float, answer: CheckAnswer
@@ -94,4 +119,4 @@ def test_a_client_that_says_no_name_takes_turns_under_the_one_that_it_proved() -
             answer(ReasonCode.SUCCESS, now_s, "")
 
     stage = Stage(hooks=Hooks(checker=Named()))
-    assert stage.connect("c").connection.tenant == "ann"
+    assert stage.attempt(Connect("c", username=said)).connection.tenant == "ann"
