@@ -53,6 +53,8 @@ class Handshakes:
         self._random_id = random_id
         self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
+        self._methods: dict[ServerConnection, str] = {}
+        """By which a client authenticates, if by more than its CONNECT: until it leaves."""
         self._proof_times = ProofTimes()
 
     def connect(self, connection: ServerConnection, packet: Connect, now_s: float) -> None:
@@ -145,12 +147,12 @@ class Handshakes:
             connection.refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, now_s)
             return
         self._exchanges[connection] = exchange
+        self._methods[connection] = method
         node.wheel.watch(connection, now_s + node.settings.flow.connect_timeout_s)
         self._step(connection, packet.properties.authentication_data, now_s)
 
     def _step(self, connection: ServerConnection, data: bytes | None, now_s: float) -> None:
-        exchange = self._exchanges[connection]
-        method = connection.authentication_method
+        exchange, method = self._exchanges[connection], self._methods[connection]
         step = exchange.step(data, now_s)
         match step:
             case Proceed():
@@ -178,7 +180,7 @@ class Handshakes:
 
     def authenticate(self, connection: ServerConnection, packet: Auth, now_s: float) -> None:
         """AUTH: the next step, or a re-authentication [MQTT-4.12.1-1]."""
-        method = connection.authentication_method
+        method = self._methods.get(connection)
         if method is None:
             raise ProtocolViolation("AUTH without an authentication method in CONNECT")
         if packet.properties.authentication_method != method:
@@ -349,14 +351,18 @@ class Handshakes:
 
     def disconnected(self, connection: ServerConnection) -> None:
         """A client is gone, perhaps while it authenticated anew."""
-        self._exchanges.pop(connection, None)
+        self._forget_exchange(connection)
         self._proof_times.forget(connection, self._node.timers)
+
+    def _forget_exchange(self, connection: ServerConnection) -> None:
+        self._exchanges.pop(connection, None)
+        self._methods.pop(connection, None)
 
     def left(self, connection: ServerConnection, now_s: float) -> None:
         """Its conversation ended before CONNACK."""
         node = self._node
         node.guard.answered(connection, now_s)
-        self._exchanges.pop(connection, None)
+        self._forget_exchange(connection)
         session = connection.session
         if session is not None and self._claims.pop(session.client_id, None) is not None:
             # It never became the client's: no will, but the session it found goes on.

@@ -173,7 +173,8 @@ class Registry:
         while session.inflight:
             packet_id, delivery = session.inflight.popitem()
             session.free_place(packet_id, delivery, self._node)
-        session.positions.clear()
+        if session.positions:
+            session.positions.clear()
         self._node.sent.pop(session.client_id, None)
         self._node.state_budget.give_back(session.state_bytes, 0)
         session.state_bytes = 0
@@ -292,7 +293,8 @@ class Registry:
     def _recover_queue(self, session: Session, record: SessionRecord, store: Store) -> None:
         """Put in flight what may have been sent; the rest waits, where it is."""
         count, size_bytes = record.unsettled_count, record.unsettled_bytes
-        after = 0
+        after, positions = 0, session.positions
+        assert positions is not None
         while entries := store.fetch(
             session.client_id, after, FETCH_LIMIT, until_pos=record.sent_pos
         ):
@@ -301,7 +303,7 @@ class Registry:
                 delivery = entry.delivery
                 session.restore_place(entry.packet_id, delivery, self._node)
                 session.inflight[entry.packet_id] = delivery
-                session.positions[entry.packet_id] = after
+                positions[entry.packet_id] = after
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes
         session.queue.restore(record.sent_pos, record.next_pos - 1, count, size_bytes)

@@ -59,6 +59,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
         session.free_content(packet_id, delivery, outbound.node)
     # A repeated PUBREC, too, waits for what the first one has changed.
     if session.durable:
+        assert session.positions is not None
         assert delivery is None or isinstance(delivery, Delivery)
         assert isinstance(session, Session)
         pos = session.positions[packet_id]

@@ -46,7 +46,6 @@ class ServerConnection(Conversation):
         "_input_bytes",
         "_lifecycle",
         "_unweighed_bytes",
-        "authentication_method",
         "connect_packet",
         "drained",
         "inbound",
@@ -80,22 +79,23 @@ class ServerConnection(Conversation):
         self.transport: object | None = transport
         self.state = OPENED
         self._decoder = PacketDecoder(limits.packet_size_max, strict=not limits.control_characters)
+        # Before anybody else sees it: compiled, they need no note whether they are set.
+        self.keep_alive_s = 0.0
+        self.last_received_s = now_s
+        self.waited_s = waited_s
+        """In the kernel, before it was accepted."""
         self._input_bytes = 0
         """What the node's input budget holds for this connection."""
         self._unweighed_bytes = 0
         """Never less than what is buffered: small chunks need no closer look."""
-        self.authentication_method: str | None = None
         self.connect_packet: Connect | None = None
         self.principal: Principal | None = None  # Until its client has proved to be somebody.
         self.inbound: Inbound | None = None
         self.outbound = Outbound(self, node, MQTT_5)
         self.session: Session | None = None
-        self.keep_alive_s = 0.0
         self.receive_maximum = 0
         """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
-        self.last_received_s = now_s
         self.received_bytes = 0  # From its peer, since it was accepted.
-        self.waited_s = waited_s  # In the kernel, before it was accepted.
         self._eof = False
         self.drained = False
         """True while a connected client has nothing complete waiting: the common case, at once."""
@@ -337,7 +337,6 @@ class ServerConnection(Conversation):
         assert isinstance(packet, Connect)
         self.outbound.version = packet.version
         self.outbound.limit_packets(packet.properties)
-        self.authentication_method = packet.properties.authentication_method
         reason = refusal(packet, self._node.settings.session)
         if reason is not None:
             self.refuse(reason, now_s)

@@ -12,12 +12,12 @@ class PageOwner:
 
     __slots__ = ("client_id", "positions", "ended")
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, *, durable: bool) -> None:
         self.client_id = client_id
         """Under this name the store keeps them."""
-        self.positions: dict[int, int] = {}
-        """Of what was sent to a durable client, by packet identifier."""
-        self.ended = False  # The last one: compiled, it lies beside the next class's `durable`.
+        self.positions: dict[int, int] | None = {} if durable else None
+        """Of what was sent, by packet identifier; None: what is not durable has none."""
+        self.ended = False  # The last one: compiled, it lies beside the flags of the next class.
 
     @property
     def connected(self) -> bool:
@@ -80,7 +80,7 @@ class Fetch:
         """The page is only looked through, and stays where it is."""
         self.damage = ""
         """Why the store cannot read it."""
-        self.sent = {pos for pos in owner.positions.values() if pos > after_pos}
+        self.sent = {pos for pos in (owner.positions or {}).values() if pos > after_pos}
         """In flight, though the first that waits is older: retained messages."""
 
     def entries(self, store: Store) -> list[QueueEntry]:

@@ -43,6 +43,7 @@ class NodeState:
         "journal",
         "maximum_qos",
         "outbox_budget",
+        "outbox_bytes_max",
         "paused_count",
         "progress",
         "queue_budget",
@@ -72,6 +73,7 @@ class NodeState:
         limits = bounds.settings.session
         # What is asked per packet, out of the settings: each of their attributes is a search.
         self.maximum_qos = limits.maximum_qos
+        self.outbox_bytes_max = limits.outbox_bytes_max
         self.receive_maximum = limits.receive_maximum
         self.state_bytes_max = limits.state_bytes_max
         self.topic_alias_maximum = limits.topic_alias_maximum

@@ -44,7 +44,6 @@ class Outbound(Outbox):
         "_resend",
         "_retained",
         "_turn_left",
-        "explains",
         "inflight_max",
         "session",
     )
@@ -55,8 +54,6 @@ class Outbound(Outbox):
         self._turn_left = 0
         """So many messages of the backlog may go in this turn."""
         self.inflight_max = node.settings.session.inflight_max
-        self.explains = False
-        """Its client takes reason strings."""
         self._aliases: TopicAliases | None = None
         self._resend: Resend | None = None
         self._retained: RetainedSends | None = None
@@ -112,7 +109,8 @@ class Outbound(Outbox):
     def _takes(self, frame_bytes: int) -> bool:
         """Whether so much of QoS 0 can be sent now; what cannot is counted."""
         size_bytes = self.outbox_bytes + frame_bytes
-        if self.blocked or size_bytes > self._outbox_max or frame_bytes > self._packet_size_max:
+        most = self.node.outbox_bytes_max
+        if self.blocked or size_bytes > most or frame_bytes > self._packet_size_max:
             reason = self._refusal(frame_bytes)
             if reason is not None:
                 self.node.counters.drop(reason)
@@ -123,7 +121,7 @@ class Outbound(Outbox):
         """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
         if size_bytes > self._packet_size_max:
             return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
-        if self.outbox and self.outbox_bytes + size_bytes > self._outbox_max:
+        if self.outbox and self.outbox_bytes + size_bytes > self.node.outbox_bytes_max:
             return Reason.OUTBOX_BYTES  # One message is always possible.
         if not self.blocked:
             return None
@@ -135,7 +133,8 @@ class Outbound(Outbox):
 
     def full_by(self) -> list[Reason]:
         """The limits that leave no room for QoS 0."""
-        found = [Reason.OUTBOX_BYTES] if self.outbox_bytes >= self._outbox_max else []
+        is_full = self.outbox_bytes >= self.node.outbox_bytes_max
+        found = [Reason.OUTBOX_BYTES] if is_full else []
         if self.blocked and not self.node.outbox_budget.fits(1, self.blocked_bytes):
             found.append(Reason.NODE_OUTBOX_BYTES)
         return found
@@ -235,6 +234,7 @@ class Outbound(Outbox):
             # Shared by all who get it, until it is sent.
             self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
         if session.durable:
+            assert session.positions is not None
             session.positions[packet_id] = pos
             self.node.sent[session.client_id] = pos
         self._sent(size_bytes, payload_bytes)

@@ -28,13 +28,13 @@ class Outbox(Sender):
 
     __slots__ = (
         "_drained_bytes",
-        "_outbox_max",
         "_packet_size_max",
         "blocked",
         "blocked_bytes",
         "connection",
         "dirty",
         "ended",
+        "explains",
         "has_more",
         "node",
         "outbox",
@@ -57,12 +57,13 @@ class Outbox(Sender):
         """True while the socket takes nothing more."""
         self.has_more = False
         """True while messages wait for acknowledgements or for the socket: `pump` goes on."""
+        self.explains = False
+        """Its client takes reason strings."""
         self.blocked_bytes = 0
         """What the node's outbox budget holds for this connection."""
         self._drained_bytes = 0
         """What it held before the last send, if the socket was blocked then."""
-        self._outbox_max = node.settings.session.outbox_bytes_max
-        self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
+        self.outbox_limit = node.outbox_bytes_max + OUTBOX_SLACK_BYTES
         """Above it, `may_owe_more` says whether the client is read."""
         self._packet_size_max = PACKET_SIZE_MAX
         self.sent_bytes = 0
@@ -106,9 +107,10 @@ class Outbox(Sender):
     def may_owe_more(self) -> bool:
         """Whether a client that does not take its answers may ask for more of them: half of what
         the node has for such clients is for their messages."""
-        budget = self.node.outbox_budget
+        node = self.node
+        budget = node.outbox_budget
         owes_bytes = self.outbox_bytes - OUTBOX_SLACK_BYTES
-        return owes_bytes <= self._outbox_max and 2 * budget.used_bytes <= budget.limit_bytes
+        return owes_bytes <= node.outbox_bytes_max and 2 * budget.used_bytes <= budget.limit_bytes
 
     def write_packet(self, packet: Packet) -> bool:
         """Encode and queue; False when the client's Maximum Packet Size forbids it."""
@@ -136,7 +138,7 @@ class Outbox(Sender):
             self.node.outbox_budget.give_back(self.blocked_bytes, 0)
             self._drained_bytes, self.blocked_bytes = self.blocked_bytes, 0
             self.blocked = False
-            self.outbox_limit = self._outbox_max + OUTBOX_SLACK_BYTES
+            self.outbox_limit = self.node.outbox_bytes_max + OUTBOX_SLACK_BYTES
         elif self._drained_bytes:
             self._drained_bytes = 0
         return data

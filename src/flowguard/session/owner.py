@@ -35,10 +35,8 @@ class QueueOwner(PageOwner):
     )
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
-        super().__init__(client_id)
+        super().__init__(client_id, durable=durable)
         self.durable = durable
-        self.queue = queue
-        self.next_pos = 1
         self.reads_log = False
         """Its client is away or catching up: what is logged is not put into its queue."""
         self.behind = False
@@ -47,6 +45,8 @@ class QueueOwner(PageOwner):
         """Its client is one that consumes everything, however far it falls behind."""
         self.is_logged = False
         """All that is for it is logged: what finds no room in its queue is read from there."""
+        self.queue = queue
+        self.next_pos = 1
 
     # --- what each kind does its own way -----------------------------------------------------
 

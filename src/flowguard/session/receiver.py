@@ -222,6 +222,7 @@ class Receiver(QueueOwner):
         if loan is not None:
             loan.lender.settle(loan.pos, loan.delivery, node)
         elif self.durable:
+            assert self.positions is not None
             pos = self.positions.pop(packet_id)
             node.journal.note(Settle(self.client_id, pos, delivery))
 
