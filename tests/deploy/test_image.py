@@ -40,6 +40,12 @@ def test_everything_that_the_wheel_is_made_of_is_copied() -> None:
     assert {name.strip(' "').split("/")[0] for name in packages[1].split(",")} <= copied
 
 
+def test_all_that_serve_can_be_asked_for_is_in_it() -> None:
+    installed = re.search(r'"\$wheel\[(.*)\]"', STEPS)
+    assert installed is not None
+    assert {*installed[1].split(",")} == {"redis", "kafka", "websockets", "passwords", "jwt"}
+
+
 def test_the_image_has_no_compiler_and_is_run_by_nobody_in_particular() -> None:
     words = [word for word, _ in stages()[-1]]
     last = dict(stages()[-1])

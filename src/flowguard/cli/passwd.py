@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +92,10 @@ def _write(file: Path, users: "PasswordFile") -> None:
             stream.flush()
             os.fsync(stream.fileno())
         if file.exists():
-            new.chmod(file.stat().st_mode & 0o777)
+            before = file.stat()
+            with suppress(PermissionError):
+                os.chown(new, before.st_uid, before.st_gid)  # The broker's user may have it.
+            new.chmod(before.st_mode & 0o777)
         new.replace(file)
     except OSError as error:
         raise _refused(f"cannot write {file}: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """`flowguard passwd`, users of a running broker, SIGHUP, and what the street may not reach."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def test_users_are_added_checked_and_deleted(tmp_path: Path) -> None:
     assert file.read_text() == ""
     gone = passwd("del", *options)
     assert (gone.returncode, gone.stderr.strip()) == (2, "there is no user 'ann'")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_who_could_read_the_file_still_can(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.touch(0o640)
+    os.chown(file, 12_345, 23_456)
+    added = passwd("add", "ann", "--file", str(file), stdin=f"{SECRET}\n{SECRET}\n")
+    assert added.returncode == 0
+    found = file.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12_345, 23_456, 0o640)
 
 
 def test_a_user_may_have_a_verifier_of_scram(tmp_path: Path) -> None:
