@@ -50,7 +50,7 @@ class Authority:
         key: ec.EllipticCurvePrivateKey,
         *,
         ca: bool = False,
-        names: tuple[x509.GeneralName, ...] = (),
+        names: x509.ExtensionType | None = None,
     ) -> x509.Certificate:
         builder = (
             x509.CertificateBuilder()
@@ -78,19 +78,25 @@ class Authority:
             builder = builder.add_extension(
                 x509.KeyUsage(key_cert_sign=True, crl_sign=True, **uses), critical=True
             )
-        if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if names is not None:
+            builder = builder.add_extension(names, critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
-    def issue(self, name: str, *, common_name: bool = True) -> Pair:
-        """A certificate for a host, an address or a client."""
+    def issue(
+        self, name: str, *, common_name: bool = True, alternative_names: bytes | None = None
+    ) -> Pair:
+        """A certificate for a host, an address or a client; `alternative_names`: in DER, instead
+        of its name."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
         except ValueError:
             alternative = x509.DNSName(name)
         subject = _name(name) if common_name else x509.Name([])
-        certificate = self._signed(subject, key, names=(alternative,))
+        names: x509.ExtensionType = x509.SubjectAlternativeName([alternative])
+        if alternative_names is not None:
+            names = x509.UnrecognizedExtension(names.oid, alternative_names)
+        certificate = self._signed(subject, key, names=names)
         serial = certificate.serial_number
         pair = Pair(self._folder / f"{serial}.crt", self._folder / f"{serial}.key", serial)
         pair.cert.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

@@ -45,7 +45,9 @@ def parse_acl(text: str, name: str) -> Rules:
     roles.append(Role(ANONYMOUS, [anonymous]))
     roles.append(Role(PATTERNS, [RuleStage([], []), patterns]))  # The second that is asked.
     by_user = {user: [f"user {user}"] for user in users}
-    return Rules(roles, by_user, [PATTERNS], [ANONYMOUS, PATTERNS])
+    # Who is given roles elsewhere could be given one that is another user's.
+    named, nobodys = [PATTERNS], [ANONYMOUS, PATTERNS]
+    return Rules(roles, by_user, named, nobodys, are_names_known=False)
 
 
 def _add(stage: RuleStage, rest: str, where: str) -> None:

@@ -50,7 +50,7 @@ class Role:
 class Rules:
     """The roles of users, of whoever has a name, and of those who have none."""
 
-    __slots__ = ("_anonymous", "_by_user", "_named", "_roles", "version")
+    __slots__ = ("_anonymous", "_are_names_known", "_by_user", "_named", "_roles", "version")
 
     def __init__(
         self,
@@ -58,8 +58,14 @@ class Rules:
         by_user: dict[str, list[str]],
         named: Sequence[str],
         anonymous: Sequence[str],
+        *,
+        are_names_known: bool = True,
     ) -> None:
-        """Names of roles: of each user, of all users, and of clients without principal."""
+        """Names of roles: of each user, of all users, and of clients without principal.
+
+        `are_names_known`: a principal may bring some of them along.
+        """
+        self._are_names_known = are_names_known
         self._roles = {role.name: role for role in roles}
         self._by_user = by_user
         self._named = list(named)
@@ -75,7 +81,8 @@ class Rules:
         if principal is None:
             names = self._anonymous
         else:
-            names = [*self._by_user.get(principal.user, []), *principal.roles, *self._named]
+            brought = principal.roles if self._are_names_known else ()
+            names = [*self._by_user.get(principal.user, []), *brought, *self._named]
         return [self._roles[name] for name in dict.fromkeys(names) if name in self._roles]
 
     def rights(self, principal: Principal | None, client_id: str) -> Rights:

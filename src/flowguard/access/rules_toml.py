@@ -104,7 +104,7 @@ def parse_toml(text: str, name: str) -> Rules:
     """Read a file called `name`; raises ConfigError with the key that is wrong."""
     try:
         file = _File.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{name} is not valid TOML: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]

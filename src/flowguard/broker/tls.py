@@ -216,14 +216,17 @@ class TlsStream(OnSocket):
         try:
             if not self.established:
                 self._tls.do_handshake()
-                self.established = True
                 self.identity = _identity(self._tls)
+                self.established = True
             return self._decrypted()
         except ssl.SSLWantReadError as error:
             raise BlockingIOError from error
         except ssl.SSLError as error:
             self._fail(_fault(error))
             raise
+        except UnicodeDecodeError as error:
+            self._fail(LayerFault.CERTIFICATE)
+            raise ConnectionResetError("a name in its certificate is no text") from error
         finally:
             self.begun = self.begun or self._outgoing.pending > 0
             self._leave()  # Any of it may have produced an answer, or an alert.

@@ -395,6 +395,14 @@ def test_what_begins_with_a_name_is_nothing_of_the_brokers_own(rules: Rules) -> 
     assert rights_of(rules, None, "a$").granted_qos("a$/#") == 2
 
 
+def test_in_mosquittos_file_are_no_roles_to_be_given() -> None:
+    rules = FORMS["mosquitto"]
+    for role in ("user ann", "anonymous"):
+        rights = rules.rights(Principal("eve", (role,)), "c")
+        assert not rights.may_receive("ann/in/a")
+        assert not rights.may_receive("news/a")
+
+
 def test_nobody_has_a_role_that_was_not_given() -> None:
     rules = parse_toml('[roles.r]\nusers = ["ann"]\npublish = ["#"]\n', "acl.toml")
     for user in (None, "bob", "*", ""):
@@ -428,6 +436,7 @@ def test_a_wrong_acl_file_is_refused_with_its_line(text: str, complaint: str) ->
         ("[roles.r]\nsubscribe = ['a/#/b']", "roles.r.subscribe: 'a/#/b' is no topic filter"),
         ("[roles.r]\ndeny = ['']", "roles.r.deny: '' is no topic filter"),
         ("[roles", "acl.toml is not valid TOML"),
+        ("roles = " + "[" * 10_000, "acl.toml is not valid TOML"),
     ],
 )
 def test_a_wrong_toml_file_is_refused_with_its_key(text: str, complaint: str) -> None:

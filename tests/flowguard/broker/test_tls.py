@@ -165,6 +165,19 @@ async def test_client_certificates_are_asked_for_and_say_who_it_is(
         await client.close()
 
 
+async def test_a_certificate_with_a_name_that_is_no_text_is_refused(
+    authority: Authority, pair: Pair
+) -> None:
+    dns_name = b"\x30\x05\x82\x03\xff\xfe\xfd"
+    broken = authority.issue("broken", alternative_names=dns_name)
+    async with broker(listener=doorways(pair, client_ca=authority.cert)) as running:
+        await refused(running, authority.client_context(broken))
+        await until(lambda: running.node.door.faults[LayerFault.CERTIFICATE] == 1)
+        good = authority.client_context(authority.issue("good"))
+        client = await secure_client(running, good, "c")
+        await client.close()
+
+
 async def test_a_revoked_certificate_is_refused(authority: Authority, pair: Pair) -> None:
     good, bad = authority.issue("good"), authority.issue("bad")
     options = {"client_ca": authority.cert, "crl": authority.revoke(bad)}
