@@ -35,6 +35,8 @@ PolicyName = Literal[
 
 PORTS: Final = 65_536
 ZSET_MESSAGES_MAX: Final = 65_535
+KAFKA_PACKET_MAX: Final = 63 * MIB
+"""A topic's batch has 64 MiB."""
 """Messages in a queue of `redis.layout` zset: the published schema takes no more."""
 
 NO_LESS_THAN = (
@@ -438,6 +440,14 @@ class Settings(Section):
             raise ValueError(
                 "store.application_store kafka needs store.kind rocks: in the data directory it is "
                 "noted whose queues are in Kafka, and nobody else can have it"
+            )
+        if (
+            self.store.application_store == "kafka"
+            and self.session.packet_size_max > KAFKA_PACKET_MAX
+        ):
+            raise ValueError(
+                f"session.packet_size_max is above {KAFKA_PACKET_MAX}: a message would be larger "
+                "than what store.application_store kafka takes"
             )
         if (
             self.store.kind == "redis"

@@ -126,6 +126,25 @@ def test_while_kafka_is_away_nobody_is_acknowledged_and_then_everything_is_there
 
 
 @pytest.mark.slow
+def test_a_broker_ends_in_good_order_while_kafka_is_away(tmp_path: Path) -> None:
+    with kafka(tmp_path / "kafka") as server:
+        words = (*settings(tmp_path, "ended"), "--kafka-servers", server.servers)
+        with running_broker(tmp_path, *words) as broker:
+            subscribe(broker, "app-1")
+            publish(broker, 0, 10)
+            with Caller(broker, client_id="q") as publisher, durable(broker, "app-1"):
+                assert isinstance(publisher.read(), Connack)
+                server.nodes[0].kill()
+                publisher.send(Publish("t", b"10", 1, packet_id=1))
+                while "commits wait" not in broker.log.read_text():
+                    assert broker.process.poll() is None
+                assert broker.terminate() == 0
+    said = broker.log.read_text()
+    assert "drained" in said
+    assert "Unclosed" not in said
+
+
+@pytest.mark.slow
 def test_what_retention_has_taken_from_an_application_is_counted_and_the_rest_comes(
     tmp_path: Path,
 ) -> None:
@@ -186,6 +205,10 @@ def test_without_a_server_or_with_another_store_it_says_so_and_does_not_start(
     code, said = refused("--kafka-servers", "127.0.0.1:1", "--store", "memory", *data)
     assert code == 2, said
     assert "needs store.kind rocks" in said
+    large = {"FLOWGUARD_SESSION__PACKET_SIZE_MAX": str(64 * 1024 * 1024)}
+    code, said = refused("--kafka-servers", "127.0.0.1:1", *data, environment=large)
+    assert code == 2, said
+    assert "larger than what store.application_store kafka takes" in said
 
 
 def test_without_the_driver_it_says_what_to_install(tmp_path: Path) -> None:

@@ -6,6 +6,6 @@
 - `store`: queues of applications in topics, everything else in another store
 - `owner`: which data directory has a prefix; `moves`: whole queues into topics, and out again
 - `plan`: a batch on its way; `topics`: what they are called, how they are made
-- `queue`: what the store knows of one topic
+- `queue`: what the store knows of one topic; `recovery`: how it knows
 - `window`: what of a topic is settled, as it lies in a committed offset's metadata
 """

@@ -15,18 +15,8 @@ _DENIED: Final = frozenset(
 )
 _TOO_FEW: Final = frozenset(("InvalidReplicationFactorError", "InvalidReplicationAssignmentError"))
 _TOO_OLD: Final = frozenset(("UnsupportedVersionError", "IncompatibleBrokerVersion"))
-_PASSING: Final = frozenset(
-    (
-        "TimeoutError",
-        "CancelledError",
-        "KafkaTimeoutError",
-        "RequestTimedOutError",
-        "CoordinatorLoadInProgressError",
-        "KafkaConnectionError",
-        "NodeNotReadyError",
-        "StaleMetadata",
-    )
-)
+_PASSING: Final = frozenset(("CancelledError", "KafkaTimeoutError"))
+"""Besides those of which the driver says so."""
 OPERATIONS: Final = "Create, Describe, Write, Read and Delete on topics, Read on groups"
 """What a user of a Kafka with access rules needs."""
 
@@ -45,16 +35,14 @@ def no_server(servers: str, why: object) -> ConfigError:
     )
 
 
-def failure(error: BaseException, where: str) -> StoreError | ConfigError:
+def failure(error: BaseException, where: str) -> StoreError:
     """The error as one of ours; `StallError`: the same may be tried again."""
-    if isinstance(error, StoreError | ConfigError):
-        return error
     name = type(error).__name__
     said = str(error) or name
     if name in _DENIED:
         return StoreError(f"Kafka at {where} denies it ({said}): the user needs {OPERATIONS}")
     if name in _TOO_FEW:
-        return ConfigError(
+        return StallError(
             f"Kafka at {where} has too few nodes for so many replicas ({said}): "
             "start more of them, or ask for fewer"
         )

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
@@ -28,7 +29,10 @@ REQUEST_S: Final = 5.0
 """An answer that takes longer will not come: the connection is made anew."""
 METADATA_S: Final = 2.0
 """How long it takes at most until a new leader is known."""
-CLOSE_S: Final = 5.0
+CLOSE_S: Final = 1.0
+WAVE_BYTES: Final = 16 * 1024 * 1024
+"""Size of the messages that are on their way at a time, but for one partition's more. A request to
+a node has a batch of each partition, and servers take 100 MiB."""
 _OK: Final = 0
 
 # Without a handler of its own the driver's warnings would go to standard error.
@@ -98,15 +102,15 @@ class KafkaLink:
 
     def create_topic(
         self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]
-    ) -> None:
-        """Make a topic; does nothing where it is there."""
+    ) -> bool:
+        """Make a topic; whether it was missing."""
         wanted = NewTopic(topic, partitions, replicas, topic_configs=dict(configs))
 
-        async def create() -> None:
+        async def create() -> bool:
             answer = await self._admin.create_topics([wanted])
-            _check(answer.topic_errors, TopicAlreadyExistsError)
+            return _check(answer.topic_errors, TopicAlreadyExistsError)
 
-        self.call(create)
+        return self.call(create)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic; does nothing where it is not there."""
@@ -140,18 +144,25 @@ class KafkaLink:
         unfinished = self._unfinished
         if self._producer is None:
             self._producer = await self._new_producer()
+        wave: list[asyncio.Future[Any]] = []
+        wave_bytes = 0
+        # This call may be given up; what is under way goes on.
         for partition, some in messages.items():
+            if wave_bytes > WAVE_BYTES:
+                await asyncio.wait(wave)
+                wave, wave_bytes = [], 0
             if partition not in unfinished:
                 unfinished[partition] = await self._send(partition, some)
-        # This call may be given up; what is under way goes on.
-        await asyncio.wait([sent for each in messages for sent, _ in unfinished[each]])
+            wave += [sent for sent, _ in unfinished[partition]]
+            wave_bytes += sum(len(message.value) for message in some)
+        await asyncio.wait(wave)
         batches = {partition: unfinished.pop(partition) for partition in messages}
         all_sent = [sent for some in batches.values() for sent, _ in some]
         failed = next((error for sent in all_sent if (error := sent.exception())), None)
         if failed is not None:
             # A batch that is given up leaves a gap in the producer's numbers: begin anew.
             before, self._producer = self._producer, None
-            await _quietly(before.stop())
+            await quietly(before.stop())
             raise failed
         return {
             partition: [sent.result().offset + i for sent, count in some for i in range(count)]
@@ -195,7 +206,7 @@ class KafkaLink:
         try:
             await producer.start()
         except BaseException:
-            await _quietly(producer.stop())
+            await quietly(producer.stop())
             raise
         return producer
 
@@ -214,7 +225,7 @@ class KafkaLink:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
         except TimeoutError as error:
             raise StallError(f"Kafka at {self.servers}: no answer in {limit_s:g} s") from error
-        except (KafkaError, OSError, asyncio.CancelledError) as error:
+        except (KafkaError, OSError, CancelledError) as error:
             raise failure(error, self.servers) from error
 
     def close(self) -> None:
@@ -231,16 +242,16 @@ class KafkaLink:
         try:
             await admin.start()
         except BaseException:
-            await _quietly(admin.close())
+            await quietly(admin.close())
             raise
         self._admin = admin
         self._producer = await self._new_producer()
 
     async def _stop(self) -> None:
         if self._producer is not None:
-            await _quietly(self._producer.stop())
+            await quietly(self._producer.stop())
         if self._admin is not None:
-            await _quietly(self._admin.close())
+            await quietly(self._admin.close())
         # Callers that still wait get an error rather than nothing.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -248,7 +259,7 @@ class KafkaLink:
         await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _quietly(stopping: Awaitable[Any]) -> None:
+async def quietly(stopping: Awaitable[Any]) -> None:
     """Wait for the end of a client for CLOSE_S; it is not needed any more, however it ends."""
     try:
         async with asyncio.timeout(CLOSE_S):
@@ -263,9 +274,10 @@ def _look_at(future: "asyncio.Future[Any]") -> None:
         future.exception()
 
 
-def _check(answers: Sequence[Any], *fine: type[KafkaError]) -> None:
-    """Raise the first error of some topics."""
+def _check(answers: Sequence[Any], *fine: type[KafkaError]) -> bool:
+    """Raise the first error of some topics; whether there is none, not even one that is `fine`."""
     for _, code, *said in answers:
         error = for_code(code)
         if code != _OK and error not in fine:
             raise error(*(word for word in said if word))
+    return all(code == _OK for _, code, *_ in answers)

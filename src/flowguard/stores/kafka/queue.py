@@ -53,8 +53,8 @@ class ApplicationQueue:
         self.window = window
         self.total_bytes = window.floor_bytes
         """Sizes of all that was ever appended."""
-        self.is_dirty = False
-        """Whether the window has changed since it was committed."""
+        self.unsaved_count = 0
+        """Changes of the window since it was committed."""
         self.sizes: dict[int, int] = {}
         """Sizes of records that were read and not settled, by offset, bytes."""
         self._positions: list[int] = []
@@ -65,9 +65,9 @@ class ApplicationQueue:
     def next_pos(self) -> int:
         return self.window.next_pos
 
-    def appended(self, pos: int, offset: int, size_bytes: int) -> None:
-        """The record at `offset` is at the end; those between it and the one before it are of an
-        attempt that failed."""
+    def appended(self, pos: int, offset: int, size_bytes: int) -> bool:
+        """The record at `offset` is at the end; whether there are others between it and the one
+        before it, of an attempt that failed: they are settled."""
         window = self.window
         first, window.end = window.end, offset + 1
         for each in range(first, offset):
@@ -75,17 +75,21 @@ class ApplicationQueue:
         self.note(pos, offset)
         window.next_pos = max(window.next_pos, pos + 1)
         self.total_bytes += size_bytes
+        return offset > first
 
-    def start_over(self, offset: int) -> None:
-        """Nothing is left of what was there; the next record will be at `offset`."""
+    def start_over(self, offset: int) -> int:
+        """Nothing is left of what was there, and the next record will be at `offset`; the messages
+        that were not settled."""
         window = self.window
+        lost = window.unsettled_count
         window.floor = window.end = offset
         window.floor_bytes = self.total_bytes
         window.settled.clear()
         window.released.clear()
         self.sizes.clear()
         self.forget_positions()
-        self.is_dirty = True
+        self.unsaved_count += 1
+        return lost
 
     def note(self, pos: int, offset: int) -> None:
         """The position of a record; in ascending order."""
@@ -123,26 +127,28 @@ class ApplicationQueue:
     def settle(self, offset: int, size_bytes: int) -> None:
         self.window.settle(offset, size_bytes)
         self.sizes.pop(offset, None)
-        self.is_dirty = True
 
     def restore(self, records: Iterable[tuple[int, QueueRecord]]) -> None:
         """Positions and sizes from records, ascending from the floor.
 
-        Of several with the same position the first that is not settled counts.
+        Of several with the same position the first that is not settled counts, or else the first.
         """
         window = self.window
         self.forget_positions()
-        seen: set[int] = set()
-        last_pos = 0
+        counted: dict[int, int] = {}
+        """Offsets by position."""
         for offset, record in records:
-            size_bytes = record.delivery.size_bytes
-            if offset in window.settled:
-                window.settled[offset] = 0 if record.pos <= last_pos else size_bytes
-            elif record.pos in seen:
+            before = counted.get(record.pos)
+            is_settled = offset in window.settled
+            if before is not None and (is_settled or before not in window.settled):
                 window.settle(offset, 0)
-            else:
-                seen.add(record.pos)
-                self.note(record.pos, offset)
-                if offset in window.released:
-                    window.released[offset] = size_bytes
-            last_pos = max(last_pos, record.pos)
+                continue
+            if before is not None:
+                window.settled[before] = 0
+            counted[record.pos] = offset
+            if is_settled:
+                window.settled[offset] = record.delivery.size_bytes
+                continue
+            self.note(record.pos, offset)
+            if offset in window.released:
+                window.released[offset] = record.delivery.size_bytes

@@ -4,22 +4,24 @@ It is told which topics it has. Nobody reads ahead: a partition is paused but wh
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from flowguard.errors import StallError
-from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.link import KafkaLink, quietly
 
 READ_S: Final = 1.0
 """Pause after which an answer without records is looked at again."""
 ROUNDS_MAX: Final = 10
 PARTITION: Final = 0
+COMMIT_MAX: Final = 200
+"""Topics of a request: a server keeps what they say as one batch of records, 1 MiB at most."""
 RETRY_S: Final = 0.2
 R = TypeVar("R")
 
@@ -120,8 +122,12 @@ class KafkaReader:
         }
 
     def commit(self, offsets: Mapping[str, Committed]) -> None:
-        """Commit for topics; returns when it is kept."""
+        """Commit for topics; returns when it is kept. Raises NoTopicError."""
         topics = [(topic, [(PARTITION, *astuple(each))]) for topic, each in offsets.items()]
+        for start in range(0, len(topics), COMMIT_MAX):
+            self._commit(topics[start : start + COMMIT_MAX])
+
+    def _commit(self, topics: Sequence[tuple[str, list[tuple[int, int, str]]]]) -> None:
         request = OffsetCommitRequest(self._group, -1, "", -1, topics)
 
         async def send() -> None:
@@ -141,7 +147,7 @@ class KafkaReader:
             try:
                 return await work()
             except KafkaError as error:
-                if not error.retriable:
+                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
                     raise
                 await asyncio.sleep(RETRY_S)
 
@@ -149,10 +155,8 @@ class KafkaReader:
         self._link.call(self._stop)
 
     async def _stop(self) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-        if self._admin is not None:
-            await self._admin.close()
+        for end in (self._consumer.stop, self._admin.close):
+            await quietly(end())
 
 
 def _of(topic: str) -> TopicPartition:

@@ -5,7 +5,8 @@ be there twice after a crash, and what was acknowledged is there. A commit that 
 `NotNowError` goes on where it was when the same batch is tried again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
@@ -39,20 +40,18 @@ from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
 from flowguard.stores.kafka.owner import check_nodes, claim
 from flowguard.stores.kafka.plan import CommitPlan, parts_of
-from flowguard.stores.kafka.queue import (
-    ApplicationQueue,
-    QueueRecord,
-    decode_record,
-    encode_record,
-)
+from flowguard.stores.kafka.queue import ApplicationQueue, decode_record, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
+from flowguard.stores.kafka.recovery import READ_COUNT, pass_retention, record_at, restore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from flowguard.stores.kafka.window import AckWindow
 from flowguard.types import Publish
 
-READ_COUNT: Final = 500
-SETTLES_MAX: Final = 500
-"""Acknowledgements after which a queue's window is committed."""
+CHANGES_MAX: Final = 500
+"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
+RENEWAL_S: Final = 86_400.0
+"""Time after which all windows are committed anew: servers forget what is older than a week, or
+`offsets.retention.minutes`."""
 GROUP: Final = "app"
 
 
@@ -86,6 +85,7 @@ class KafkaStore:
         self._lost: dict[str, int] = {}
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
+        self._renewed_s = 0.0
         self._link = KafkaLink(place.servers, wait_s=place.wait_s)
         try:
             check_nodes(self._link, place)
@@ -134,7 +134,8 @@ class KafkaStore:
             self._create(self._queues[client_id])
         self._assign()
         for client_id, queue in self._queues.items():
-            self._restore(client_id, queue, *ends.get(queue.topic, (0, 0)))
+            lost = restore(self._reader, queue, *ends.get(queue.topic, (0, 0)))
+            self._count_lost(client_id, lost)
         self._move_in()
 
     def _move_in(self) -> None:
@@ -146,59 +147,9 @@ class KafkaStore:
             plan_move_in(self._plan, self._base, client_id, next_pos)
             self._commit(())
 
-    def _restore(self, client_id: str, queue: ApplicationQueue, start: int, end: int) -> None:
-        window = queue.window
-        # Each record since then took a position at least.
-        window.next_pos += max(0, end - window.end)
-        window.end = end
-        if window.floor < start:
-            self._lose(client_id, queue, start)
-        if window.floor >= end:
-            window.floor = end
-            if end > start:
-                queue.total_bytes = self._record(queue, end - 1).total_bytes
-            return
-        first, last = self._record(queue, window.floor), self._record(queue, end - 1)
-        window.next_pos = max(window.next_pos, last.pos + 1)
-        queue.total_bytes = last.total_bytes
-        is_dense = last.pos - first.pos == end - 1 - window.floor
-        marked = max((*window.settled, *window.released), default=window.floor)
-        upto = marked + 1 if is_dense else end
-        queue.restore(self._records(queue, window.floor, upto))
-
-    def _lose(self, client_id: str, queue: ApplicationQueue, start: int) -> None:
-        """Retention has dropped what lies before `start`."""
-        window = queue.window
-        floor_bytes = queue.total_bytes
-        if start < window.end:
-            first = self._record(queue, start)
-            floor_bytes = first.total_bytes - first.delivery.size_bytes
-        lost = window.skip_to(start, floor_bytes)
-        queue.is_dirty = True
+    def _count_lost(self, client_id: str, lost: int) -> None:
         if lost:
             self._lost[client_id] = self._lost.get(client_id, 0) + lost
-
-    def _pass_retention(
-        self, client_id: str, queue: ApplicationQueue, error: RetentionError
-    ) -> None:
-        """A record is gone, and all before it; raises `error` where the server has it after all."""
-        start, _ = self._reader.ends([queue.topic])[queue.topic]
-        if start <= queue.window.floor:
-            raise error
-        self._lose(client_id, queue, start)
-
-    def _record(self, queue: ApplicationQueue, offset: int) -> QueueRecord:
-        ((_, value), *_) = self._reader.read(queue.topic, offset, 1)
-        return decode_record(value)
-
-    def _records(
-        self, queue: ApplicationQueue, offset: int, until: int
-    ) -> Iterator[tuple[int, QueueRecord]]:
-        while offset < until:
-            for found, value in self._reader.read(queue.topic, offset, READ_COUNT):
-                if found < until:
-                    yield found, decode_record(value)
-                offset = found + 1
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -284,8 +235,9 @@ class KafkaStore:
 
     def _write(self, plan: CommitPlan) -> dict[str, list[int]]:
         messages = {}
+        queues = {name: plan.created.get(name) or self._queues[name] for name in plan.appends}
         for client_id, appends in plan.appends.items():
-            queue = plan.created.get(client_id) or self._queues[client_id]
+            queue = queues[client_id]
             total_bytes = queue.total_bytes
             some = messages[queue.topic, PARTITION] = list[KafkaMessage]()
             for op in appends:
@@ -297,17 +249,20 @@ class KafkaStore:
         try:
             offsets = self._link.append(messages)
         except (StallError, NoTopicError) as error:
-            # A server that starts does not know a topic yet; or somebody has deleted it.
-            for client_id in plan.appends:
-                self._create(plan.created.get(client_id) or self._queues[client_id])
-            raise StallError(str(error)) from error
-        names = {
-            (plan.created.get(name) or self._queues[name]).topic: name for name in plan.appends
-        }
+            raise self._made_again(queues, error) from error
+        names = {queue.topic: name for name, queue in queues.items()}
         return {names[topic]: found for (topic, _), found in offsets.items()}
 
+    def _made_again(self, queues: Mapping[str, ApplicationQueue], error: StoreError) -> StallError:
+        """A server that starts does not know a topic yet; or somebody has deleted it."""
+        for client_id, queue in queues.items():
+            if self._create(queue):
+                self._count_lost(client_id, queue.start_over(0))
+        return StallError(str(error))
+
     def _settle(self, plan: CommitPlan) -> None:
-        """Take over what is stored; what is released is committed before anybody hears of it."""
+        """Take over what is stored; what is released is committed before anybody hears of it, and
+        so is which of several records with the same position counts."""
         gone = set(plan.dropped)
         for client_id in [name for name, queue in self._queues.items() if queue.topic in gone]:
             del self._queues[client_id]
@@ -317,27 +272,26 @@ class KafkaStore:
             queue = self._queues[client_id]
             assert plan.offsets is not None
             if plan.offsets[client_id][0] < queue.window.end:
-                self._start_over(client_id, queue, plan.offsets[client_id][0])
-            for op, offset in zip(appends, plan.offsets[client_id], strict=True):
+                # Somebody has deleted the topic: it has nothing but what was written now.
+                self._count_lost(client_id, queue.start_over(plan.offsets[client_id][0]))
+            has_gaps = [
                 queue.appended(op.pos, offset, op.delivery.size_bytes)
+                for op, offset in zip(appends, plan.offsets[client_id], strict=True)
+            ]
+            if any(has_gaps):
+                plan.due.add(client_id)
         plan.appends = {}
         for change in plan.changes:
             queue = self._queues[change.client_id]
             self._change(queue, change)
-            if isinstance(change, Release) or len(queue.window.settled) > SETTLES_MAX:
+            if isinstance(change, Release) or queue.unsaved_count > CHANGES_MAX:
                 plan.due.add(change.client_id)
         plan.changes = []
-        self._commit_windows([self._queues[name] for name in sorted(plan.due)])
-
-    def _start_over(self, client_id: str, queue: ApplicationQueue, offset: int) -> None:
-        """Somebody has deleted the topic: it has nothing but what was written now."""
-        if lost := queue.window.unsettled_count:
-            self._lost[client_id] = self._lost.get(client_id, 0) + lost
-        queue.start_over(offset)
+        self._commit_windows(sorted(plan.due))
 
     def _change(self, queue: ApplicationQueue, change: Sent | Release | Settle) -> None:
         window = queue.window
-        queue.is_dirty = True
+        queue.unsaved_count += 1
         if isinstance(change, Sent):
             window.sent_pos = max(window.sent_pos, change.pos)
             return
@@ -347,7 +301,7 @@ class KafkaStore:
         try:
             size_bytes = self._size_of(change.delivery, queue, offset)
         except RetentionError as error:
-            self._pass_retention(change.client_id, queue, error)
+            self._count_lost(change.client_id, pass_retention(self._reader, queue, error))
             return
         if isinstance(change, Settle):
             queue.settle(offset, size_bytes)
@@ -359,16 +313,25 @@ class KafkaStore:
         if delivery is not None:
             return delivery.size_bytes
         known = queue.size_of(offset)
-        return self._record(queue, offset).delivery.size_bytes if known is None else known
+        if known is not None:
+            return known
+        return record_at(self._reader, queue, offset).delivery.size_bytes
 
-    def _commit_windows(self, queues: Sequence[ApplicationQueue]) -> None:
-        if not queues:
-            return
-        self._reader.commit(
-            {each.topic: Committed(each.window.floor, each.window.encode()) for each in queues}
-        )
-        for queue in queues:
-            queue.is_dirty = False
+    def _commit_windows(self, client_ids: Iterable[str]) -> None:
+        queues = {client_id: self._queues[client_id] for client_id in client_ids}
+        windows = ((queue.topic, queue.window) for queue in queues.values())
+        try:
+            self._reader.commit(
+                {topic: Committed(window.floor, window.encode()) for topic, window in windows}
+            )
+        except NoTopicError as error:
+            raise self._made_again(queues, error) from error
+        for queue in queues.values():
+            queue.unsaved_count = 0
+
+    @property
+    def _unsaved(self) -> list[str]:
+        return [client_id for client_id, queue in self._queues.items() if queue.unsaved_count]
 
     # --- topics ------------------------------------------------------------------------------
 
@@ -378,9 +341,10 @@ class KafkaStore:
         topic = f"{topic_of(self._place.prefix, client_id)}.{self._number}"
         return ApplicationQueue(topic, AckWindow())
 
-    def _create(self, queue: ApplicationQueue) -> None:
+    def _create(self, queue: ApplicationQueue) -> bool:
+        """Whether its topic was missing."""
         place = self._place
-        self._link.create_topic(queue.topic, 1, place.replicas, place.topic_configs)
+        return self._link.create_topic(queue.topic, 1, place.replicas, place.topic_configs)
 
     def _assign(self, more: dict[str, ApplicationQueue] | None = None) -> None:
         queues = [*self._queues.values(), *(more or {}).values()]
@@ -422,7 +386,10 @@ class KafkaStore:
             try:
                 return self._fetch(queue, after_pos, limit, until_pos, bytes_max)
             except RetentionError as error:
-                self._pass_retention(client_id, queue, error)
+                self._count_lost(client_id, pass_retention(self._reader, queue, error))
+            except StallError:
+                queue.unsaved_count += 1  # Upkeep sees whether the topic is there.
+                raise
 
     def _fetch(
         self, queue: ApplicationQueue, after_pos: int, limit: int, until_pos: int, bytes_max: int
@@ -457,8 +424,13 @@ class KafkaStore:
         return lost
 
     def maintain(self) -> bool:
+        now_s = self._wall_s()
+        if now_s - self._renewed_s > RENEWAL_S:
+            self._renewed_s = now_s
+            for queue in self._queues.values():
+                queue.unsaved_count += 1
         try:
-            self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
+            self._commit_windows(self._unsaved)
         except NotNowError:
             pass  # With the next tick; until then a crash makes it be told again.
         else:
@@ -472,11 +444,11 @@ class KafkaStore:
         return self._base.load()
 
     def close(self) -> None:
-        try:
-            self._commit_windows([queue for queue in self._queues.values() if queue.is_dirty])
+        if not self._left:  # Else Kafka is away: what was settled lately is told again.
+            with suppress(StoreError):
+                self._commit_windows(self._unsaved)
+        with suppress(StoreError):
             self._reader.close()
-        except StoreError:
-            pass  # What was settled lately is told again.
         self._link.close()
         self._base.close()
 

@@ -1,5 +1,6 @@
 """Queues of applications in topics of a real Kafka: what the contract does not ask."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from flowguard.records import (
     Release,
     Sent,
     Settle,
+    StoreOp,
     packet_id_of,
 )
 from flowguard.stores import MemoryStore
@@ -269,7 +271,7 @@ def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
         store.close()
 
 
-def commit_at_last(store: KafkaStore, ops: list[Append]) -> None:
+def commit_at_last(store: KafkaStore, ops: Sequence[StoreOp]) -> None:
     """As the journal does: the same batch again until it is taken."""
     while True:
         try:

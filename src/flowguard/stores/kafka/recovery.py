@@ -1,0 +1,70 @@
+"""Recovery: the state of a queue from its topic, at the start and where retention has passed it."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from flowguard.stores.kafka.errors import RetentionError
+from flowguard.stores.kafka.queue import ApplicationQueue, QueueRecord, decode_record
+from flowguard.stores.kafka.reader import KafkaReader
+
+READ_COUNT: Final = 500
+
+
+def restore(reader: KafkaReader, queue: ApplicationQueue, start: int, end: int) -> int:
+    """Everything that its window does not say; the messages that were lost. `start`, `end`: the
+    first offset that is there, and the one after the last."""
+    window, lost = queue.window, 0
+    # Each record since then took a position at least.
+    window.next_pos += max(0, end - window.end)
+    window.end = end
+    if window.floor < start:
+        lost = _lose(reader, queue, start)
+    if window.floor >= end:
+        window.floor = end
+        if end > start:
+            queue.total_bytes = record_at(reader, queue, end - 1).total_bytes
+        return lost
+    first, last = (record_at(reader, queue, offset) for offset in (window.floor, end - 1))
+    window.next_pos = max(window.next_pos, last.pos + 1)
+    queue.total_bytes = last.total_bytes
+    is_dense = last.pos - first.pos == end - 1 - window.floor
+    marked = max((*window.settled, *window.released), default=window.floor)
+    upto = marked + 1 if is_dense else end
+    queue.restore(_records(reader, queue, window.floor, upto))
+    return lost
+
+
+def pass_retention(reader: KafkaReader, queue: ApplicationQueue, error: RetentionError) -> int:
+    """A record is gone, and all before it, or the topic is another one: the messages that were
+    lost; raises `error` where the server has it after all."""
+    start, end = reader.ends([queue.topic])[queue.topic]
+    if start > queue.window.floor:
+        return _lose(reader, queue, start)
+    if end <= queue.window.floor:
+        return queue.start_over(end)
+    raise error
+
+
+def record_at(reader: KafkaReader, queue: ApplicationQueue, offset: int) -> QueueRecord:
+    ((_, value), *_) = reader.read(queue.topic, offset, 1)
+    return decode_record(value)
+
+
+def _lose(reader: KafkaReader, queue: ApplicationQueue, start: int) -> int:
+    """Retention has dropped what lies before `start`; the messages that were not settled."""
+    floor_bytes = queue.total_bytes
+    if start < queue.window.end:
+        first = record_at(reader, queue, start)
+        floor_bytes = first.total_bytes - first.delivery.size_bytes
+    queue.unsaved_count += 1
+    return queue.window.skip_to(start, floor_bytes)
+
+
+def _records(
+    reader: KafkaReader, queue: ApplicationQueue, offset: int, until: int
+) -> Iterator[tuple[int, QueueRecord]]:
+    while offset < until:
+        for found, value in reader.read(queue.topic, offset, READ_COUNT):
+            if found < until:
+                yield found, decode_record(value)
+            offset = found + 1
