@@ -258,16 +258,19 @@ class Registry:
         self._queues.recovered(store)
         for session in list(self.sessions.values()):
             # As if the connection had ended now; wills need every subscriber to be there.
-            if session.will is not None:
+            if not session.expiry_interval_s:
+                self.end(session, now_s)
+            elif session.will is not None:
                 self._owe_will(session, session.will, now_s)
                 self._note_disconnected(session)
         return len(self.sessions)
 
     def _recover_session(self, record: SessionRecord, store: Store, now_s: float) -> None:
         client_id = record.client_id
-        session = Session.create(client_id, self._node, self._budget, record.expiry_interval_s)
+        expiry_s = record.expiry_interval_s
+        session = Session.create(client_id, self._node, self._budget, expiry_s, stored=True)
         self.sessions[client_id] = session
-        self.kept_count += session.durable
+        self.kept_count += 1
         session.next_pos = record.next_pos
         session.will = record.will
         if record.inbound_ids:
@@ -280,8 +283,8 @@ class Registry:
         self._recover_queue(session, record, store)
         ends_at_s = record.ends_at_s
         if ends_at_s is None and not session.never_expires:
-            ends_at_s = now_s + record.expiry_interval_s
-            put = PutSession(client_id, record.expiry_interval_s, ends_at_s, record.is_application)
+            ends_at_s = now_s + expiry_s
+            put = PutSession(client_id, expiry_s, ends_at_s, record.is_application)
             self._journal.note(put)
         session.ends_at_s = ends_at_s
         if ends_at_s is not None:

@@ -37,9 +37,11 @@ class Session(Receiver):
         "will",
     )
 
-    def __init__(self, client_id: str, queue: Backlog, expiry_interval_s: int) -> None:
+    def __init__(
+        self, client_id: str, queue: Backlog, expiry_interval_s: int, *, durable: bool
+    ) -> None:
         # Even where a resumed session is to end with its connection: its messages are stored.
-        super().__init__(client_id, queue, durable=expiry_interval_s > 0)
+        super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
         self.subscriptions: dict[str, SubscriptionOptions] = {}
         self.is_lost = False
@@ -57,11 +59,18 @@ class Session(Receiver):
 
     @classmethod
     def create(
-        cls, client_id: str, node: NodeState, budget: FairBudget, expiry_interval_s: int
+        cls,
+        client_id: str,
+        node: NodeState,
+        budget: FairBudget,
+        expiry_interval_s: int,
+        *,
+        stored: bool = False,
     ) -> "Session":
-        """An empty session with the node's queue limits."""
-        queue = new_backlog(node, budget, durable=expiry_interval_s > 0)
-        return cls(client_id, queue, expiry_interval_s)
+        """An empty session with the node's queue limits; `stored`: the store has it already."""
+        durable = stored or expiry_interval_s > 0
+        queue = new_backlog(node, budget, durable=durable)
+        return cls(client_id, queue, expiry_interval_s, durable=durable)
 
     @property
     def never_expires(self) -> bool:

@@ -225,3 +225,27 @@ def test_a_kept_session_of_3_1_1_has_all_of_its_state_after_a_restart() -> None:
     again = stage.connect_durable("c", version=MQTT_311)
     assert again.connack.session_present
     assert [message.payload for message in again.publishes()] == [b"sent", b"waiting"]
+
+
+def test_a_session_that_was_to_end_with_its_connection_has_ended_after_a_restart(
+    version: int,
+) -> None:
+    """Resumed with an expiry of 0 by who was killed with it: all of it goes, in the store, too."""
+    stage = Stage()
+    watcher = stage.connect_durable("watcher")
+    watcher.subscribe("will", qos=1)
+    stage.connect_durable("c", version=version).subscribe("a", qos=1)
+    stage.connect("c", version=MQTT_5, clean_start=False, will=WILL)
+    stage.restart()
+    stage.connect("p").publish("a", b"to nobody", qos=1)
+    client = stage.connect_durable("c", version=version)
+    assert not client.connack.session_present
+    client.send(Publish("b", b"x", 2, packet_id=5))
+    stage.connect("p").publish("will", b"before", qos=0)
+    assert [message.topic for message in stage.connect_durable("watcher").publishes()] == ["will"]
+    stage.restart()
+    records = {record.client_id: record for record in stage.store.sessions()}
+    assert not records["c"].subscriptions
+    assert records["c"].inbound_ids == {5}
+    stage.connect("p").publish("a", b"to nobody", qos=1)
+    assert stage.connect_durable("c", version=version).publishes() == []
