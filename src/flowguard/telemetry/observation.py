@@ -51,7 +51,9 @@ def run_row(settings: Settings, policy: str, started_unix_s: float) -> Row:
 
 
 def _text(value: object) -> str:
-    return "" if value is None else str(value)
+    """The value, without the user and password of a URL."""
+    scheme, separator, place = ("" if value is None else str(value)).partition("://")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}" if separator else scheme
 
 
 @final

@@ -140,6 +140,14 @@ def test_a_second_broker_is_refused_by_the_name_of_the_first_one(
         assert "--takeover" in complaint
 
 
+@pytest.mark.parametrize("url", ["redis://me:secret@h:99999", "http://me:secret@h", "redis:secret"])
+def test_what_is_no_address_is_not_shown(url: str) -> None:
+    code, complaint = refused("--listen", "127.0.0.1:0", "--store", "redis", "--redis-url", url)
+    assert code == 2
+    assert "redis.url is no address" in complaint
+    assert "secret" not in complaint
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Path, server: RedisServer) -> None:
     url = f"unix://{tmp_path}/nobody.sock"
     code, complaint = refused("--listen", "127.0.0.1:0", "--store", "redis", "--redis-url", url)

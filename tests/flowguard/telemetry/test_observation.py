@@ -82,6 +82,13 @@ def test_a_run_says_what_its_settings_are_and_how_they_differ() -> None:
     assert (limits["window_max"], limits["shadow_policy"]) == ("7", "")
 
 
+def test_a_run_says_no_password() -> None:
+    url = "redis://me:se/cr@et@127.0.0.1:6379/0"
+    settings = Settings.model_validate({"store": {"kind": "redis"}, "redis": {"url": url}})
+    (row,) = read(RUN, [run_row(settings, "flowguard", 12.5)])
+    assert ("redis.url", "redis://127.0.0.1:6379/0") in row["parameters"]
+
+
 def test_a_sample_shows_levels_of_now_and_counts_since_the_one_before() -> None:
     watched = Watched({"session": {"queue_messages_max": 1}})
     stage = watched.stage

@@ -62,13 +62,14 @@ def check_url(url: str) -> None:
     """Raise `ConfigError` where `url` is no address of a server."""
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in SCHEMES and bool(parts.path if parts.scheme == "unix" else "x")
+        is_whole = bool(parts.path) if parts.scheme == "unix" else "://" in url
+        fits = parts.scheme in SCHEMES and is_whole
         _ = parts.port
     except ValueError:
         fits = False
     if not fits:
         raise ConfigError(
-            f"redis.url = {url!r} is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
+            "redis.url is no address: redis://HOST:PORT/0, rediss://USER:PASSWORD@HOST, "
             "unix:///path/to/redis.sock, redis+cluster://HOST:PORT,HOST:PORT, or "
             "redis+sentinel://HOST:PORT,HOST:PORT/NAME"
         )
