@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flowguard.broker.identity_checks import read_passwords
 from flowguard.cli.plugins import needs_extra
 from flowguard.errors import ConfigError
 
@@ -67,17 +68,13 @@ def _ask(prompt: str) -> str:
 
 def _read(file: Path, *, may_be_absent: bool = False) -> "PasswordFile":
     try:
-        from flowguard.identity.passwords import PasswordFile
+        if may_be_absent and not file.exists():
+            from flowguard.identity.passwords import PasswordFile
+
+            return PasswordFile({})
+        return read_passwords(file)
     except ModuleNotFoundError as error:
         raise _refused(f"flowguard passwd {needs_extra('passwords')}") from error
-    if may_be_absent and not file.exists():
-        return PasswordFile({})
-    try:
-        return PasswordFile.parse(file.read_text(encoding="utf-8"), str(file))
-    except OSError as error:
-        raise _refused(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise _refused(f"{file} is no file of users and hashes") from error
     except ConfigError as error:
         raise _refused(str(error)) from error
 
