@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -28,7 +28,15 @@ settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
 settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
-settings.register_profile("soak", COMMON, max_examples=50, database=None, print_blob=True)
+settings.register_profile(
+    "soak",
+    COMMON,
+    max_examples=50,
+    database=None,
+    print_blob=True,
+    # Without `explain`, which traces every line: what failed took longer than a test may.
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+)
 TOGETHER = ("tests/spark_", "tests/test_wheels.py", "tests/interop/test_through_proxy.py")
 """Beginnings of names of tests that share what is dear: a Spark session, two wheels, a broker in
 Java."""
