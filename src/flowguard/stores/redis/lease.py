@@ -63,6 +63,7 @@ class Lease:
                     f"{other.decode()} has {self._meta.decode()} in {self._link.where}: stop it, "
                     "choose another redis.prefix, or start with --takeover to wait for its end"
                 )
+            runs = ()  # Whoever was first may be killed in the middle of a commit.
             shortest_ms = min(shortest_ms, left_ms)
             sleep(LOOK_S)
 

@@ -195,3 +195,28 @@ def test_sessions_of_one_bucket_end_and_begin_in_one_commit(prefix: str) -> None
     after = open_store(shared_server(), prefix)
     assert list(after.sessions()) == []
     after.close()
+
+
+def test_who_was_overtaken_while_it_prepared_the_servers_prepares_them_again(prefix: str) -> None:
+    """Whoever was first may have been killed since, in the middle of a commit."""
+    from flowguard.stores.redis.keys import KeyNames
+    from flowguard.stores.redis.lease import Lease
+    from flowguard.stores.redis.link import RedisLink
+
+    links = [RedisLink(shared_server().unix_url, 5.0, lambda link: None) for _ in range(2)]
+    first, second = (
+        Lease(link, KeyNames(prefix), token, token, 1_000.0)
+        for link, token in zip(links, ("first", "second"), strict=True)
+    )
+    prepared = []
+
+    def prepare() -> str:
+        if not prepared:
+            first.claim(time.sleep, lambda: "runs", takeover=False)
+        prepared.append("runs")
+        return "runs"
+
+    second.claim(lambda _: first.leave(), prepare, takeover=True)
+    assert prepared == ["runs", "runs"]
+    for link in links:
+        link.close()
