@@ -5,6 +5,8 @@ pair = authority.issue("127.0.0.1")
 context = authority.client_context(authority.issue("sensor-7"))
 """
 
+import base64
+import hashlib
 import ipaddress
 import ssl
 from dataclasses import dataclass
@@ -26,6 +28,13 @@ class Pair:
     cert: Path
     key: Path
     serial: int
+
+    def pin(self) -> str:
+        """The digest of its public key, by which Chromium can be told to trust it."""
+        public = x509.load_pem_x509_certificate(self.cert.read_bytes()).public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        der = public.public_bytes(serialization.Encoding.DER, form)
+        return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
 
 def _name(text: str) -> x509.Name:

@@ -116,14 +116,15 @@ def _messages(pipe: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def open_page(profile: Path) -> Iterator[Page]:
-    """A browser with one empty page."""
+def open_page(profile: Path, *words: str) -> Iterator[Page]:
+    """A browser with one empty page; `words`: more of its command."""
     command = [
         require_chromium(),
         *("--headless=new", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
         *("--disable-dev-shm-usage", f"--user-data-dir={profile}", "--remote-debugging-pipe"),
         *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        *words,
     ]
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
