@@ -19,6 +19,7 @@ from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.address import Address
+from flowguard.broker.descriptors import widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
@@ -100,8 +101,10 @@ def proxy(
         draw=secrets.SystemRandom().random,
     )
     reactor = ProxyReactor(core, monotonic, says_address=proxy_protocol)
+    descriptors = use_all_descriptors()
+    widen_table(descriptors)
     for doorway in doorways:
-        reactor.sockets.listen(doorway, use_all_descriptors() - OWN_DESCRIPTORS)
+        reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
     gc.set_threshold(*GC_THRESHOLDS)
     trio.run(_main, core, reactor, doorways)
 

@@ -307,29 +307,34 @@ def test_a_page_of_another_origin_is_refused(doors: Doors, site: Site, tab: Page
     assert said == ["closed"]
 
 
-@pytest.mark.parametrize(
-    ("version", "spoken"), [("tls1", False), ("tls1_1", False), ("tls1_2", True), ("tls1_3", True)]
-)
-def test_versions_of_tls_as_openssl_sees_them(doors: Doors, version: str, spoken: bool) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
+def openssl(doors: Doors, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """`openssl s_client`, until it or the broker ends."""
+    program = shutil.which("openssl")
+    if program is None:
         pytest.skip("openssl is missing")
-    # The lowest level of security lets the client offer what is old.
-    ended = subprocess.run(
-        [
-            *(openssl, "s_client", f"-{version}", "-cipher", "DEFAULT:@SECLEVEL=0"),
-            *(
-                "-connect",
-                f"127.0.0.1:{doors.ports['mqtts']}",
-                "-CAfile",
-                str(doors.authority.cert),
-            ),
-        ],
-        input="",
+    where = ("-connect", f"127.0.0.1:{doors.ports['mqtts']}", "-CAfile", str(doors.authority.cert))
+    return subprocess.run(
+        [program, "s_client", *words, *where],
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "spoken"), [("tls1", False), ("tls1_1", False), ("tls1_2", True), ("tls1_3", True)]
+)
+def test_versions_of_tls_as_openssl_sees_them(doors: Doors, version: str, spoken: bool) -> None:
+    # The lowest level of security lets the client offer what is old.
+    ended = openssl(doors, f"-{version}", "-cipher", "DEFAULT:@SECLEVEL=0")
     assert ("Verify return code: 0 (ok)" in ended.stdout and ended.returncode == 0) is spoken
     assert ("Cipher is (NONE)" in ended.stdout) is not spoken
+
+
+def test_new_keys_by_renegotiation_are_refused(doors: Doors) -> None:
+    """TLS 1.2 has it, and each would cost the broker another handshake."""
+    ended = openssl(doors, "-tls1_2", stdin="R\n")
+    assert "RENEGOTIATING" in ended.stdout + ended.stderr
+    assert "no renegotiation" in ended.stderr

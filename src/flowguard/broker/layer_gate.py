@@ -21,7 +21,7 @@ from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Verdict
 from flowguard.node.door import Door, LayerFault
 
-TURN_S: Final = 0.001
+TURN_S: Final = 0.0005
 """So long handshakes are worked on in a turn, and one step at least."""
 WAITING_MAX: Final = 1_024
 """So many wait unread before listeners leave the others to the kernel's backlog."""

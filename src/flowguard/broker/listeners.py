@@ -21,6 +21,9 @@ from flowguard.node.door import Door, Rest
 from flowguard.node.turns import ACCEPTS_MAX
 from flowguard.session.counters import Counters
 
+ACCEPT_S: Final = 0.0005
+"""So long connections with layers are taken in, per turn and listener: there are few places for
+their handshakes, and nothing is won by having more of them wait here."""
 SILENT_S: Final = 1.0
 """A connection silent for this long, without a CONNECT, makes room where there is none for
 another."""
@@ -148,7 +151,7 @@ class Listeners(Generic[C]):
         else:
             if len(self._links) >= self._places:
                 self._make_room(heard_s, now_s)
-            self._accept_all(doorway, now_s)
+            self._accept_all(doorway, now_s, started_s)
         gate.spent(thread_time() - started_s, now_s)
 
     def _make_room(self, heard_s: float, now_s: float) -> None:
@@ -168,7 +171,7 @@ class Listeners(Generic[C]):
             else:
                 del self.newcomers[link]
 
-    def _accept_all(self, doorway: Doorway, now_s: float) -> None:
+    def _accept_all(self, doorway: Doorway, now_s: float, started_s: float) -> None:
         gate = self._host.guard.gate
         listener = doorway.sock
         arrivals = self._arrivals(listener)
@@ -197,6 +200,8 @@ class Listeners(Generic[C]):
             gate.let_in(waited_s)
             if not gate.may_accept(now_s):
                 self._rest(listener, Rest.PRESSURE)
+                return
+            if doorway.has_layers and thread_time() - started_s > ACCEPT_S:
                 return
         self._rest(listener, Rest.DESCRIPTORS)
 

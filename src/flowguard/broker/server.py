@@ -16,7 +16,7 @@ from flowguard.address import Address
 from flowguard.bounds import Bounds
 from flowguard.broker.clock import unix_clock
 from flowguard.broker.committer import Committer
-from flowguard.broker.descriptors import Descriptors, descriptors_for
+from flowguard.broker.descriptors import Descriptors, descriptors_for, widen_table
 from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
@@ -107,8 +107,10 @@ async def serve(
         _tell_what_there_is(node, store, sessions, descriptors)
         addresses = [doorway.address for doorway in doorways]
         _warn_of_open_doors(node, addresses)
+        places = min(descriptors.places, node.bounds.sockets_max)
+        widen_table(places + descriptors.used + descriptors.reserve)
         for doorway in doorways:
-            reactor.listen(doorway, min(descriptors.places, node.bounds.sockets_max))
+            reactor.listen(doorway, places)
         first = next(((a.host, a.port) for a in addresses if a.port is not None), ("", 0))
         running = Running(node, first, addresses, trio.Event(), committer.backup, [], reactor.adopt)
         async with trio.open_nursery() as nursery:

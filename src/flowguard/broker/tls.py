@@ -154,11 +154,13 @@ class TlsStream(OnSocket):
     """TLS on a stream (`broker.layer`)."""
 
     __slots__ = (
+        "_context",
         "_incoming",
         "_on_fault",
         "_outgoing",
         "_pending",
         "_said_last",
+        "_server",
         "_tls",
         "begun",
         "established",
@@ -176,9 +178,10 @@ class TlsStream(OnSocket):
         super().__init__(sock)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server is None, server_hostname=server
-        )
+        self._context = context
+        self._server = server
+        self._tls: ssl.SSLObject | None = None
+        """None: nothing has come yet, and whoever waits unread takes no memory for it."""
         self._on_fault = on_fault
         self._pending = b""
         """Ciphertext that the socket has not taken."""
@@ -198,10 +201,21 @@ class TlsStream(OnSocket):
         """The client's end, on a socket that is connected; it begins."""
         stream = cls(sock, context, on_fault, server)
         try:
-            stream._tls.do_handshake()
+            stream._begin().do_handshake()
         except ssl.SSLWantReadError:
             stream.flush()
         return stream
+
+    def _begin(self) -> ssl.SSLObject:
+        """The state of TLS, made when it is needed first."""
+        if self._tls is None:
+            self._tls = self._context.wrap_bio(
+                self._incoming,
+                self._outgoing,
+                server_side=self._server is None,
+                server_hostname=self._server,
+            )
+        return self._tls
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
         """Plaintext of what has come, at most a record more than `size_bytes`."""
@@ -213,12 +227,13 @@ class TlsStream(OnSocket):
         if self._said_last:
             raise BlockingIOError  # Nobody listens any more.
         self._incoming.write(data)
+        tls = self._begin()
         try:
             if not self.established:
-                self._tls.do_handshake()
-                self.identity = _identity(self._tls)
+                tls.do_handshake()
+                self.identity = _identity(tls)
                 self.established = True
-            return self._decrypted()
+            return self._decrypted(tls)
         except ssl.SSLWantReadError as error:
             raise BlockingIOError from error
         except ssl.SSLError as error:
@@ -231,10 +246,10 @@ class TlsStream(OnSocket):
             self.begun = self.begun or self._outgoing.pending > 0
             self._leave()  # Any of it may have produced an answer, or an alert.
 
-    def _decrypted(self) -> bytes:
+    def _decrypted(self, tls: ssl.SSLObject) -> bytes:
         pieces: list[bytes] = []
         try:
-            while piece := self._tls.read(RECORD_BYTES):
+            while piece := tls.read(RECORD_BYTES):
                 pieces.append(piece)
         except ssl.SSLWantReadError:
             if not pieces:
@@ -254,12 +269,13 @@ class TlsStream(OnSocket):
         """Encrypt and send as much as the socket takes, in records; what was encrypted counts."""
         if not self.flush():
             raise BlockingIOError
-        if not self.established:
+        tls = self._tls
+        if tls is None or not self.established:
             raise BlockingIOError
         view = memoryview(data)
         sent_bytes = 0
         while sent_bytes < len(view):
-            sent_bytes += self._tls.write(view[sent_bytes : sent_bytes + RECORD_BYTES])
+            sent_bytes += tls.write(view[sent_bytes : sent_bytes + RECORD_BYTES])
             if not self.flush():
                 break
         return sent_bytes
@@ -283,11 +299,12 @@ class TlsStream(OnSocket):
             self._said_last = True
             if not self.established:
                 self._on_fault(LayerFault.LATE)
-            try:
-                self._tls.unwrap()
-            except ssl.SSLError:
-                pass  # It waits for the peer's answer, or there was no handshake.
-            self.flush()
+            if self._tls is not None:
+                try:
+                    self._tls.unwrap()
+                except ssl.SSLError:
+                    pass  # It waits for the peer's answer, or there was no handshake.
+                self.flush()
         self._sock.shutdown(how)
 
     def _fail(self, fault: LayerFault) -> None:

@@ -15,6 +15,7 @@ from struct import Struct, error
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
+from mypy_extensions import mypyc_attr
 from websockets.exceptions import InvalidOrigin, NegotiationError
 from websockets.server import ServerProtocol
 from websockets.utils import apply_mask as _apply_mask_slowly
@@ -59,6 +60,7 @@ silent.addHandler(logging.NullHandler())
 silent.propagate = False
 
 
+@mypyc_attr(native_class=False)
 class _Broken(ConnectionResetError):
     """The peer breaks WebSocket; it is told by this close code."""
 

@@ -6,13 +6,14 @@ import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from structlog.testing import capture_logs
 
-from flowguard.broker.descriptors import OPEN_FILES, descriptors_for
+from flowguard.broker.descriptors import OPEN_FILES, descriptors_for, widen_table
 from flowguard.broker.error_log import SHOWN_MAX
 from flowguard.broker.server import listen
 from flowguard.codec.packets import Connack, Disconnect
@@ -168,3 +169,27 @@ async def test_nothing_that_breaks_in_housekeeping_ends_the_broker() -> None:
             await client.close()
     shown = [line for line in lines if line["event"] == "tick failed"]
     assert 0 < len(shown) <= 2 * SHOWN_MAX
+
+
+def table_size(pid: str = "self") -> int:
+    """Descriptors that the kernel's table of a process has room for."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("FDSize:")[2].split()[0])
+
+
+def test_the_table_of_descriptors_is_made_wide_at_once_and_as_wide_as_it_may_be() -> None:
+    """Who comes in does not wait until it has grown."""
+    before = set(os.listdir(OPEN_FILES))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    widen_table(min(5_000, limit))
+    assert table_size() >= min(5_000, limit)
+    widen_table(10**9)
+    assert table_size() >= limit
+    assert set(os.listdir(OPEN_FILES)) == before
+
+
+async def test_a_broker_has_room_in_it_for_all_who_may_come() -> None:
+    async with broker() as running:
+        places = running.node.door.places
+        assert places is not None
+        assert table_size() >= places
