@@ -61,6 +61,8 @@ class FromLog(TypedDict):
 
 class Connected(TypedDict):
     protocol: str
+    address: str
+    """Of the other end, the client's own behind a proxy that says it; empty: it has none."""
     silent_s: float
     """Time since bytes came from it, or it was held back."""
     keep_alive_s: float | None
@@ -154,8 +156,10 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
     inbound, outbound = connection.inbound, connection.outbound
     limits = node.settings.session
     is_5 = connection.version == MQTT_5
+    peer = getattr(connection.transport, "peer", None)
     return Connected(
         protocol=PROTOCOLS.get(connection.version, "3.1"),
+        address="" if peer is None else peer(),
         silent_s=max(0.0, now_s - connection.last_received_s),
         keep_alive_s=connection.keep_alive_s or None,
         window=Use(

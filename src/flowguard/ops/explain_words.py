@@ -26,7 +26,8 @@ def sentences(explanation: Explanation) -> list[str]:
         until = "" if ends_s is None else f" until {clock_text(ends_s)}"
         found = [f"{client_id} is not connected; its session is kept{until}."]
     else:
-        found = [f"{client_id} is connected (MQTT {connected['protocol']})."]
+        origin = f" from {connected['address']}" if connected["address"] else ""
+        found = [f"{client_id} is connected{origin} (MQTT {connected['protocol']})."]
     if explanation["client_class"] == "application":
         found.append("It is an application: it consumes everything, however far it falls behind.")
     if explanation["damage"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.door import LayerFault
+from flowguard.ops.explain import explain
 from flowguard.types import MQTT_5
 from tests.support.authority import Authority
 from tests.support.real import Wire, broker, connect_packet, until
@@ -186,6 +188,10 @@ async def test_a_client_has_its_own_address_behind_a_proxy(cut: int) -> None:
         assert (await wire.expect(Connack)).reason_code == 0
         await wire.ping()
         assert peers(running) == ["203.0.113.9:40001"]
+        shown = explain(running.node, "c", time())
+        assert shown is not None
+        assert shown["connected"] is not None
+        assert shown["connected"]["address"] == "203.0.113.9:40001"
         await wire.close()
 
 

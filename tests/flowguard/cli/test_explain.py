@@ -1,6 +1,7 @@
 """`flowguard explain`: sentences for people, JSON for programs, and who is not known."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -107,7 +108,9 @@ def test_a_real_client(broker: Broker, address: str, client_id: str) -> None:
         assert isinstance(caller.read(), Connack)
         code, stdout, stderr = run("explain", client_id, "--url", address)
     assert code == 0, stderr
-    assert f"{client_id} is connected (MQTT 5.0)." in stdout
+    assert re.search(
+        rf"{re.escape(client_id)} is connected from 127\.0\.0\.1:\d+ \(MQTT 5\.0\)\.", stdout
+    )
     assert "subscriptions" in stdout
     assert "of 1,000 PUBLISH of it; its CONNACK said 32" in " ".join(stdout.split())
 
