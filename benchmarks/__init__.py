@@ -5,11 +5,13 @@ of their own; the unit is messages in and out per second of *broker CPU time* (u
 threads), which survives other processes better than a rate by the clock does.
 
 - `loadgen.c`   the clients, one thread of C, so that the generator does not decide the result:
-  `clients.h` speaks MQTT, `measure.h` reads clocks, `wire.h` is shared with the sink
+  `clients.h` speaks MQTT, `stream.h` TLS and WebSocket below it, `measure.h` reads clocks,
+  `wire.h` is shared with the sink
 - `sink.c`      a relay that does nothing else: what the generator itself can reach, row by row
 - `flood.c`     clients that ask for more than there is, for `benchmarks.overload`; `crowd.h` holds
   them, `mqtt5.h` speaks MQTT 5.0
-- `build`       compiles all three when they changed
+- `tls_crowd.c` clients that come by TLS at once, for `tls_storm`; `ungated` is its control
+- `build`       compiles all of them when they changed
 - `machine`     cores, pinning, memory of a process, the line that says where figures come from
 - `brokers`     how a server is started, found ready and ended; `peers`: the four that are known
 - `scenarios`   what is measured, and the goals

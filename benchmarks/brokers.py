@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,16 @@ from . import machine
 HOST = "127.0.0.1"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 10.0
-LISTENING = re.compile(rf"^listening on {re.escape(HOST)}:(\d+)(?: mqtt)?\s*$", re.MULTILINE)
+LISTENING = re.compile(
+    rf"^listening on {re.escape(HOST)}:(\d+)(?: (?:mqtt|ws)s?)?\s*$", re.MULTILINE
+)
+TLS, WS, USERS = "tls", "ws", "users"
+"""Words in a scenario's key: what its clients speak below MQTT, and that they say passwords."""
+CERT, KEY = "cert.pem", "key.pem"
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
+    f"-subj /CN={HOST} -keyout {KEY} -out {CERT}"
+)
 # 3.1.1, clean session, keep-alive 60 s, client id "ready"; and the CONNACK that must answer it.
 CONNECT = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x3c\x00\x05ready"
 CONNACK = b"\x20\x02\x00\x00"
@@ -66,13 +75,20 @@ class Broker(ABC):
             folder.chmod(0o755)  # a server that drops its privileges must still find its files
             log = folder / "log"
             port = 0 if self.reports_port else free_port()
+            words = scenario.split("-")
+            if TLS in words:
+                subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
+                (folder / KEY).chmod(0o644)  # for the same server
             command = self.command(port, folder, scenario)
             with log.open("wb") as output, machine.pinned(core):
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder
                 )
             try:
-                running = Running(process.pid, wait_until_ready(process, log, port), log)
+                is_plain = not {TLS, WS, USERS} & set(words)
+                ready = answers_connect if is_plain else accepts
+                found = wait_until_ready(process, log, port, ready=ready)
+                running = Running(process.pid, found, log)
                 try:
                     yield running
                 finally:  # whatever else went wrong, a dead server is the reason
@@ -81,22 +97,6 @@ class Broker(ABC):
                         raise BrokerFailed(f"ended by itself, {status}: {tail(log)}")
             finally:
                 end(process)
-
-
-def wait_until_ready(
-    process: subprocess.Popen[bytes], log: Path, port: int, limit_s: float = START_LIMIT_S
-) -> int:
-    """Waits for the first CONNACK and returns the port; a port of 0 is looked up in the log."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise BrokerFailed(f"did not start, status {process.returncode}: {tail(log)}")
-        if not port and (line := LISTENING.search(log.read_text(errors="replace"))):
-            port = int(line[1])
-        if port and answers_connect(port):
-            return port
-        time.sleep(0.05)
-    raise BrokerFailed(f"not ready after {limit_s:.0f} s: {tail(log)}")
 
 
 def answers_connect(port: int) -> bool:
@@ -108,6 +108,35 @@ def answers_connect(port: int) -> bool:
     except OSError:
         return False
     return answer == CONNACK
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens there, whatever they speak."""
+    try:
+        socket.create_connection((HOST, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_until_ready(
+    process: subprocess.Popen[bytes],
+    log: Path,
+    port: int,
+    limit_s: float = START_LIMIT_S,
+    ready: Callable[[int], bool] = answers_connect,
+) -> int:
+    """Waits until the port is `ready` and returns it; a port of 0 is looked up in the log."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise BrokerFailed(f"did not start, status {process.returncode}: {tail(log)}")
+        if not port and (line := LISTENING.search(log.read_text(errors="replace"))):
+            port = int(line[1])
+        if port and ready(port):
+            return port
+        time.sleep(0.05)
+    raise BrokerFailed(f"not ready after {limit_s:.0f} s: {tail(log)}")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / ".bench"
-HEADERS = ("wire.h", "measure.h", "clients.h", "mqtt5.h", "crowd.h")
+HEADERS = ("wire.h", "stream.h", "measure.h", "clients.h", "mqtt5.h", "crowd.h")
+LIBRARIES = {"loadgen": ("-lssl", "-lcrypto"), "tls_crowd": ("-lssl", "-lcrypto")}
+"""Of programs whose clients speak TLS."""
 FLAGS = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 
 
@@ -40,7 +42,8 @@ def build(name: str, *, shared: bool = False) -> Path:
     compiler = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
     if compiler is None:
         raise Unavailable(
-            "no C compiler (cc, gcc, clang) on PATH; Debian: apt-get install gcc libc6-dev"
+            "no C compiler (cc, gcc, clang) on PATH; "
+            "Debian: apt-get install gcc libc6-dev libssl-dev"
         )
     sources = [HERE / f"{name}.c", *(HERE / header for header in HEADERS)]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
@@ -49,9 +52,18 @@ def build(name: str, *, shared: bool = False) -> Path:
         program.parent.mkdir(exist_ok=True)
         fresh = program.with_suffix(".new")
         flags = (*FLAGS, "-shared", "-fPIC") if shared else FLAGS
-        command = [compiler, *flags, "-o", str(fresh), str(sources[0]), "-lm"]
+        command = [
+            compiler,
+            *flags,
+            "-o",
+            str(fresh),
+            str(sources[0]),
+            *LIBRARIES.get(name, ()),
+            "-lm",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Unavailable(f"{compiler} could not build {name}.c:\n{done.stderr}")
+            needs = " (Debian: apt-get install libssl-dev)" if name in LIBRARIES else ""
+            raise Unavailable(f"{compiler} could not build {name}.c{needs}:\n{done.stderr}")
         fresh.rename(program)
     return program

@@ -3,6 +3,7 @@
 #define BENCH_CLIENTS_H
 
 #include "measure.h"
+#include "stream.h"
 
 #include <math.h>
 #include <poll.h>
@@ -11,7 +12,7 @@ enum scenario { PAIRS, FANOUT, FANIN, STORM, IDLE };
 static const char *const scenario_names[] = {"pairs", "fanout", "fanin", "storm", "idle"};
 
 enum role { PUBLISHER, SUBSCRIBER, CONNECT_ONLY };
-enum state { NEW, CONNECTING, WAIT_CONNACK, WAIT_SUBACK, READY, DEAD };
+enum state { NEW, CONNECTING, SHAKING, WAIT_CONNACK, WAIT_SUBACK, READY, DEAD };
 enum { TOPIC_BYTES = 8, MIN_PAYLOAD = 16, BURST = 32, SETUP_CONCURRENCY = 64, KEEP_ALIVE_S = 600 };
 
 struct conn {
@@ -19,6 +20,7 @@ struct conn {
     uint8_t role, state;
     bool dirty;
     uint32_t index;
+    struct stream stream;
     struct bytes in, out;
     uint64_t started_ns, connack_ns;
     uint32_t next_sequence;     /* publisher: of its next message */
@@ -30,7 +32,7 @@ struct conn {
 
 /* Options, with their defaults; times in seconds. */
 static double port, count = 100, qos, w = 10, e = 100, payload = MIN_PAYLOAD, durable, topics = 1,
-                    rate, beside, warmup = 1, seconds = 4, setup_limit = 30, drain_limit = 15,
+                    rate, beside, tls, ws, warmup = 1, seconds = 4, setup_limit = 30, drain_limit = 15,
                     hold_limit = 120, broker_pid;
 static enum scenario scenario;
 static struct conn *conns, *publishers, *subscribers;
@@ -38,6 +40,7 @@ static uint32_t conn_count, publisher_count, subscriber_count;
 static struct conn **dirty;
 static uint32_t dirty_count;
 static int epoll_fd;
+static SSL_CTX *context; /* NULL: no TLS */
 static uint8_t chunk[READ_BYTES];
 static uint8_t *publish; /* the prebuilt PUBLISH; topic, packet id and payload head are patched */
 static uint32_t publish_bytes, payload_at;
@@ -76,6 +79,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct conn *c, const cha
     if (c->state != READY && c->state != NEW) pending--;
     c->state = DEAD;
     broken++;
+    stream_free(&c->stream);
     close(c->fd);
     c->fd = -1;
     bytes_free(&c->in);
@@ -88,6 +92,7 @@ static void open_socket(struct conn *c) {
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (c->fd < 0) die("socket: %s (descriptor limit?)", strerror(errno));
     set_nodelay(c->fd);
+    stream_start(&c->stream, c->fd, context, NULL, ws > 0);
 }
 
 static void start_connect(struct conn *c) {
@@ -301,21 +306,27 @@ static bool handle_packet(void *owner, const uint8_t *p, uint32_t header, uint32
 
 static void serve(struct conn *c, uint32_t events) {
     static const char *const where[] = {
-        "", "while connecting", "before CONNACK", "before SUBACK", "when connected", ""};
-    if (c->state == CONNECTING && !(events & (EPOLLERR | EPOLLHUP))) send_connect(c);
+        "", "while connecting", "in a handshake", "before CONNACK", "before SUBACK",
+        "when connected", ""};
+    if (c->state == CONNECTING && !(events & (EPOLLERR | EPOLLHUP))) c->state = SHAKING;
+    if (c->state == SHAKING) {
+        int done = stream_shake(&c->stream, c->fd);
+        if (done < 0) return fail(c, "%s: %s", where[c->state], strerror(errno));
+        if (!done) return;
+        send_connect(c);
+    }
     if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP)) {
         ssize_t n;
         do {
-            n = recv(c->fd, chunk, sizeof chunk, MSG_DONTWAIT);
+            n = stream_recv(&c->stream, c->fd, chunk, sizeof chunk);
             if (n == 0) return fail(c, "closed by the broker %s", where[c->state]);
             if (n < 0 && errno != EAGAIN)
                 return fail(c, "%s: %s", where[c->state], strerror(errno));
             if (n > 0 && !split_packets(&c->in, chunk, (uint32_t)n, c, handle_packet))
                 return fail(c, "malformed packet");
-        } while (n == sizeof chunk ||
-                 ((events & EPOLLRDHUP) && n > 0)); /* edge triggered: short read means empty */
-    }
-    if ((events & EPOLLOUT) && c->out.end > c->out.start) mark_dirty(c);
+        } while (n > 0 && (n == sizeof chunk || events & EPOLLRDHUP || c->stream.ws));
+    } /* edge triggered: a short read means empty, unless headers were taken out of it */
+    if ((events & EPOLLOUT) && stream_waits(&c->stream, &c->out)) mark_dirty(c);
 }
 
 /* Open loop: waits for something to read until the next message is due, to the microsecond. */
@@ -342,7 +353,7 @@ static void pump(int timeout_ms) {
         c->dirty = false;
         if (c->state == DEAD) continue;
         if (publishing && !open_loop && c->role == PUBLISHER) fill(c);
-        if (c->out.end > c->out.start && !bytes_send(&c->out, c->fd))
+        if (stream_waits(&c->stream, &c->out) && !stream_send(&c->stream, c->fd, &c->out))
             fail(c, "send: %s", strerror(errno));
     }
     dirty_count = 0;

@@ -14,6 +14,7 @@
  * late the broker is; the latency of each counts from the time when it was due.
  * With `topics` t each message of a publisher is for another of t topics, in turn. With `beside` r
  * there is one more pair, durable, which has r messages per second.
+ * With `tls 1` and `ws 1` there is TLS, WebSocket, or one on the other below MQTT (stream.h).
  * Per wake-up a socket is read once and written once. With `durable 1` nobody asks for a clean
  * session: what is not acknowledged must survive, both ways.
  *
@@ -39,6 +40,8 @@ static const struct option {
     {"topics", &topics, 1, 100},
     {"rate", &rate, 0, 1e6},
     {"beside", &beside, 0, 1000},
+    {"tls", &tls, 0, 1},
+    {"ws", &ws, 0, 1},
     {"warmup", &warmup, 0, 60},
     {"seconds", &seconds, 0.1, 600},
     {"setup-limit", &setup_limit, 1, 300},
@@ -228,6 +231,7 @@ int main(int argc, char **argv) {
     alarm((unsigned)(setup_limit + warmup + seconds + drain_limit + hold_limit) +
           10); /* whatever happens, it ends */
     epoll_fd = epoll_create1(0);
+    if (tls > 0) context = tls_context();
     prctl(PR_SET_TIMERSLACK, 1); /* ns: else each wait of the open loop is 50 us longer */
     build_publish();
     if (scenario == STORM)

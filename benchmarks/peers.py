@@ -8,14 +8,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flowguard import __version__
+from flowguard.identity.passwords import PasswordFile
 
 from . import machine
-from .brokers import HOST, Broker
+from .brokers import CERT, HOST, KEY, TLS, USERS, WS, Broker
 from .build import Unavailable, build, work_folder
 
 COMPILED = Path(__file__).resolve().parents[1] / ".compiled"
 AMQTT_VERSION = "0.12.1"
 LIMIT_S = 300
+USERS_COUNT, PASSWORD = 10_000, b"secret"
+
+
+def user_name(number: int) -> str:
+    """Of a client that says a password (tls_crowd.c)."""
+    return f"u{number:05}"
 
 
 def _output(*command: str) -> str:
@@ -36,8 +43,18 @@ class Flowguard(Broker):
         return __version__ + (f" ({commit})" if commit else "")
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
-        address, data = f"{HOST}:{port}", str(folder / "data")
-        words = ["--listen", address, "--data", data]
+        spoken = set(scenario.split("-"))
+        scheme = ("ws" if WS in spoken else "mqtt") + ("s" if TLS in spoken else "")
+        words = ["--listen", f"{scheme}://{HOST}:{port}", "--data", str(folder / "data")]
+        if TLS in spoken:
+            words += ["--cert", CERT, "--key", KEY]
+        if USERS in spoken:
+            # The same hash for all, else making the file would take longer than the storm.
+            users = PasswordFile({}).with_user(user_name(0), PASSWORD)
+            (hashed,) = users.hashes.values()
+            lines = (f"{user_name(number)}:{hashed}\n" for number in range(USERS_COUNT))
+            (folder / "users").write_text("".join(lines))
+            words += ["--password-file", "users", "--allow-all-topics"]
         if scenario.startswith("memory"):
             words += ["--store", "memory"]
         return [sys.executable, "-m", "flowguard", "serve", *words]
@@ -61,6 +78,7 @@ class Mosquitto(Broker):
     remark = (
         "logs only warnings and errors; in fan-in `max_queued_messages 0`, because 2.0.11 drops "
         "QoS 1 messages there with the default of 1000, even when fewer than 20 are on their way; "
+        "in storms by TLS `set_tcp_nodelay true`, without which those who are in wait 40 ms; "
         "in durable rows `persistence true`: it writes all it has every 30 minutes and at its end, "
         "and syncs nothing before it acknowledges"
     )
@@ -71,12 +89,17 @@ class Mosquitto(Broker):
         return first.removeprefix("mosquitto version ").strip()
 
     def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        spoken = scenario.split("-")
         lines = [
             f"listener {port} {HOST}",
+            *(["protocol websockets"] if WS in spoken else []),
+            *([f"certfile {folder / CERT}", f"keyfile {folder / KEY}"] if TLS in spoken else []),
             "allow_anonymous true",
             "log_type error",
             "log_type warning",
         ]
+        if "storm-tls" in scenario:
+            lines.append("set_tcp_nodelay true")
         if scenario.startswith("fanin"):
             lines.append("max_queued_messages 0")
         if scenario.startswith("durable"):

@@ -22,6 +22,7 @@ class Goal:
     bound: float
     peer: str = ""  # of a ratio: the broker
     row: str = ""  # of a ratio: the same broker in another row; neither: absolute
+    # Both: the ratio to that broker, by the ratio to it that the other row has.
     key: str = "value"  # the figure of the sample that is compared
     at_most: bool = False
 
@@ -149,6 +150,27 @@ def _open_loop(rate: int, *goals: Goal, durable: bool = False) -> Scenario:
     return _messages(f"{name}open-{rate}", title, load, *goals)
 
 
+LAYERS = {"tls": "TLS", "ws": "WebSocket"}
+
+
+def _layered(row: Scenario, layer: str, *goals: Goal) -> Scenario:
+    """The same load by TLS, or by WebSocket; the sink speaks neither."""
+    return replace(
+        row,
+        key=f"{row.key}-{layer}",
+        title=f"the same by {LAYERS[layer]}",
+        arguments={**row.arguments, layer: 1},
+        goals=goals,
+        quick=False,
+        beside=row.key,
+        limits={"amqtt": None, "sink": None},
+    )
+
+
+def _no_worse(row: Scenario) -> Goal:
+    return Goal("≥ 1x the ratio above", 1, "mosquitto", row.key)
+
+
 ONE_STREAM = _pairs(0, 100, None, _mosquitto(4), quick=True, amqtt=Limits({"warmup": 2}))
 TEN_OUTSTANDING = _pairs(1, 100, PIPELINED, _mosquitto(2), AMQTT_20, quick=True, amqtt=ALL)
 BESIDE_DURABLE = replace(
@@ -161,14 +183,27 @@ BESIDE_DURABLE = replace(
     beside=TEN_OUTSTANDING.key,
     limits={"amqtt": None},
 )
+ONE_OUTSTANDING = _pairs(1, 100, ONE_AT_A_TIME, _mosquitto(1), AMQTT_20, quick=True, amqtt=ALL)
+IDLE = Scenario(
+    "idle",
+    "idle connection, one subscription",
+    Kind.IDLE,
+    "idle",
+    {"count": 10000, "qos": 1},
+    (Goal("≤ 2 KiB", 2, at_most=True),),
+    quick=True,
+    limits={"amqtt": Limits({"count": 2000, **SLOW_SETUP}, repeat=1)},
+)
 SCENARIOS = (
     ONE_STREAM,
     _topics(ONE_STREAM, _mosquitto(8)),
     _pairs(0, 1000, None, _mosquitto(4)),
     TEN_OUTSTANDING,
+    *(_layered(TEN_OUTSTANDING, layer, _no_worse(TEN_OUTSTANDING)) for layer in LAYERS),
     BESIDE_DURABLE,
     _topics(TEN_OUTSTANDING, _mosquitto(6.5)),
-    _pairs(1, 100, ONE_AT_A_TIME, _mosquitto(1), AMQTT_20, quick=True, amqtt=ALL),
+    ONE_OUTSTANDING,
+    *(_layered(ONE_OUTSTANDING, layer, _no_worse(ONE_OUTSTANDING)) for layer in LAYERS),
     _pairs(1, 1000, PIPELINED, _mosquitto(2)),
     _pairs(1, 1000, ONE_AT_A_TIME, _mosquitto(1)),
     _open_loop(1000),
@@ -214,15 +249,10 @@ SCENARIOS = (
         quick=True,
         limits={"amqtt": Limits(SLOW_SETUP, repeat=1)},
     ),
-    Scenario(
-        "idle",
-        "idle connection, one subscription",
-        Kind.IDLE,
-        "idle",
-        {"count": 10000, "qos": 1},
-        (Goal("≤ 2 KiB", 2, at_most=True),),
-        quick=True,
-        limits={"amqtt": Limits({"count": 2000, **SLOW_SETUP}, repeat=1)},
+    IDLE,
+    replace(
+        _layered(IDLE, "tls", Goal("≤ 14 KiB", 14, at_most=True)),
+        arguments={**IDLE.arguments, **SLOW_SETUP, "tls": 1},
     ),
 )
 

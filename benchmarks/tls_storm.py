@@ -1,243 +1,255 @@
 """`python -m benchmarks.tls_storm`: a crowd comes by TLS at once, to flowguard and to Mosquitto.
 
-What a connection costs the broker is its own processor time, which others on the machine do not
-change much. Times are the crowd's as well: it is one process of Python, and as busy as the broker.
-Some clients are in before the crowd comes, in a process of their own, and measure PINGREQ to
-PINGRESP before and meanwhile.
+The broker has a core of its own; crowd and residents (tls_crowd.c) share the other one. Residents
+publish to themselves before and while the crowd comes: what those see who are in already.
 """
 
-import multiprocessing
-import multiprocessing.connection
-import multiprocessing.synchronize
-import os
-import shutil
-import socket
-import ssl
 import subprocess
-import sys
-import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Annotated
+from statistics import median
+from time import sleep
+from typing import Annotated, Any
 
-import trio
 import typer
 
 from flowguard.cli.descriptors import use_all_descriptors
-from flowguard.codec.decoder import PacketDecoder
-from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect, Packet, Pingreq
-from flowguard.types import MQTT_5, ReasonCode
 
-HOST = "127.0.0.1"
-RESIDENTS = 10
-PING_S = 0.05
-CALM_S = 3.0
-PATIENCE_S = 60.0
-"""Of a client, for one attempt."""
-RETRY_S = 2.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-CERTIFICATE = (
-    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem"
+from . import machine, pages
+from .brokers import Broker
+from .build import build, options
+from .checks import Check, Columns, Grid, Report, at_most, none_of
+from .parts import Strict, Write
+from .peers import Flowguard, FlowguardCompiled, Mosquitto
+from .runner import BadData, parse_line
+
+KEY = "tls-storm"
+CLIENTS, RESIDENTS, RATE = 5_000, 20, 10.0
+CALM_S, SETTLE_S, EXTRA_S = 5.0, 1.0, 60.0
+MEDIANS = (
+    *("connected", "half_s", "most_s", "cpu_ms", "calm_p99_ms"),
+    *("storm_p50_ms", "storm_p99_ms", "storm_max_ms"),
+)
+CPU_RATIO, P99_RATIO, DEAD_RATIO = 1.2, 2.0, 0.25
+console = pages.console()
+
+
+class Ungated(Flowguard):
+    """The control (benchmarks/ungated.py)."""
+
+    name = "flowguard without the gate"
+
+    def command(self, port: int, folder: Path, scenario: str) -> list[str]:
+        words = super().command(port, folder, scenario)
+        words[words.index("flowguard")] = "benchmarks.ungated"
+        return ["env", f"PYTHONPATH={Path(__file__).parents[1]}", *words]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a crowd at a broker; times in seconds and milliseconds."""
+
+    broker: str
+    crowd: str
+    connected: int
+    attempts: int
+    bad: int
+    """Reset, closed without a word, or not answered."""
+    refused: int
+    half_s: float
+    most_s: float
+    """Until 99 % were in."""
+    cpu_ms: float
+    """Of the broker, for each client that came."""
+    calm_p99_ms: float
+    storm_p50_ms: float
+    storm_p99_ms: float
+    storm_max_ms: float
+    note: str
+
+    @property
+    def slower(self) -> float:
+        """How much slower the storm made those who were in, at the 99th percentile."""
+        return self.storm_p99_ms / self.calm_p99_ms
+
+
+def middle(runs: list[Run]) -> Run:
+    """The median of each figure; of those who were turned away, the most."""
+    figures = {key: median(getattr(run, key) for run in runs) for key in MEDIANS}
+    worst = {key: max(getattr(run, key) for run in runs) for key in ("bad", "refused", "attempts")}
+    return replace(runs[0], **figures, **worst)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Who comes, and to whom."""
+
+    name: str
+    words: str
+    """Of the scenario (`brokers`)."""
+    load: dict[str, float]
+    brokers: tuple[Broker, ...]
+    repeat: int = 1
+
+
+OURS, PEER, PURE, CONTROL = FlowguardCompiled(), Mosquitto(), Flowguard(), Ungated()
+CROWDS = (
+    Crowd("full handshakes", "memory-storm-tls", {}, (OURS, PEER), 5),
+    Crowd("full handshakes, in pure Python", "memory-storm-tls", {}, (PURE, CONTROL)),
+    Crowd("resumed", "memory-storm-tls", {"resume": 1}, (OURS, PEER), 3),
+    Crowd("passwords (argon2id)", "memory-storm-tls-users", {"users": 1}, (OURS,)),
+    Crowd("resumed, passwords", "memory-storm-tls-users", {"users": 1, "resume": 1}, (OURS,)),
+    Crowd("the dead alone", "memory-storm-tls", {"count": 1, "dead": CLIENTS}, (OURS, PEER)),
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Storm:
-    """What came of it."""
+    runs: tuple[Run, ...]
 
-    outcomes: Counter[str] = field(default_factory=Counter)
-    connected_s: list[float] = field(default_factory=list)
+    def of(self, crowd: str, broker: Broker) -> Run | None:
+        return next((r for r in self.runs if (r.crowd, r.broker) == (crowd, broker.name)), None)
 
+    def checks(self) -> Iterator[Check]:
+        for run in self.runs:
+            if run.broker == OURS.name:
+                yield none_of(f"{run.crowd}: reset, closed or unanswered", run.bad)
+                if run.storm_p99_ms:
+                    what = f"{run.crowd}: p99 of those who are in, beside unloaded"
+                    yield at_most(what, run.slower, P99_RATIO, "x", 2)
+        for crowd in CROWDS:
+            ours, peer = self.of(crowd.name, OURS), self.of(crowd.name, PEER)
+            if ours and peer and not crowd.load.get("dead"):
+                what = f"{crowd.name}: processor time of a client, beside Mosquitto's"
+                yield at_most(what, ours.cpu_ms / peer.cpu_ms, CPU_RATIO, "x", 2)
+                what = f"{crowd.name}: p99 of those who are in, beside Mosquitto's"
+                yield at_most(what, ours.storm_p99_ms / peer.storm_p99_ms, 1.0, "x", 2)
+        alive, dead = self.of(CROWDS[0].name, OURS), self.of(CROWDS[-1].name, OURS)
+        if alive and dead:
+            what = "a dead peer's processor time, beside that of one that is alive"
+            yield at_most(what, dead.cpu_ms / alive.cpu_ms, DEAD_RATIO, "x", 2)
 
-class _Peer:
-    """A client's end of a TLS connection."""
-
-    def __init__(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
-        self._stream = stream
-        self._decoder = PacketDecoder(65_536, MQTT_5, role="client")
-
-    async def ask(self, packet: Packet) -> Packet | None:
-        """The next packet after this one was sent; None: the broker has closed."""
-        await self._stream.send_all(encode(packet, MQTT_5))
-        while (answer := self._decoder.next()) is None:
-            data = await self._stream.receive_some(4_096)
-            if not data:
-                return None
-            self._decoder.feed(bytes(data))
-        return answer
-
-
-async def _open(port: int, context: ssl.SSLContext) -> _Peer:
-    plain = await trio.open_tcp_stream(HOST, port)
-    return _Peer(trio.SSLStream(plain, context, server_hostname=HOST))
-
-
-async def _attempt(port: int, context: ssl.SSLContext, client_id: str) -> tuple[str, _Peer | None]:
-    """What came of one attempt, in a word, and the connection that stays."""
-    try:
-        with trio.fail_after(PATIENCE_S):
-            peer = await _open(port, context)
-            connack = await peer.ask(Connect(client_id, MQTT_5))
-    except trio.TooSlowError:
-        return "unanswered", None
-    except (trio.BrokenResourceError, OSError):
-        return "reset", None
-    if not isinstance(connack, Connack):
-        return "closed", None
-    if connack.reason_code == ReasonCode.SUCCESS:
-        return "connected", peer
-    return f"refused {connack.reason_code:#x}", None
-
-
-async def _come(port: int, clients: int, context: ssl.SSLContext) -> Storm:
-    storm = Storm()
-    stay: list[_Peer] = []
-    began_s = monotonic()
-
-    async def live(number: int) -> None:
-        while True:
-            outcome, peer = await _attempt(port, context, f"storm-{number}")
-            storm.outcomes[outcome] += 1
-            if peer is not None:
-                stay.append(peer)
-                storm.connected_s.append(monotonic() - began_s)
-                return
-            await trio.sleep(RETRY_S)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(clients):
-            nursery.start_soon(live, number)
-    return storm
-
-
-def _reside(
-    port: int,
-    cert: str,
-    calm: "multiprocessing.synchronize.Event",
-    ends: "multiprocessing.synchronize.Event",
-    found: "multiprocessing.connection.Connection",
-) -> None:
-    """Measure pings before and while the crowd comes; a process of its own."""
-
-    async def measure() -> tuple[list[float], list[float]]:
-        context = ssl.create_default_context(cafile=cert)
-        peers = []
-        for number in range(RESIDENTS):
-            outcome, peer = await _attempt(port, context, f"resident-{number}")
-            assert peer is not None, outcome
-            peers.append(peer)
-        before: list[float] = []
-        during: list[float] = []
-        until_s = monotonic() + CALM_S
-        while not ends.is_set():
-            is_calm = monotonic() < until_s
-            if not is_calm:
-                calm.set()
-            for peer in peers:
-                sent_s = monotonic()
-                assert await peer.ask(Pingreq()) is not None
-                (before if is_calm else during).append(monotonic() - sent_s)
-            await trio.sleep(PING_S)
-        return before, during
-
-    found.send(trio.run(measure))
-
-
-# --- the brokers -------------------------------------------------------------------------------
+    def report(self) -> Report:
+        columns: Columns[Run] = {
+            "crowd": lambda run: run.crowd,
+            "broker": lambda run: run.broker,
+            "connected": lambda run: f"{run.connected:,}",
+            "attempts": lambda run: f"{run.attempts:,}",
+            "reset, closed, unanswered": lambda run: f"{run.bad:,}",
+            "refused": lambda run: f"{run.refused:,}",
+            "half after": lambda run: f"{run.half_s:.1f} s",
+            "99 % after": lambda run: f"{run.most_s:.1f} s",
+            "processor, a client": lambda run: f"{run.cpu_ms:.2f} ms",
+            "p99 before": lambda run: f"{run.calm_p99_ms:.2f} ms",
+            "p50, p99, max meanwhile": lambda run: (
+                f"{run.storm_p50_ms:.2f}, {run.storm_p99_ms:.2f}, {run.storm_max_ms:.1f} ms"
+            ),
+            "remarks": lambda run: run.note,
+        }
+        return Report(
+            KEY,
+            "A storm by TLS",
+            f"{CLIENTS:,} clients connect at once (TLS 1.3, P-256, MQTT 5.0) and come again until "
+            f"they are in; {RESIDENTS} residents publish {RATE:g} messages a second each to "
+            "themselves (QoS 1), at random times: from the time when a message was due until it "
+            "was back. One core for the broker, the other one for crowd and residents. Medians of "
+            + ", ".join(f"{each.repeat} ({each.name})" for each in CROWDS if each.repeat > 1)
+            + ", of the attempts turned away the most.",
+            tuple(self.checks()),
+            (Grid.of(columns, self.runs),),
+        )
 
 
 @contextmanager
-def _flowguard(folder: Path) -> Iterator[tuple[int, int]]:
-    """A broker's process and port."""
-    words = ("--listen", f"mqtts://{HOST}:0", "--cert", "cert.pem", "--key", "key.pem")
-    command = [sys.executable, "-m", "flowguard", "serve", *words, "--store", "memory"]
-    with subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+def program(name: str, load: dict[str, float]) -> Iterator["subprocess.Popen[str]"]:
+    """The crowd, or the residents (tls_crowd.c), ready."""
+    command = [str(build("tls_crowd")), name, *options(load)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
-        line = process.stdout.readline()
-        yield process.pid, int(line.split()[2].rpartition(":")[2])
-        process.terminate()
+        if not process.stdout.readline():
+            raise BadData(f"{name}: status {process.wait()}")
+        yield process
+        process.stdin.close()
 
 
-@contextmanager
-def _mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
-    with socket.create_server((HOST, 0)) as taken:
-        port: int = taken.getsockname()[1]
-    (folder / "mosquitto.conf").write_text(
-        f"listener {port} {HOST}\nallow_anonymous true\ncertfile {folder}/cert.pem\n"
-        f"keyfile {folder}/key.pem\nuser root\n"
+def ask(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """What it says when it is given a line: residents what they have seen since the last one."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return parse_line(process.stdout.readline())
+
+
+def measure(crowd: Crowd, broker: Broker, clients: int, core: int | None) -> Run:
+    """A fresh broker, and a crowd that comes to it."""
+    load = {"count": clients, **crowd.load}
+    if "dead" in load:
+        load["dead"] = clients
+    inside = {"count": RESIDENTS, "rate": RATE, "users": load.get("users", 0)}
+    with broker.running(core, crowd.words) as running:
+        where = {"port": running.port, "broker-pid": running.pid}
+        with (
+            program("residents", where | inside) as residents,
+            program("crowd", where | load) as coming,
+        ):
+            sleep(SETTLE_S)
+            ask(residents)
+            sleep(CALM_S)
+            calm = ask(residents)
+            result = ask(coming)
+            storm = ask(residents)
+    return Run(
+        broker.name,
+        crowd.name,
+        result["connected"],
+        result["attempts"],
+        result["reset"] + result["closed"] + result["unanswered"],
+        sum(result["refused"].values()),
+        result["half_s"],
+        result["most_s"],
+        1e3 * result["broker_cpu_s"] / clients,
+        calm["p99_ms"],
+        storm["p50_ms"],
+        storm["p99_ms"],
+        storm["max_ms"],
+        ", ".join(filter(None, (result["first_error"], f"{result['resumed']:,} resumed"))),
     )
-    program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-    with subprocess.Popen(
-        [program, "-c", "mosquitto.conf"], cwd=folder, stderr=subprocess.DEVNULL
-    ) as process:
-        until_s = monotonic() + PATIENCE_S
-        while monotonic() < until_s:
-            try:
-                socket.create_connection((HOST, port)).close()
-                break
-            except ConnectionRefusedError:
-                sleep(0.05)
-        yield process.pid, port
-        process.terminate()
-
-
-def _processor_s(pid: int) -> float:
-    """What a process has had of the processor."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-BROKERS = {"flowguard": _flowguard, "mosquitto": _mosquitto}
-
-
-def _run(name: str, clients: int, folder: Path) -> None:
-    cert = str(folder / "cert.pem")
-    spawn = multiprocessing.get_context("spawn")
-    with BROKERS[name](folder) as (pid, port):
-        calm, ends = spawn.Event(), spawn.Event()
-        ours, theirs = spawn.Pipe(duplex=False)
-        residents = spawn.Process(target=_reside, args=(port, cert, calm, ends, theirs))
-        residents.start()
-        calm.wait(PATIENCE_S)
-        before_s = _processor_s(pid)
-        storm = trio.run(_come, port, clients, ssl.create_default_context(cafile=cert))
-        cost_s = _processor_s(pid) - before_s
-        ends.set()
-        calmly, meanwhile = ours.recv()
-        residents.join()
-    times = sorted(storm.connected_s)
-    typer.echo(
-        f"{name}: {dict(storm.outcomes)}; 99 % connected after {_at(times, 0.99):.1f} s; "
-        f"{1e3 * cost_s / clients:.2f} ms of the processor per client; "
-        f"pings p99 {1e3 * _at(calmly, 0.99):.1f} ms before, "
-        f"{1e3 * _at(meanwhile, 0.99):.1f} ms meanwhile"
-    )
-
-
-def _at(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def main(
-    clients: Annotated[int, typer.Option(min=1, help="That come at once.")] = 5_000,
-    brokers: Annotated[str, typer.Option(help="By comma.")] = ",".join(BROKERS),
+    clients: Annotated[int, typer.Option(min=1, help="That come at once.")] = CLIENTS,
+    only: Annotated[str, typer.Option(help="Of a crowd's name.")] = "",
+    brokers: Annotated[str, typer.Option(help="By comma.")] = "",
+    write: Write = False,
+    strict: Strict = False,
 ) -> None:
-    """Have a crowd come by TLS at once, to one broker after the other."""
+    """Have crowds come by TLS at once, to one broker after the other."""
     use_all_descriptors()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        subprocess.run(CERTIFICATE.split(), cwd=folder, check=True, capture_output=True)
-        for broker in brokers.split(","):
-            _run(broker, clients, folder)
+    cores = machine.choose_cores()
+    runs = []
+    with machine.pinned(cores.generator if cores else None):
+        for crowd in CROWDS:
+            if only not in crowd.name:
+                continue
+            chosen = [b for b in crowd.brokers if not brokers or b.name in brokers.split(",")]
+            core = cores.broker if cores else None
+            rounds = [
+                [measure(crowd, broker, clients, core) for broker in chosen]
+                for _ in range(crowd.repeat)
+            ]
+            for repeated in zip(*rounds, strict=True):
+                runs.append(middle(list(repeated)))
+                for run in repeated:
+                    console.print(run)
+    folder = pages.RESULTS if write else None
+    passed = pages.tell(Storm(tuple(runs)), machine.describe(), console, folder)
+    if strict and not passed:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -78,16 +78,26 @@ class Results:
     def judge(self, scenario: Scenario, goal: Goal, build: str = OURS) -> Judged:
         """A failed or lossy repetition of flowguard is a miss, whatever the others reached."""
         cell = self.cell(scenario, build)
-        other: Cell | None = None
-        if goal.peer or goal.row:
-            other = self._cell(goal.row or scenario.key, goal.peer or build)
-        reached = self._worst(cell, goal) if other is None else _ratio(cell, other)
+        others = self._compared(scenario, goal, build)
+        reached = _ratio(cell, others[0]) if others else self._worst(cell, goal)
+        if len(others) == 3:
+            in_row = _ratio(others[1], others[2])
+            reached = reached / in_row if reached and in_row else None
         if cell.failures or any(cell.values("lost")):
             return Judged(goal, reached, Verdict.MISS)
-        if reached is None or (other is not None and any(other.values("lost"))):
+        if reached is None or any(value for other in others for value in other.values("lost")):
             return Judged(goal, reached, Verdict.OPEN)
         enough = reached <= goal.bound if goal.at_most else reached >= goal.bound
         return Judged(goal, reached, Verdict.PASS if enough else Verdict.MISS)
+
+    def _compared(self, scenario: Scenario, goal: Goal, build: str) -> list[Cell]:
+        """What a build is compared with: nothing, a cell, or a peer and both in another row."""
+        if goal.peer and goal.row:
+            row = [self._cell(goal.row, build), self._cell(goal.row, goal.peer)]
+            return [self.cell(scenario, goal.peer), *row]
+        if goal.peer or goal.row:
+            return [self._cell(goal.row or scenario.key, goal.peer or build)]
+        return []
 
     @staticmethod
     def _worst(cell: Cell, goal: Goal) -> float | None:

@@ -35,6 +35,21 @@ def test_a_row_is_judged_against_another_row_of_the_same_broker(
     assert results.judge(DURABLE, IN_MEMORY).verdict is verdict
 
 
+@pytest.mark.parametrize(("by_tls", "verdict"), [(60, Verdict.PASS), (40, Verdict.MISS)])
+def test_a_row_by_tls_is_judged_by_the_ratio_that_the_plain_one_has(
+    by_tls: float, verdict: Verdict
+) -> None:
+    plain, tls = find(["qos1-100-w10"])[0], find(["qos1-100-w10-tls"])[0]
+    theirs = [
+        Sample("mosquitto", plain.key, {"value": 50}),
+        Sample("mosquitto", tls.key, {"value": 25}),
+    ]
+    ours = [sample(plain.key, 100), sample(tls.key, by_tls)]
+    results = Results([plain, tls], [*ours, *theirs])
+    assert results.judge(tls, tls.goals[0]).verdict is verdict
+    assert results.judge(tls, tls.goals[0]).reached == by_tls / 50
+
+
 def test_every_goal_that_names_a_row_or_a_peer_names_one_that_there_is() -> None:
     keys = {scenario.key for scenario in SCENARIOS}
     for scenario in SCENARIOS:
