@@ -19,7 +19,7 @@ from flowguard.broker.link import Link
 from flowguard.broker.scram_exchange import ScramExchange
 from flowguard.codec.packets import Connect
 from flowguard.errors import ConfigError, UnprovedError
-from flowguard.identity.failures import FailureLimit
+from flowguard.identity.failures import FailureLimit, origin_of
 from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import CheckAnswer, ExchangeMaker
@@ -264,6 +264,6 @@ def _certificate_name(connection: ServerConnection) -> str | None:
 
 
 def _address(connection: ServerConnection) -> str:
-    """The host at the other end."""
+    """The address of the other end, as it counts for failures."""
     link = connection.transport
-    return link.peer().rpartition(":")[0] if isinstance(link, Link) else ""
+    return origin_of(link.peer().rpartition(":")[0]) if isinstance(link, Link) else ""

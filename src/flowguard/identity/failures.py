@@ -2,15 +2,28 @@
 
 A wrong password costs whoever checks it a thousand times what it costs to send it. So each address
 has `BURST` of them, and gets one back in `REFILL_S`; without any left it is refused at once, unless
-its password is remembered as right.
+its password is remembered as right. Of IPv6 it is the network that counts: whoever has one address
+has all of its /64.
 """
 
 from collections import OrderedDict
+from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Final, final
 
 BURST: Final = 20.0
 REFILL_S: Final = 5.0
 ADDRESSES_MAX: Final = 10_000
+
+
+def origin_of(host: str) -> str:
+    """Return the address that counts for a host, `[::1]` or `::1`; itself where it is none."""
+    try:
+        address = ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    return str(address.ipv4_mapped or IPv6Network((address, 64), strict=False))
 
 
 @final

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.testing import capture_logs
 
+from broker_adapter.proxy_protocol import header
 from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.broker import identity_checks
@@ -107,6 +108,22 @@ async def test_who_guesses_is_not_checked_any_more_and_who_is_known_still_comes_
         assert counted[CheckOutcome.WRONG] + counted[CheckOutcome.LIMITED] == BURST + 5
         assert counted[CheckOutcome.LIMITED] > 0
         assert await answer(running, "ann", b"secret") == 0
+
+
+@pytest.mark.slow
+async def test_who_guesses_from_many_addresses_of_one_network_is_one(tmp_path: Path) -> None:
+    checks = checks_of(tmp_path / "users", PasswordFile({"ann": "$6$aaaa$aaaa"}))
+    listener = {"address": "127.0.0.1:0", "proxies": "127.0.0.1"}
+    doors = open_doorways(NetworkSettings.model_validate({"listeners": [listener]}))
+    async with broker(checks=checks, listener=doors) as running:
+        for number in range(int(BURST) + 5):
+            client = (f"2001:db8::{number:x}", 40_000, 0, 0)
+            wire = await open_wire(running)
+            await wire.stream.send_all(header(client, client))
+            await wire.send(Connect("c", MQTT_5, username="ann", password=b"guess"))
+            await wire.expect(Connack)
+            await wire.close()
+        assert running.node.door.checks[CheckOutcome.LIMITED] > 0
 
 
 class SlowFile:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flowguard.errors import ConfigError
 from flowguard.identity import passwords
-from flowguard.identity.failures import BURST, REFILL_S, FailureLimit
+from flowguard.identity.failures import BURST, REFILL_S, FailureLimit, origin_of
 from flowguard.identity.passwords import PasswordFile
 from flowguard.identity.remembered import RememberedPasswords
 
@@ -155,3 +155,19 @@ def test_addresses_that_were_wrong_are_bounded() -> None:
     for number in range(10):
         limit.failed(f"{number}", 0.0)
     assert len(limit) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        ("[2001:db8::1]", "[2001:db8::ffff:1]", True),
+        ("[2001:db8:0:1::1]", "[2001:db8:0:2::1]", False),
+        ("[fe80::1%eth0]", "[fe80::2]", True),
+        ("192.0.2.1", "192.0.2.2", False),
+        ("[::ffff:192.0.2.1]", "[::ffff:192.0.2.2]", False),
+        ("[::ffff:192.0.2.1]", "192.0.2.1", True),
+        ("", "unknown", False),
+    ],
+)
+def test_who_has_an_address_of_ipv6_has_many(one: str, other: str, are_one: bool) -> None:
+    assert (origin_of(one) == origin_of(other)) is are_one
