@@ -62,6 +62,7 @@ class Backlogs(RuleBasedStateMachine):
                 f"c{client}",
                 Backlog(self.messages_max, self.bytes_max, self.budget, self.disk_budget),
                 1,
+                durable=True,
             )
             for client in range(3)
         ]
@@ -231,6 +232,6 @@ def test_a_message_that_overtook_another_is_behind_it_when_their_client_has_left
         assert queue.reserve(BASE_BYTES) is None
         queue.put(pos, delivery_of(0), BASE_BYTES, connected=True)
     queue.leave()
-    fetch = queue.fetch(Session("c", queue, 1))
+    fetch = queue.fetch(Session("c", queue, 1, durable=True))
     assert fetch is not None
     assert (fetch.after_pos, fetch.until_pos) == (0, 2)
