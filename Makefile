@@ -92,8 +92,8 @@ bench-instructions: $(DEV) rooms  ## instructions per message, counted by Valgri
 bench-store: $(DEV) rooms  ## the RocksDB store by itself: layouts, fetch, restart, drift, merge (make bench has it too)
 	@$(PY) -m benchmarks.parts --only store $(ARGS)
 
-bench-log: $(DEV) rooms  ## the durable log beside client queues: append by number of subscribers, disk, replay
-	@$(PY) -m benchmarks.parts --only store-log $(ARGS)
+bench-log: $(DEV) rooms  ## the durable log beside client queues: append, disk, replay, layouts; fleets and crowds that come back
+	@PYTHONPATH=.compiled $(PY) -m benchmarks.parts --only store-log,log- $(ARGS)
 
 bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)

@@ -24,6 +24,7 @@ simulates. They share:
 
 - `overload`    more load than there is capacity, with and without protection
 - `store`       the RocksDB store by itself
+- `log`         sessions on the durable log, over TCP
 - `conditions`  machine and length of a run
 - `checks`      a bound, what was reached, and whether that is enough
 - `pages`       what came of it: in the terminal, and with `--write` as pages of `results/`

@@ -20,6 +20,7 @@ from .brokers import BrokerFailed
 from .build import Unavailable
 from .checks import Reported
 from .conditions import FULL_SECONDS, QUICK_SECONDS, Conditions
+from .log import fan_out, fleet, resuming
 from .overload import (
     e01_fan_out,
     e07_slow_subscribers,
@@ -35,6 +36,7 @@ Measure = Callable[[Conditions], Reported]
 ROOMS = (
     *(side_by_side, e01_fan_out, e07_slow_subscribers, e08_self_loop, e09_keep_alive, e12_cost),
     *(layouts, fetch, reconnect, restart, drift, merging, durable_log),
+    *(fleet, fan_out, resuming),
     proxy,
 )
 PARTS: dict[str, Measure] = {room.KEY: room.measure for room in ROOMS}

@@ -10,7 +10,7 @@ from math import inf
 from sys import maxsize
 from typing import TYPE_CHECKING, final
 
-from flowguard.node.pages import Pages
+from flowguard.node.pages import READ_LEAST, Pages
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from simulations.connection import CONNECTED, Connection, QueuedPage
 
@@ -24,7 +24,10 @@ class Replays:
         self._broker = broker
         self._engine = broker.engine
         takes_turns = broker.plan.takes_turns
-        self.pages: Pages[Connection, Connection] = Pages() if takes_turns else _all_at_once()
+        self.pages: Pages[Connection, Connection] = (
+            Pages(read_max=READ_LEAST) if takes_turns else _all_at_once()
+        )
+        """Their pages are full: there is no time for more."""
         self._piece_max = PIECE_MAX if takes_turns else PAGE_MAX
         self._held: dict[Connection, None] = {}
         """Whose page is being read, or is not acknowledged."""

@@ -6,13 +6,15 @@ CPU time of the process, with RocksDB's threads and Python. Payloads are random:
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from benchmarks.checks import Grid, Report, at_least, at_most
 from benchmarks.conditions import Conditions
+from flowguard import build
+from flowguard.config import StoreSettings
 from flowguard.records import NEVER_S, Append, AppendToLog, Delivery, StoreOp
 from flowguard.stores.log.iterators import Ahead
 from flowguard.stores.log.replays import LogPlace, read_next
@@ -34,6 +36,8 @@ MESSAGES: Final = 1_000_000
 GROUPS: Final = 20
 DEVICES: Final = 5_000
 READINGS: Final = ("temp", "volt", "load", "fan")
+LAYOUTS: Final = ("bitmask", "skipstream", "reference")
+DEFAULT: Final = StoreSettings().log_layout
 PAGE: Final = 1_000
 PAGE_BYTES: Final = 1 << 20
 SESSION_PAGE: Final = 250
@@ -73,13 +77,24 @@ class ReplayRate:
 
 
 @dataclass(frozen=True)
+class LaidOut:
+    """The log in one layout."""
+
+    layout: str
+    append_per_s: float
+    message_bytes: float
+    """On the disk, for each message."""
+    replays: list[ReplayRate]
+
+
+@dataclass(frozen=True)
 class DurableLog:
     messages: int
-    append_per_s: float
-    costs: list[FanOutCost] = field(default_factory=list)
-    replays: list[ReplayRate] = field(default_factory=list)
+    costs: list[FanOutCost]
+    layouts: list[LaidOut]
 
     def report(self) -> Report:
+        default = next(each for each in self.layouts if each.layout == DEFAULT)
         costs = [
             (
                 f"{cost.subscribers:,}",
@@ -99,16 +114,26 @@ class DurableLog:
                 f"{r.cpu_s * 1e3:,.0f}",
                 f"{r.first_ms:.2f}",
             )
-            for r in self.replays
+            for r in default.replays
+        ]
+        layouts = [
+            (
+                each.layout,
+                f"{each.append_per_s:,.0f}",
+                f"{each.message_bytes:,.0f}",
+                *(f"{r.cpu_s * 1e3:,.1f}" for r in each.replays),
+            )
+            for each in self.layouts
         ]
         wide = next(cost for cost in self.costs if cost.subscribers == 1_000)
         return Report(
             KEY,
             "Store: the durable log beside client queues",
             f"{PAYLOAD_BYTES} random bytes a message, {GROUPS * DEVICES * len(READINGS):,} topics, "
-            f"batches of {BATCH}, each synced; replays over {self.messages:,} messages.",
+            f"batches of {BATCH}, each synced; replays over {self.messages:,} messages, by the "
+            f"layout `{DEFAULT}`. {build.name().capitalize()}.",
             (
-                at_least("log, messages appended per CPU second", self.append_per_s, 50_000),
+                at_least("log, messages appended per CPU second", default.append_per_s, 50_000),
                 at_least(
                     "CPU, queues of log, 1,000 subscribers", wide.queues_us / wide.log_us, 30, "x"
                 ),
@@ -118,10 +143,10 @@ class DurableLog:
                     100,
                     "x",
                 ),
-                at_least("`#`, messages read per CPU second", self.replays[0].per_s, 300_000),
+                at_least("`#`, messages read per CPU second", default.replays[0].per_s, 300_000),
                 at_most(
                     "first page of a session that missed everything",
-                    max(r.first_ms for r in self.replays),
+                    max(r.first_ms for r in default.replays),
                     20,
                     " ms",
                     1,
@@ -142,6 +167,15 @@ class DurableLog:
                 Grid(
                     ("replay", "messages", "per CPU second", "all of it, ms", "first page, ms"),
                     tuple(replays),
+                ),
+                Grid(
+                    (
+                        "layout",
+                        "appended per CPU second",
+                        "bytes on disk",
+                        *(f"{name}, CPU ms" for name in FILTERS),
+                    ),
+                    tuple(layouts),
                 ),
             ),
         )
@@ -233,13 +267,21 @@ def measure_replay(store: RocksStore, name: str, filter: str) -> ReplayRate:
     return ReplayRate(name, found, time.process_time() - started_s, first_ms)
 
 
-def measure(conditions: Conditions) -> DurableLog:
-    """Fan-out by fan-out, queues and log by turns; then one log, read by all filters."""
-    costs = [measure_fan_out(subscribers, conditions) for subscribers in FAN_OUTS]
-    count = conditions.count(MESSAGES)
+def measure_layout(layout: str, count: int) -> LaidOut:
     with TemporaryDirectory(prefix="flowguard-bench-") as name:
-        store = open_store(Path(name) / "data", disk_reserve_bytes=0)
+        folder = Path(name) / "data"
+        store = open_store(folder, disk_reserve_bytes=0, log_layout=layout)
         append_s = commit_cost(store, logged(count), BATCH)
         replays = [measure_replay(store, each, filter) for each, filter in FILTERS.items()]
+        store._engine.flush()
+        size_bytes = data_bytes_of(folder)
         store.close()
-    return DurableLog(count, count / append_s, costs, replays)
+    return LaidOut(layout, count / append_s, size_bytes / count, replays)
+
+
+def measure(conditions: Conditions) -> DurableLog:
+    """Fan-out by fan-out, queues and log by turns; then one log, read by all filters, in every
+    layout."""
+    costs = [measure_fan_out(subscribers, conditions) for subscribers in FAN_OUTS]
+    count = conditions.count(MESSAGES)
+    return DurableLog(count, costs, [measure_layout(layout, count) for layout in LAYOUTS])

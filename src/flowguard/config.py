@@ -279,9 +279,9 @@ class StoreSettings(Section):
     too."""
     background_jobs: int = Field(2, ge=1, le=64)
     """RocksDB's threads that write and compact tables."""
-    log_layout: Literal["bitmask", "reference"] = "bitmask"
-    """How the durable log lies in RocksDB from its next generation on: `reference` reads everything
-    and compares."""
+    log_layout: Literal["bitmask", "skipstream", "reference"] = "bitmask"
+    """How the durable log lies in RocksDB from its next generation on: `skipstream` keeps topics of
+    the same structure together, and an index; `reference` reads everything and compares."""
     application_store: Literal["log", "queues", "kafka"] = "log"
     """Where messages wait for applications: the durable log, if the store has one, where only
     retention ends them; queues with the bounds of all; or topics of Kafka (section kafka)."""

@@ -26,6 +26,8 @@ LENT = {"$share/h/t/#": 1}
 
 LOG_THRESHOLDS = (0, 1, 4, 8)
 """Of one broker after the other: topics change between client queues and the durable log."""
+LOG_LAYOUTS = ("bitmask", "skipstream")
+"""Of the generations that it begins."""
 
 
 def settings(random: Random, *, logs: bool = False) -> dict[str, dict[str, Any]]:
@@ -34,7 +36,8 @@ def settings(random: Random, *, logs: bool = False) -> dict[str, dict[str, Any]]
     chosen = SETTINGS | {"store": store}
     if logs:
         chosen |= {
-            "session": SETTINGS["session"] | {"log_threshold": random.choice(LOG_THRESHOLDS)}
+            "session": SETTINGS["session"] | {"log_threshold": random.choice(LOG_THRESHOLDS)},
+            "store": store | {"log_layout": random.choice(LOG_LAYOUTS)},
         }
     return chosen
 

@@ -12,6 +12,7 @@ from flowguard.broker.reactor import Reactor
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
+from flowguard.node.pages import READ_LEAST, READ_S
 from flowguard.records import QueueEntry, owner_name
 from flowguard.session.fetch import Fetch
 from flowguard.stores import NOT_FENCED, Fenced, Store
@@ -135,7 +136,8 @@ class Committer:
             else:
                 node.store_away(now_s)
         if fetches:
-            answers = list(zip(fetches, pages, strict=True))
+            answers = list(zip(fetches, pages, strict=False))
+            node.pages.put_back(fetches[len(pages) :])
             self._postponed += [fetch for fetch, page in answers if page is None]
             node.pages.came([(fetch, page) for fetch, page in answers if page is not None])
         reactor.turns.end_slice(now_s)
@@ -144,7 +146,8 @@ class Committer:
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch]
     ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None]]:
-        """In the thread: commit, then read; why the batch has to be tried again."""
+        """In the thread: commit, then read what there is time for; why the batch has to be tried
+        again."""
         error: NotNowError | None = None
         fenced = NOT_FENCED
         if batch is not None:
@@ -152,7 +155,11 @@ class Committer:
                 fenced = self._store.commit(batch.ops)
             except NotNowError as refusal:
                 error = refusal
-        pages = [self._read(fetch) for fetch in fetches]
+        began_s, pages = self._clock(), list[list[QueueEntry] | None]()
+        for fetch in fetches:
+            if len(pages) >= READ_LEAST and self._clock() - began_s > READ_S:
+                break
+            pages.append(self._read(fetch))
         self._is_asking = False
         reactor.turns.awaited = True
         return error, fenced, pages

@@ -395,8 +395,10 @@ class LogReaders:
             targets.append((owner, pos, delivery))
             ops.append(Append(owner.client_id, pos, delivery))
         ops += places
+        node.moving.count += len(targets)
 
         def done(now_s: float) -> None:
+            node.moving.count = max(0, node.moving.count - len(targets))
             self._fetching.discard(reader)
             for owner, pos, delivery in targets:
                 owner.offer(pos, delivery, node, now_s)

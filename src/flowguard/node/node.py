@@ -108,7 +108,7 @@ class Node(Lifecycle[ServerConnection]):
         self.state_budget = state.state_budget
         self.input_holders = cast("Holders[ServerConnection]", state.input_holders)
         state.sent = self.journal.sent
-        self.pages: Pages[Fetch, Answered | Outbound] = Pages()
+        self.pages: Pages[Fetch, Answered | Outbound] = Pages(moving=state.moving)
         state.fetches = self.pages.wanted
         state.replays = cast("deque[Sender]", self.pages.ready)
         self.store_load = StoreLoad()
@@ -291,6 +291,7 @@ class Node(Lifecycle[ServerConnection]):
         Nobody waits for that at the gate: whose session would have to be durable is refused.
         """
         self.journal.is_refused = True
+        self.state.moving.count = 0  # What is on its way stays there: nothing waits for it.
         self.state.read_only = True
         self.handshakes.no_space(now_s)
 

@@ -14,9 +14,11 @@ asked and what it answers, a simulated broker with its connections, and both get
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.signals import TICK_S
+from flowguard.session.fetch import Moving
 
 Q = TypeVar("Q")
 P = TypeVar("P")
@@ -27,10 +29,16 @@ REST: Final = 3
 """So many times as long live work goes first where it has no end: backlogs get a quarter."""
 REST_MAX_S: Final = TICK_S
 """However long the last piece has taken."""
-READ_MAX: Final = 2
-"""Pages read together: commits wait for them."""
+READ_LEAST: Final = 2
+READ_MAX: Final = 64
+READ_S: Final = 0.001
+"""Pages read together: so many, and on while it has taken no longer: commits wait for them."""
 READY_MAX: Final = 8
 """No page is read while so many pieces are ready."""
+# Not final: tests have smaller ones, and the compiled code should look at them.
+MOVING_MAX = 500
+"""No backlog has its turn while so many messages are on their way from the log into queues: what is
+live waits for the commit that they are in, and then for the next one."""
 
 
 @final
@@ -44,6 +52,7 @@ class Pages(Generic[Q, P]):
         rest: int = REST,
         read_max: int = READ_MAX,
         ready_max: int = READY_MAX,
+        moving: Moving | None = None,
     ) -> None:
         self._turn_s = turn_s
         self._rest = rest
@@ -51,6 +60,7 @@ class Pages(Generic[Q, P]):
         self._ready_max = ready_max
         self.wanted: deque[Q] = deque()
         self.ready: deque[P] = deque()
+        self._moving = moving or Moving()
         self._is_reading = False
         self._began_s = 0.0
         self._due_s = 0.0
@@ -58,19 +68,34 @@ class Pages(Generic[Q, P]):
     @property
     def is_hungry(self) -> bool:
         """Whether the store is to be asked for pages now."""
-        return bool(self.wanted) and not self._is_reading and len(self.ready) < self._ready_max
+        if self._is_reading or len(self.ready) >= self._ready_max:
+            return False
+        return bool(self.wanted) and self._moving.count < MOVING_MAX
 
     @property
     def is_busy(self) -> bool:
         """Whether a page is to be read, is being read, or is to be sent."""
         return bool(self.wanted or self.ready) or self._is_reading
 
+    @property
+    def waits(self) -> bool:
+        """Whether a piece only waits for its turn, which nothing announces; what is on its way to
+        the store does announce itself."""
+        return bool(self.ready) and self._moving.count < MOVING_MAX
+
     def to_read(self) -> list[Q]:
-        """Return what the store is to be asked for now; if there is something, `came` follows."""
+        """Return what the store is to be asked for now; if there is something, `came` follows.
+
+        It reads as many as it has time for (`READ_S`); the others go back before that.
+        """
         if not self.is_hungry:
             return []
         self._is_reading = True
         return [self.wanted.popleft() for _ in range(min(self._read_max, len(self.wanted)))]
+
+    def put_back(self, unread: Sequence[Q]) -> None:
+        """There was no time for the last of them."""
+        self.wanted.extendleft(reversed(unread))
 
     def came(self, pages: list[P]) -> None:
         """The store has answered."""
@@ -79,7 +104,7 @@ class Pages(Generic[Q, P]):
 
     def begins(self, now_s: float, *, idle: bool) -> bool:
         """Whether it is the turn of backlogs; `idle`: live work has left the loop nothing to do."""
-        if not self.ready or not (idle or now_s >= self._due_s):
+        if not self.waits or not (idle or now_s >= self._due_s):
             return False
         self._began_s = now_s
         return True
@@ -87,7 +112,7 @@ class Pages(Generic[Q, P]):
     def next(self, now_s: float) -> P | None:
         """The next piece of this turn; None: it is over."""
         took_s = now_s - self._began_s
-        if self.ready and took_s < self._turn_s:
+        if self.waits and took_s < self._turn_s:
             return self.ready.popleft()
         self._due_s = now_s + min(self._rest * took_s, REST_MAX_S)
         return None

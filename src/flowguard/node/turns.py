@@ -234,7 +234,7 @@ class Turns(Generic[E, C, Q, P]):
         self._was_idle = not self._worked and not self.has_replayed
         if self._was_idle:
             # Backlogs that wait for their turn announce nothing.
-            return YIELD if self._pages.ready else IDLE
+            return YIELD if self._pages.waits else IDLE
         ended_s = self._clock()
         if ended_s - self._yielded_s > SLICE_S:
             return self.pause(self._started_s)

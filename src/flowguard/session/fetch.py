@@ -45,6 +45,16 @@ class ReadProgress:
         return self.count / (now_s - self.since_s) if now_s > self.since_s else 0.0
 
 
+@final
+class Moving:
+    """The messages that are on their way from the log into queues, all clients together."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Fetch:
     """A page of a backlog that the store is to be asked for."""
 

@@ -14,7 +14,7 @@ from flowguard.records import Settle
 from flowguard.session.chores import Chores
 from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.counters import Counters
-from flowguard.session.fetch import Fetch, PageOwner, ReadProgress
+from flowguard.session.fetch import Fetch, Moving, PageOwner, ReadProgress
 from flowguard.session.host import GroupCommit
 from flowguard.session.inflight import Inflight
 
@@ -42,6 +42,7 @@ class NodeState:
         "is_store_away",
         "journal",
         "maximum_qos",
+        "moving",
         "outbox_budget",
         "outbox_bytes_max",
         "paused_count",
@@ -68,8 +69,7 @@ class NodeState:
         on_error: Callable[[Exception], None] | None = None,
     ) -> None:
         """`on_error` hears what broke in a chore, None: it is raised."""
-        self.bounds = bounds
-        self.settings = bounds.settings
+        self.bounds, self.settings = bounds, bounds.settings
         limits = bounds.settings.session
         # What is asked per packet, out of the settings: each of their attributes is a search.
         self.maximum_qos = limits.maximum_qos
@@ -104,6 +104,7 @@ class NodeState:
         """Highest position sent, by client id of a durable session; for the store, in time."""
         self.fetches: deque[Fetch] = deque()
         """Pages that the store is to be asked for; `QueueOwner.fetched` follows."""
+        self.moving = Moving()
         self.progress: dict[PageOwner, ReadProgress] = {}
         """Of backlogs that are read from the disk for clients who are here."""
         self.replays: deque[Sender] = deque()

@@ -152,9 +152,12 @@ class MemoryStore:
         log = self.log
         current = log.begin()
         stamp = max(log.high + 1, stamp_at(self._wall_s()))
-        key, value = log.row(stamp, publisher, message, expires_at_s)
-        self._home.spaces[current.number].put(key, value)
-        current = current.with_more(stamp, stamp, 1, len(key) + len(value))
+        size_bytes = 0
+        rows = log.rows_of(stamp, publisher, message, expires_at_s)
+        for key, value in (*rows, *log.learned()):
+            self._home.spaces[current.number].put(key, value)
+            size_bytes += len(key) + len(value)
+        current = current.with_more(stamp, stamp, 1, size_bytes)
         self._home.write({current.number: current.encode()})
         log.appended(current)
         log.high = stamp

@@ -5,7 +5,6 @@ properties as on the wire, payload
 """
 
 from struct import Struct
-from struct import error as StructError
 from typing import Final
 
 from flowguard.codec.properties import decode_properties, encode_properties
@@ -32,17 +31,17 @@ def encode_message(message: Publish) -> bytes:
 def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
     """The message from `pos` to the end."""
     try:
-        version, flags, topic_bytes = _MESSAGE_HEAD.unpack_from(data, pos)
+        version, flags = data[pos], data[pos + 1]
+        end = pos + 4 + (data[pos + 2] << 8 | data[pos + 3])
         if version != MESSAGE:
             raise CorruptionError(f"there is no message record of version {version}")
-        pos += _MESSAGE_HEAD.size
-        if pos + topic_bytes > len(data):
+        if end > len(data):
             raise CorruptionError("a message record is cut short")
-        topic = data[pos : pos + topic_bytes].decode()
-        pos += topic_bytes
+        topic = data[pos + 4 : end].decode()
+        pos = end
         properties = NO_PROPERTIES
         if flags & _PROPERTIES:
             properties, pos = decode_properties(data, pos, len(data), PUBLISH, in_will)
-    except (MalformedPacket, UnicodeDecodeError, StructError) as error:
+    except (MalformedPacket, UnicodeDecodeError, IndexError) as error:
         raise CorruptionError(f"a message record is damaged: {error}") from error
     return Publish(topic, data[pos:], flags & 3, bool(flags & RETAIN), properties=properties)

@@ -441,6 +441,7 @@ class AgainstLedger(RuleBasedStateMachine):
                 self.stage.advance(0.2)
             self._take(name, self.clients[name])
             self._check(name)
+        assert self.stage.node.state.moving.count == 0
 
     def _check(self, name: str) -> None:
         owed, got = self.owed[name], [payload for payload, _ in self.got[name]]
@@ -464,6 +465,7 @@ def test_all_that_is_owed_comes_in_order_whatever_happens(monkeypatch: pytest.Mo
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
+    monkeypatch.setattr("flowguard.node.pages.MOVING_MAX", 2)
     run_state_machine_as_test(AgainstLedger)
 
 

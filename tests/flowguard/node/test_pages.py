@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 
 from flowguard.codec.packets import Puback
-from flowguard.node.pages import READ_MAX, READY_MAX, REST, TURN_S, Pages
+from flowguard.node.pages import MOVING_MAX, READ_MAX, READY_MAX, REST, TURN_S, Pages
 from flowguard.session.backlog import PIECE_MAX
+from flowguard.session.fetch import Moving
 from flowguard.types import Publish
 from tests.support.stage import Stage, StoreOnDisk
 
@@ -95,6 +96,32 @@ def test_few_pages_are_read_at_a_time_and_none_while_enough_is_ready() -> None:
     while pages.next(0.0) is not None:
         pass
     assert pages.is_hungry
+
+
+def test_what_there_was_no_time_to_read_keeps_its_place() -> None:
+    pages: Pages[int, int] = Pages()
+    pages.wanted.extend(range(9))
+    reading = pages.to_read()
+    pages.wanted.append(9)
+    pages.put_back(reading[2:])
+    pages.came(reading[:2])
+    assert [*reading[:2], *pages.to_read()] == list(range(10))
+
+
+def test_no_backlog_has_a_turn_while_much_is_on_its_way_from_the_log() -> None:
+    moving = Moving()
+    pages: Pages[int, int] = Pages(moving=moving)
+    pages.ready.extend((1, 2))
+    pages.wanted.append(3)
+    moving.count = MOVING_MAX
+    assert not pages.begins(0.0, idle=True)
+    assert not pages.waits, "who waits for a commit is told of it"
+    assert not pages.is_hungry
+    moving.count -= 1
+    assert pages.begins(0.0, idle=True)
+    assert pages.next(0.0) == 1
+    moving.count += 1
+    assert pages.next(0.0) is None
 
 
 # --- through a node --------------------------------------------------------------------------

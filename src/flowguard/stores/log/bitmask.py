@@ -12,7 +12,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from flowguard.stores.log.keymapper import (
+    DOLLAR,
     INDEX_BYTES,
     INDEX_MAX,
     Constraint,
@@ -20,8 +23,8 @@ from flowguard.stores.log.keymapper import (
     next_index,
     topic_index,
 )
-from flowguard.stores.log.layout import Way
-from flowguard.stores.log.rows import Jump
+from flowguard.stores.log.layout import LogQuestion, NothingToLearn, Row
+from flowguard.stores.log.rows import Found, LogRows, ReadBounds, Sieve, sift
 
 EPOCH_BITS: Final = 36
 """Bits of the offset by default: an epoch of 2^20 milliseconds, 17.5 minutes."""
@@ -42,7 +45,7 @@ def _key(shard: int, epoch: int, index: bytes, offset: int) -> bytes:
 
 
 @final
-class BitmaskLayout:
+class BitmaskLayout(NothingToLearn):
     """Narrow filters and whole streams alike; one row a message, nothing to learn."""
 
     name: str = "bitmask"
@@ -52,60 +55,88 @@ class BitmaskLayout:
         self._bits = epoch_bits
         self._offset_mask = (1 << epoch_bits) - 1
 
-    def key(self, shard: int, stamp: int, topic: str) -> bytes:
+    def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
         if len(topic) <= TOPIC_CACHED_MAX:
             index = _cached_index(topic)
         else:
             index = topic_index(topic).to_bytes(INDEX_BYTES)
-        return _key(shard, stamp >> self._bits, index, stamp & self._offset_mask)
+        return ((_key(shard, stamp >> self._bits, index, stamp & self._offset_mask), value),)
 
-    def stamp_of(self, key: bytes) -> int:
-        epoch = int.from_bytes(key[_EPOCH_AT:_INDEX_AT])
-        return epoch << self._bits | int.from_bytes(key[_OFFSET_AT:])
-
-    def way(self, shard: int, filters: Sequence[str], after: int, until: int, place: bytes) -> Way:
-        assert after < until, "an empty span has no way through it"
-        constraints = list(dict.fromkeys(map(constraint_of, filters)))
-        jump = self._jump(shard, constraints, after + 1, until)
-        end = _key(shard, until >> self._bits, INDEX_MAX.to_bytes(INDEX_BYTES), self._offset_mask)
+    def read(self, rows: LogRows, question: LogQuestion, place: bytes, bounds: ReadBounds) -> Found:
+        shard, first, last = question.shard, question.after + 1, question.until
+        assert first <= last, "an empty span has no messages"
+        constraints = list(dict.fromkeys(map(constraint_of, question.filters)))
+        search = _Search(shard, constraints, first, last, self._bits)
         if not place:
-            nothing = bytes(INDEX_BYTES)
-            place = jump(_key(shard, (after + 1) >> self._bits, nothing, 0)) or end + b"\0"
-        return Way(place, end + b"\0", jump)
+            place = search.goal(_key(shard, first >> self._bits, bytes(INDEX_BYTES), 0))
+        if not place:
+            return [], b""
+        end = _key(
+            shard, last >> self._bits, INDEX_MAX.to_bytes(INDEX_BYTES), last & self._offset_mask
+        )
+        return sift(rows, search, place, end + b"\0", bounds)
 
-    def _jump(self, shard: int, constraints: Sequence[Constraint], first: int, last: int) -> Jump:
-        """The search's next step: the smallest key from the given one on that satisfies all."""
-        bits = self._bits
-        first_epoch, first_offset = first >> bits, first & self._offset_mask
-        last_epoch, last_offset = last >> bits, last & self._offset_mask
-        mask, query = constraints[0]
-        is_one = len(constraints) == 1
-        from_bytes = int.from_bytes
 
-        def jump(key: bytes) -> bytes:
-            epoch = from_bytes(key[_EPOCH_AT:_INDEX_AT], "big")
-            index = from_bytes(key[_INDEX_AT:_OFFSET_AT], "big")
-            offset = from_bytes(key[_OFFSET_AT:], "big")
-            if is_one and index & mask == query and first <= epoch << bits | offset <= last:
-                return key
-            if epoch < first_epoch:
-                epoch, index, offset = first_epoch, 0, 0
-            while epoch <= last_epoch:
-                found = _next_of(index, constraints) if index <= INDEX_MAX else -1
-                if found < 0:
-                    epoch, index, offset = epoch + 1, 0, 0
-                    continue
-                if found > index:
-                    index, offset = found, 0
-                if epoch == first_epoch and offset < first_offset:
-                    offset = first_offset
-                if epoch == last_epoch and offset > last_offset:
-                    index, offset = index + 1, 0
-                    continue
-                return _key(shard, epoch, index.to_bytes(INDEX_BYTES), offset)
-            return b""
+@final
+class _Search(Sieve):
+    """The keys of a span of stamps, from `first` to `last`, that satisfy one of the constraints."""
 
-        return jump
+    def __init__(
+        self, shard: int, constraints: Sequence[Constraint], first: int, last: int, bits: int
+    ) -> None:
+        self._shard = shard
+        self._constraints = constraints
+        self._first, self._last, self._bits = first, last, bits
+        self._mask, self._query = constraints[0]
+        self._is_one = len(constraints) == 1
+        self._is_wide = self._is_one and self._mask == DOLLAR
+        """Any topic will do whose first bit is that of the query."""
+        self._top = self._query >> (8 * INDEX_BYTES - 8)
+
+    def stamp(self, key: bytes) -> int:
+        if self._is_wide:
+            if key[_INDEX_AT] & 0x80 != self._top:
+                return -1
+        else:
+            index = int.from_bytes(key[_INDEX_AT:_OFFSET_AT], "big")
+            if self._is_one:
+                if index & self._mask != self._query:
+                    return -1
+            elif _next_of(index, self._constraints) != index:
+                return -1
+        stamp = _stamp_of(key, self._bits)
+        return stamp if self._first <= stamp <= self._last else -1
+
+    def goal(self, key: bytes) -> bytes:
+        """The smallest key from the given one on that satisfies all."""
+        bits, first, last = self._bits, self._first, self._last
+        offset_mask = (1 << bits) - 1
+        first_epoch, last_epoch = first >> bits, last >> bits
+        epoch = int.from_bytes(key[_EPOCH_AT:_INDEX_AT], "big")
+        index = int.from_bytes(key[_INDEX_AT:_OFFSET_AT], "big")
+        offset = int.from_bytes(key[_OFFSET_AT:], "big")
+        if epoch < first_epoch:
+            epoch, index, offset = first_epoch, 0, 0
+        while epoch <= last_epoch:
+            found = _next_of(index, self._constraints) if index <= INDEX_MAX else -1
+            if found < 0:
+                epoch, index, offset = epoch + 1, 0, 0
+                continue
+            if found > index:
+                index, offset = found, 0
+            if epoch == first_epoch and offset < first & offset_mask:
+                offset = first & offset_mask
+            if epoch == last_epoch and offset > last & offset_mask:
+                index, offset = index + 1, 0
+                continue
+            return _key(self._shard, epoch, index.to_bytes(INDEX_BYTES), offset)
+        return b""
+
+
+def _stamp_of(key: bytes, bits: int) -> int:
+    epoch: i64 = key[2] << 24 | key[3] << 16 | key[4] << 8 | key[5]
+    offset: i64 = key[22] << 32 | key[23] << 24 | key[24] << 16 | key[25] << 8 | key[26]
+    return epoch << bits | offset
 
 
 def _next_of(index: int, constraints: Sequence[Constraint]) -> int:

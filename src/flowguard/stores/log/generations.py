@@ -15,6 +15,8 @@ from flowguard.errors import CorruptionError
 from flowguard.stores.log.bitmask import EPOCH_BITS, BitmaskLayout
 from flowguard.stores.log.layout import Layout, instant_of
 from flowguard.stores.log.reference import ReferenceLayout
+from flowguard.stores.log.rows import LogRows
+from flowguard.stores.log.skipstream import SkipstreamLayout
 
 SHARDS: Final = 4
 PARTS: Final = 8
@@ -24,7 +26,8 @@ DROPPED_KEPT: Final = 1_000
 _VERSION: Final = 1
 _RECORD: Final = Struct(">BBBBHQQQQQQ")
 _DROPPED: Final = 1
-_LAYOUTS: Final = ("reference", "bitmask")
+LAYOUTS: Final = ("reference", "bitmask", "skipstream")
+"""By the number that a record has of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +69,19 @@ class Generation:
             size_bytes=self.size_bytes + size_bytes,
         )
 
-    def make_layout(self) -> Layout:
-        """The layout of its rows."""
-        return new_layout(self.layout, self.epoch_bits)
+    def make_layout(self, rows: LogRows, before: Layout | None = None) -> Layout:
+        """The layout of its rows; `before`: that of the generation before, if it is new."""
+        if self.layout == "reference":
+            return ReferenceLayout()
+        if self.layout == "bitmask":
+            return BitmaskLayout(self.epoch_bits)
+        return SkipstreamLayout(rows, before if isinstance(before, SkipstreamLayout) else None)
 
     def encode(self) -> bytes:
         """Its record."""
         return _RECORD.pack(
             _VERSION,
-            _LAYOUTS.index(self.layout),
+            LAYOUTS.index(self.layout),
             self.epoch_bits,
             _DROPPED if self.is_dropped else 0,
             self.shards,
@@ -93,20 +100,12 @@ class Generation:
             version, layout, epoch_bits, flags, shards, *numbers = _RECORD.unpack(record)
             if version != _VERSION:
                 raise CorruptionError(f"there is no log generation of version {version}")
-            name = _LAYOUTS[layout]
+            name = LAYOUTS[layout]
         except (StructError, IndexError) as error:
             raise CorruptionError(f"the record of log generation {number} is damaged") from error
         since, until, first, last, count, size_bytes = numbers
         found = cls(number, name, shards, since, until, first, last, count, size_bytes)
         return replace(found, is_dropped=bool(flags & _DROPPED), epoch_bits=epoch_bits)
-
-
-def new_layout(name: str, epoch_bits: int = EPOCH_BITS) -> Layout:
-    """The layout of that name."""
-    if name == "bitmask":
-        return BitmaskLayout(epoch_bits)
-    assert name == "reference", name
-    return ReferenceLayout()
 
 
 @dataclass(frozen=True, slots=True)

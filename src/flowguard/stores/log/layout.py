@@ -1,4 +1,4 @@
-"""The contract of layouts: the keys of messages, and for a question the way through them.
+"""The contract of layouts: the rows of messages, and for a question those that may answer it.
 
 A message's stamp is its value of the store's clock (`flowguard.stores.rocks.clock`): unique, and in
 the order of commits. A question names a shard, filters, and a span of stamps that is complete: all
@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from flowguard.stores.log.rows import Jump
+from flowguard.stores.log.rows import Found, LogRows, ReadBounds
 
 COUNTER_BITS = 16
 """Lowest bits of a stamp: a counter within its millisecond."""
 EPOCH_S = 1_577_836_800.0
 """Second of the Unix epoch that stamps count from: 2020-01-01 UTC."""
+
+Row = tuple[bytes, bytes]
+"""Key and value."""
 
 
 def stamp_at(at_s: float) -> int:
@@ -29,28 +32,52 @@ def instant_of(stamp: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The keys to look at: from `start` up to `end`, and where `jump` says."""
+class LogQuestion:
+    """The messages that are looked for."""
 
-    start: bytes
-    end: bytes
-    jump: Jump
+    shard: int
+    filters: tuple[str, ...]
+    after: int
+    """Their stamps are later."""
+    until: int
+    """The last stamp."""
 
 
 class Layout(Protocol):
-    """A way to lay messages out in keys; fixed within a generation."""
+    """A way to lay messages out in rows; fixed within a generation."""
 
     name: str
 
-    def key(self, shard: int, stamp: int, topic: str) -> bytes:
-        """The key of a message, which begins with the shard (2 bytes); no two have the same."""
+    def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
+        """The rows of a message, whose keys begin with the shard (2 bytes); no two have the
+        same."""
 
-    def stamp_of(self, key: bytes) -> int:
-        """The stamp in a key."""
+    def learned(self) -> Sequence[Row]:
+        """Rows of no message that are not stored yet, and belong into the batch of those that were
+        asked for since."""
 
-    def way(self, shard: int, filters: Sequence[str], after: int, until: int, place: bytes) -> Way:
-        """All that may match a filter, with `after` < stamp <= `until`; from `place` on, a key.
+    def stored(self) -> None:
+        """Note that what was learned is stored."""
 
-        It may meet messages that do not match, and misses none that does. Those of one topic come
-        in the order of their stamps.
+    def is_message(self, key: bytes) -> bool:
+        """Whether a key is that of a message, which each has one of."""
+
+    def read(self, rows: LogRows, question: LogQuestion, place: bytes, bounds: ReadBounds) -> Found:
+        """All that may match a filter, from `place` on, a key; empty: from the first.
+
+        There may be messages that do not match, and none is missed that does. Those of one topic
+        come in the order of their stamps.
         """
+
+
+class NothingToLearn:
+    """The part of layouts that every message has one row in, and nothing else."""
+
+    def learned(self) -> Sequence[Row]:
+        return ()
+
+    def stored(self) -> None:
+        pass
+
+    def is_message(self, key: bytes) -> bool:
+        return True

@@ -51,17 +51,17 @@ def encode_logged(publisher: str, message: Publish, expires_at_s: float) -> byte
 def decode_logged(stamp: int, value: bytes) -> LoggedMessage:
     """The message. Raises `CorruptionError`."""
     try:
-        kind, client_id_bytes = _HEAD.unpack_from(value)
+        kind = value[0]
         if kind & ~_EXPIRES != _VERSION:
             raise CorruptionError(f"there is no logged message of version {kind & ~_EXPIRES}")
         pos, expires_at_s = _HEAD.size, NEVER_S
         if kind & _EXPIRES:
             (expires_at_s,) = _F64.unpack_from(value, pos)
             pos += _F64.size
-        end = pos + client_id_bytes
+        end = pos + (value[1] << 8 | value[2])
         if end > len(value):
             raise CorruptionError("a logged message is cut short")
         publisher = value[pos:end].decode()
-    except (StructError, UnicodeDecodeError) as error:
+    except (IndexError, StructError, UnicodeDecodeError) as error:
         raise CorruptionError(f"a logged message is damaged: {error}") from error
     return LoggedMessage(stamp, publisher, decode_message(value, end), expires_at_s)

@@ -13,17 +13,17 @@ from flowguard.errors import StoreError
 from flowguard.stores.log.bitmask import EPOCH_BITS
 from flowguard.stores.log.generations import (
     DROPPED_KEPT,
+    LAYOUTS,
     SHARDS,
     Generation,
     Retention,
-    new_layout,
 )
 from flowguard.stores.log.homes import LogHome
 from flowguard.stores.log.iterators import Ahead, LogIterator, LogPage, Stream
 from flowguard.stores.log.keymapper import matcher_of
-from flowguard.stores.log.layout import Layout
+from flowguard.stores.log.layout import Layout, LogQuestion, Row
 from flowguard.stores.log.logged import LoggedMessage, decode_logged, encode_logged
-from flowguard.stores.log.rows import LogRows
+from flowguard.stores.log.rows import LogRows, ReadBounds, Sieve, sift
 from flowguard.types import Publish
 
 VISITS_MAX: Final = 4_096
@@ -41,10 +41,13 @@ class _Space:
 
     __slots__ = ("generation", "layout", "rows")
 
-    def __init__(self, generation: Generation, rows: LogRows) -> None:
+    def __init__(
+        self, generation: Generation, rows: LogRows, before: "_Space | None" = None
+    ) -> None:
+        """`before`: the space of the generation before a new one."""
         self.generation = generation
-        self.layout: Layout = generation.make_layout()
         self.rows = rows
+        self.layout: Layout = generation.make_layout(rows, before and before.layout)
 
 
 @final
@@ -65,7 +68,7 @@ class MessageLog:
 
         Raises `CorruptionError`, `StoreError`.
         """
-        new_layout(layout, epoch_bits)
+        assert layout in LAYOUTS, layout
         self._home = home
         self._new: Callable[[int, int], Generation] = lambda number, since: Generation(
             number, layout, shards, since, epoch_bits=epoch_bits
@@ -112,23 +115,30 @@ class MessageLog:
         self._home.write(records)
         if old is not None:
             self._spaces[old.number].generation = old
-        self._spaces[number] = _Space(generation, rows)
+        before = None if old is None else self._spaces[old.number]
+        self._spaces[number] = _Space(generation, rows, before)
         return generation
 
-    def row(
+    def rows_of(
         self, stamp: int, publisher: str, message: Publish, expires_at_s: float
-    ) -> tuple[bytes, bytes]:
-        """Key and value of a message in the current generation."""
+    ) -> Sequence[Row]:
+        """Keys and values of a message in the current generation."""
         space = self._spaces[max(self._spaces)]
         shard = shard_of(publisher, space.generation.shards)
-        key = space.layout.key(shard, stamp, message.topic)
-        return key, encode_logged(publisher, message, expires_at_s)
+        value = encode_logged(publisher, message, expires_at_s)
+        return space.layout.rows_of(shard, stamp, message.topic, value)
+
+    def learned(self) -> Sequence[Row]:
+        """Rows of the current generation besides those of messages, which belong into the same
+        batch."""
+        return self._spaces[max(self._spaces)].layout.learned()
 
     def appended(self, generation: Generation) -> None:
         """Note that the current generation has grown: rows and record are written."""
         space = self._spaces[generation.number]
         self.appended_count += generation.count - space.generation.count
         space.generation = generation
+        space.layout.stored()
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -180,15 +190,13 @@ class MessageLog:
     def _read(
         self, space: _Space, at: LogIterator, count_max: int, bytes_max: int
     ) -> tuple[list[LoggedMessage], bytes]:
-        layout = space.layout
-        way = layout.way(at.shard, at.filters, at.after, at.until, at.place)
-        rows, place = space.rows.leap(
-            way.start, way.end, way.jump, count_max, bytes_max, VISITS_MAX
-        )
+        question = LogQuestion(at.shard, at.filters, at.after, at.until)
+        bounds = ReadBounds(count_max, bytes_max, VISITS_MAX)
+        found, place = space.layout.read(space.rows, question, at.place, bounds)
         matches, known = matcher_of(at.filters), dict[str, bool]()
         messages = []
-        for key, value in rows:
-            logged = decode_logged(layout.stamp_of(key), value)
+        for stamp, value in found:
+            logged = decode_logged(stamp, value)
             topic = logged.message.topic
             fits = known.get(topic)
             if fits is None:
@@ -210,6 +218,12 @@ class MessageLog:
         return sum(each.count for each in self._dropped.values() if each.last > after)
 
     @property
+    def last(self) -> int:
+        """The stamp of the last message that was logged; 0: none was."""
+        spaces = [space.generation.last for space in self._spaces.values()]
+        return max(*spaces, self.dropped_until, 0)
+
+    @property
     def dropped_until(self) -> int:
         """The last stamp of a message that is dropped; 0: none is."""
         return max((each.last for each in self._dropped.values()), default=0)
@@ -225,11 +239,12 @@ class MessageLog:
 
     def count_in(self, stream: Stream) -> int:
         """The messages of a stream; all of its rows are read."""
-        rows_of, count = self._spaces[stream.generation].rows, 0
+        space, count = self._spaces[stream.generation], 0
         place, end = stream.shard.to_bytes(2), (stream.shard + 1).to_bytes(2)
+        bounds, messages = ReadBounds(VISITS_MAX, 2**40, VISITS_MAX), _Messages(space.layout)
         while place:
-            rows, place = rows_of.leap(place, end, _same, VISITS_MAX, 2**40, VISITS_MAX)
-            count += len(rows)
+            found, place = sift(space.rows, messages, place, end, bounds)
+            count += len(found)
         return count
 
     def maintain(self, now_s: float) -> bool:
@@ -266,5 +281,15 @@ class MessageLog:
         self._home.drop(number)
 
 
-def _same(key: bytes) -> bytes:
-    return key
+@final
+class _Messages(Sieve):
+    """All messages, whatever their stamps."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def stamp(self, key: bytes) -> int:
+        return 0 if self._layout.is_message(key) else -1
+
+    def goal(self, key: bytes) -> bytes:
+        return key + b"\0"

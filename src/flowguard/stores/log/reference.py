@@ -7,27 +7,31 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, final
 
-from flowguard.stores.log.layout import Way
+from flowguard.stores.log.layout import LogQuestion, NothingToLearn, Row
+from flowguard.stores.log.rows import Found, LogRows, ReadBounds, Sieve, sift
 
 _KEY: Final = Struct(">HQ")
 
 
 @final
-class ReferenceLayout:
+class ReferenceLayout(NothingToLearn):
     """Simple, and slow where a filter is narrow: what other layouts are compared with."""
 
     name: str = "reference"
 
-    def key(self, shard: int, stamp: int, topic: str) -> bytes:
-        return _KEY.pack(shard, stamp)
+    def rows_of(self, shard: int, stamp: int, topic: str, value: bytes) -> Sequence[Row]:
+        return ((_KEY.pack(shard, stamp), value),)
 
-    def stamp_of(self, key: bytes) -> int:
+    def read(self, rows: LogRows, question: LogQuestion, place: bytes, bounds: ReadBounds) -> Found:
+        start = place or _KEY.pack(question.shard, question.after + 1)
+        end = _KEY.pack(question.shard, question.until + 1)
+        return sift(rows, _Everything(), start, end, bounds)
+
+
+@final
+class _Everything(Sieve):
+    def stamp(self, key: bytes) -> int:
         return int.from_bytes(key[2:10], "big")
 
-    def way(self, shard: int, filters: Sequence[str], after: int, until: int, place: bytes) -> Way:
-        start = place or _KEY.pack(shard, after + 1)
-        return Way(start, _KEY.pack(shard, until + 1), _take)
-
-
-def _take(key: bytes) -> bytes:
-    return key
+    def goal(self, key: bytes) -> bytes:
+        raise AssertionError("every row is wanted")

@@ -1,28 +1,102 @@
 """Sorted rows of bytes: what a layout needs of its engine, and the same in memory."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, final
 
-Jump = Callable[[bytes], bytes]
-"""Called with a key that is there: the same key takes the row, a greater one is looked for next
-(the first row from there on), an empty one ends the search."""
+Found = tuple[list[tuple[int, bytes]], bytes]
+"""Stamps and values of messages, and the key from which to go on; empty: there is nothing more."""
 
-Found = tuple[list[tuple[bytes, bytes]], bytes]
-"""Rows, and the key from which to go on; empty: there is nothing more."""
+
+class Cursor(Protocol):
+    """A position in rows that ascend by key."""
+
+    def seek(self, key: bytes, /) -> None:
+        """Go to the first row with that key or a greater one."""
+
+    def next(self) -> None: ...
+
+    def key(self) -> bytes | None:
+        """None: it is behind the last row below its bound."""
+
+    def value(self) -> bytes: ...
+
+    def status(self) -> None:
+        """Raise what has ended it before its time."""
+
+
+Search = Callable[[list[Cursor]], Found]
 
 
 class LogRows(Protocol):
-    """The rows of one generation, ascending by key."""
+    """The rows of one generation."""
 
-    def leap(
-        self, start: bytes, end: bytes, jump: Jump, limit: int, bytes_max: int, visits_max: int
-    ) -> Found:
-        """Rows with `start` <= key < `end` that `jump` takes.
+    def look(self, ends: Sequence[bytes], search: Search) -> Found:
+        """Return what `search` finds with a cursor below each of `ends`; they end with it."""
 
-        At most `limit`, none further when their values add up to `bytes_max`, and of at most
-        `visits_max` rows looked at.
-        """
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """The bounds of one read."""
+
+    count_max: int
+    bytes_max: int
+    """No row further when the values add up to it."""
+    visits_max: int
+    """Rows that are looked at, whether or not they are taken."""
+
+
+class Sieve(ABC):
+    """Tells of the rows that a cursor passes which are wanted, and where the next ones may be."""
+
+    @abstractmethod
+    def stamp(self, key: bytes) -> int:
+        """The stamp of a row that is wanted; -1: it is not."""
+
+    @abstractmethod
+    def goal(self, key: bytes) -> bytes:
+        """The key to seek after a row that is not wanted, a greater one; empty: there is none."""
+
+
+def sift(rows: LogRows, sieve: Sieve, start: bytes, end: bytes, bounds: ReadBounds) -> Found:
+    """Rows with `start` <= key < `end` that the sieve wants, ascending."""
+
+    def search(cursors: list[Cursor]) -> Found:
+        return _sift(cursors, sieve, start, bounds)
+
+    return rows.look([end], search)
+
+
+def _sift(cursors: list[Cursor], sieve: Sieve, start: bytes, bounds: ReadBounds) -> Found:
+    found: list[tuple[int, bytes]] = []
+    count_left, bytes_left = bounds.count_max, bounds.bytes_max
+    visits_left = bounds.visits_max
+    cursor = cursors[0]
+    try:
+        cursor.seek(start)
+        while (key := cursor.key()) is not None:
+            if visits_left <= 0:
+                return found, key
+            visits_left -= 1
+            stamp = sieve.stamp(key)
+            if stamp >= 0:
+                value = cursor.value()
+                found.append((stamp, value))
+                count_left -= 1
+                bytes_left -= len(value)
+                if count_left <= 0 or bytes_left <= 0:
+                    return found, key + b"\0"
+                cursor.next()
+            else:
+                goal = sieve.goal(key)
+                if not goal:
+                    break
+                cursor.seek(goal)
+    finally:
+        del cursor  # An error that somebody keeps would keep it alive.
+    return found, b""
 
 
 @final
@@ -40,25 +114,30 @@ class SortedRows:
             self._keys.insert(bisect_left(self._keys, key), key)
         self._values[key] = value
 
-    def leap(
-        self, start: bytes, end: bytes, jump: Jump, limit: int, bytes_max: int, visits_max: int
-    ) -> Found:
-        keys, found, size_bytes = self._keys, list[tuple[bytes, bytes]](), 0
-        at = bisect_left(keys, start)
-        for _ in range(visits_max):
-            if at == len(keys) or keys[at] >= end:
-                return found, b""
-            key = keys[at]
-            goal = jump(key)
-            if goal == key:
-                value = self._values[key]
-                found.append((key, value))
-                size_bytes += len(value)
-                at += 1
-                if len(found) == limit or size_bytes >= bytes_max:
-                    return found, key + b"\0"
-            elif goal:
-                at = bisect_left(keys, goal, at + 1)
-            else:
-                return found, b""
-        return found, keys[at] if at < len(keys) else b""
+    def look(self, ends: Sequence[bytes], search: Search) -> Found:
+        return search([_SortedCursor(self._keys, self._values, end) for end in ends])
+
+
+@final
+class _SortedCursor:
+    __slots__ = ("_at", "_end", "_keys", "_values")
+
+    def __init__(self, keys: list[bytes], values: dict[bytes, bytes], end: bytes) -> None:
+        self._keys, self._values, self._end = keys, values, end
+        self._at = len(keys)
+
+    def seek(self, key: bytes, /) -> None:
+        self._at = bisect_left(self._keys, key)
+
+    def next(self) -> None:
+        self._at += 1
+
+    def key(self) -> bytes | None:
+        keys, at = self._keys, self._at
+        return keys[at] if at < len(keys) and keys[at] < self._end else None
+
+    def value(self) -> bytes:
+        return self._values[self._keys[self._at]]
+
+    def status(self) -> None:
+        pass

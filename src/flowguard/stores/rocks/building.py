@@ -132,6 +132,9 @@ class Builder:
             self._payloads.delete_forgotten(work)
         clock = self._clock
         if work.logged_to is not None:
+            handle = self._engine.slices[work.logged_to.number].handle
+            for key, value in self._log.learned():
+                work.batch.put(key, value, handle)
             record = self._grown(work.logged_to, work).encode()
             work.batch.put(generation_key(work.logged_to.number), record, self._engine.meta.handle)
         if clock.is_due:
@@ -197,15 +200,16 @@ class Builder:
         clock.hlc += 1
         if not work.logged_count:
             work.logged_first = clock.hlc
-        key, value = self._log.row(clock.hlc, op.publisher, op.message, op.expires_at_s)
-        work.batch.put(key, value, self._engine.slices[generation.number].handle)
+        handle = self._engine.slices[generation.number].handle
+        for key, value in self._log.rows_of(clock.hlc, op.publisher, op.message, op.expires_at_s):
+            work.batch.put(key, value, handle)
+            work.logged_bytes += len(key) + len(value)
         work.logged_last = clock.hlc
         work.logged_count += 1
-        work.logged_bytes += len(key) + len(value)
 
     def _put_log_place(self, work: Draft, op: PutLogPlace) -> None:
-        # The clock itself may be ahead of what is recorded of it.
-        self._sessions.put_log_place(work, op, work.logged_last or self._log.high)
+        # Who has missed the same stands at the same place, whatever else has happened between.
+        self._sessions.put_log_place(work, op, work.logged_last or self._log.last)
 
     def _put_log_start(self, work: Draft, op: PutLogStart) -> None:
         self._sessions.put_log_start(work, op, self._log, work.logged_last or self._log.high)

@@ -38,6 +38,7 @@ from rocksdict import (
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncError
 from flowguard.flow.signals import StoreState
+from flowguard.stores.log.rows import Cursor, Found, Search
 from flowguard.stores.rocks.driver_errors import CONTENT, translated
 from flowguard.stores.rocks.log_files import check_logs
 from flowguard.stores.rocks.synced import Synced, read_synced
@@ -151,49 +152,20 @@ class Family:
                 del rows, valid, key_of, value_of, step
         return found
 
-    def leap(
-        self,
-        start: bytes,
-        end: bytes,
-        jump: Callable[[bytes], bytes],
-        limit: int,
-        bytes_max: int,
-        visits_max: int,
-    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
-        """Rows that `jump` takes, as `flowguard.stores.log.rows.LogRows`."""
-        options = ReadOptions()
-        options.set_iterate_upper_bound(end)
-        found: list[tuple[bytes, bytes]] = []
-        size_bytes = 0
-        place = b""
+    def look(self, ends: Sequence[bytes], search: Search) -> Found:
+        """Return what `search` finds, as `flowguard.stores.log.rows.LogRows`."""
+        bounds = [ReadOptions() for _ in ends]
+        for options, end in zip(bounds, ends, strict=True):
+            options.set_iterate_upper_bound(end)
         with translated(self.name):
-            rows = self._open_rows().iter(options)
+            cursors: list[Cursor] = [self._open_rows().iter(options) for options in bounds]
             try:
-                rows.seek(start)
-                key_of, value_of, step, seek = rows.key, rows.value, rows.next, rows.seek
-                while (key := key_of()) is not None:
-                    if visits_max <= 0:
-                        place = key
-                        break
-                    visits_max -= 1
-                    goal = jump(key)
-                    if goal == key:
-                        value = value_of()
-                        found.append((key, value))
-                        size_bytes += len(value)
-                        if len(found) == limit or size_bytes >= bytes_max:
-                            place = key + b"\0"
-                            break
-                        step()
-                    elif goal:
-                        seek(goal)
-                    else:
-                        break
-                rows.status()
+                found = search(cursors)
+                for number in range(len(cursors)):
+                    cursors[number].status()
             finally:
-                # An error that somebody keeps would keep it alive.
-                del rows, key_of, value_of, step, seek
-        return found, place
+                cursors.clear()  # An error that somebody keeps would keep them alive.
+        return found
 
     @property
     def size_bytes(self) -> int:

@@ -21,6 +21,7 @@ from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, Stor
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogBatch, read_next
+from flowguard.stores.log.shared_reads import SharedReads
 from flowguard.stores.rocks import format, keys
 from flowguard.stores.rocks.building import Builder
 from flowguard.stores.rocks.clock import UidClock
@@ -125,6 +126,7 @@ class RocksStore:
             retention=Retention(settings.log_retention_s, settings.log_bytes_max),
         )
         """The durable log; `read_log` reads it."""
+        self._shared_reads = SharedReads(self.log)
         self._pending = PendingRecords()
         for queue in self._sessions.queues.values():
             self._pending.recorded(queue)
@@ -271,7 +273,9 @@ class RocksStore:
             self._reopen()
         sessions = self._sessions
         place, starts = sessions.log_place(client_id), sessions.log_starts(client_id)
-        return read_next(self.log, place, starts, filters, count_max, bytes_max)
+        if starts or not place:
+            return read_next(self.log, place, starts, filters, count_max, bytes_max)
+        return self._shared_reads.read(place, filters, count_max, bytes_max)
 
     def load(self) -> StoreLoad:
         disk = self._disk

@@ -3,6 +3,7 @@
 import itertools
 
 from flowguard.records import NEVER_S
+from flowguard.stores.log.generations import LAYOUTS as LAYOUTS
 from flowguard.stores.log.generations import Retention
 from flowguard.stores.log.homes import MemoryHome
 from flowguard.stores.log.iterators import Ahead, LogIterator, Stream
@@ -15,7 +16,6 @@ NOW_S = 1_577_837_800.0
 """Near the beginning of the clock: epochs are counted in 32 bits."""
 EPOCH_BITS = 20
 """An epoch of sixteen milliseconds."""
-LAYOUTS = ["reference", "bitmask"]
 BYTES_MAX = 2**40
 
 
@@ -49,9 +49,13 @@ class MemoryLog:
             self.stamp += 1
             stamps.append(self.stamp)
             message = Publish(topic, b"%d" % self.stamp, 1)
-            key, value = self.log.row(self.stamp, publisher, message, expires_at_s)
+            size_bytes = 0
+            for key, value in self.log.rows_of(self.stamp, publisher, message, expires_at_s):
+                self.home.spaces[current.number].put(key, value)
+                size_bytes += len(key) + len(value)
+            current = current.with_more(self.stamp, self.stamp, 1, size_bytes)
+        for key, value in self.log.learned():
             self.home.spaces[current.number].put(key, value)
-            current = current.with_more(self.stamp, self.stamp, 1, len(key) + len(value))
         self.log.appended(current)
         self.home.write({current.number: current.encode()})
         self.log.high = self.stamp

@@ -120,7 +120,8 @@ def test_a_message_is_stored_once_for_any_number_of_subscribers(layout: str) -> 
     before = len(space._keys)
     readers = [stamps(log.replay(f"t/{n % 2 + 1}")) for n in range(100)]
     assert readers[0] == readers[2] != readers[1]
-    assert len(space._keys) == before == 2
+    assert len(space._keys) == before
+    assert sum(map(log.log.count_in, log.log.get_streams())) == 2
 
 
 def test_ids_are_deterministic(layout: str) -> None:
@@ -245,7 +246,7 @@ def test_records_that_are_damaged_are_refused(layout: str) -> None:
             Generation.decode(1, damaged)
     log = MemoryLog(layout)
     log.append("publisher", "t", expires_at_s=5.5)
-    ((_, value),) = log.home.spaces[1]._values.items()
+    value = max(log.home.spaces[1]._values.values(), key=len)
     assert decode_logged(7, value).expires_at_s == 5.5
     for damaged in (value[:2], value[:8], value[:14], b"\x7f" + value[1:]):
         with pytest.raises(CorruptionError):

@@ -16,13 +16,23 @@ from hypothesis.stateful import (
 )
 
 from flowguard.config import MIB, StoreSettings
-from flowguard.errors import StallError, StoreError
-from flowguard.records import NEVER_S, Append, AppendToLog, Delivery, PutSession, StoreOp
+from flowguard.errors import CorruptionError, StallError, StoreError
+from flowguard.records import (
+    NEVER_S,
+    Append,
+    AppendToLog,
+    Delivery,
+    PutLogPlace,
+    PutSession,
+    StoreOp,
+)
 from flowguard.routing.filters import matches
 from flowguard.stores import MemoryStore
+from flowguard.stores.log.generations import LAYOUTS
 from flowguard.stores.log.iterators import Ahead, LogIterator
 from flowguard.stores.log.logged import LoggedMessage
 from flowguard.stores.log.message_log import MessageLog
+from flowguard.stores.log.rows import ReadBounds, Sieve, sift
 from flowguard.stores.rocks import RocksStore
 from flowguard.stores.rocks.engine import RocksEngine, families_in
 from flowguard.stores.rocks.keys import FORMAT_KEY
@@ -96,6 +106,46 @@ def test_a_log_and_queues_are_one_commit(tmp_path: Path) -> None:
     assert replay(store.log, "#") == ["t 1", "t 2"]
     assert store.log.generations[0].count == 2
     assert [each.pos for each in store.fetch("c", 0, 9)] == [1]
+    store.close()
+
+
+def test_what_a_batch_learned_that_was_not_written_is_stored_with_the_next(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s", log_layout="skipstream")
+    store.commit([logged("a/b")])
+    write = store._engine.write
+
+    def stalled(*_: object, **__: object) -> None:
+        raise StallError("for once")
+
+    store._engine.write = stalled
+    with pytest.raises(StallError):
+        store.commit([logged("c/d")])
+    store._engine.write = write
+    store.commit([logged("c/d", b"2")])
+    store.close()
+    store = opened(tmp_path / "s")
+    assert replay(store.log, "c/+") == ["c/d 2"]
+    assert sorted(replay(store.log, "#")) == ["a/b ", "c/d 2"]
+    store.close()
+
+
+def test_who_has_missed_the_same_is_given_one_page(tmp_path: Path) -> None:
+    """Whatever else happened between their leaving: it is read and decoded once."""
+    store = opened(tmp_path / "s")
+    store.commit([*(PutSession(name, 9, None) for name in "abc"), logged("t", b"0")])
+    message = Delivery(Publish("t", b"", 1), 1, False, (), NEVER_S)
+    store.commit([PutLogPlace("a", None), Append("c", 1, message)])
+    store.commit([Append("c", 2, message)])
+    store.commit([PutLogPlace("b", None)])
+    store.commit([logged("t", b"1"), logged("u", b"2")])
+    one = store.read_log("a", ["t"], 9, MIB)
+    assert [each.message.payload for each in one.messages] == [b"1"]
+    assert store.read_log("b", ["t"], 9, MIB) is one
+    assert store.read_log("b", ["#"], 9, MIB) is not one
+    store.commit([logged("t", b"3"), PutLogPlace("a", one.place)])
+    assert store.read_log("b", ["t"], 9, MIB) is one, "it reads on from there"
+    more = store.read_log("a", ["t"], 9, MIB)
+    assert [each.message.payload for each in more.messages] == [b"3"]
     store.close()
 
 
@@ -207,11 +257,20 @@ def test_tools_read_a_directory_with_a_log(tmp_path: Path) -> None:
         merge.merge(tmp_path / "s", tmp_path / "copy", tmp_path / "out", random_node=lambda: 8)
 
 
-def _next(key: bytes) -> bytes:
-    return (int.from_bytes(key) + 1).to_bytes(4)
+class Step(Sieve):
+    """Every row, or each other one."""
+
+    def __init__(self, odd: bool) -> None:
+        self._odd = odd
+
+    def stamp(self, key: bytes) -> int:
+        return key[3] if key[3] & 1 or not self._odd else -1
+
+    def goal(self, key: bytes) -> bytes:
+        return (int.from_bytes(key) + 1).to_bytes(4)
 
 
-def test_the_options_of_a_leap_live_as_long_as_its_iterator(tmp_path: Path) -> None:
+def test_the_options_of_a_look_live_as_long_as_its_cursors(tmp_path: Path) -> None:
     """A bound that is read from freed memory ends a scan anywhere, without an error."""
     engine = RocksEngine(tmp_path / "e", StoreSettings(disk_reserve_bytes=0))
     family = engine.add_slice(1)
@@ -220,23 +279,43 @@ def test_the_options_of_a_leap_live_as_long_as_its_iterator(tmp_path: Path) -> N
         batch.put(number.to_bytes(4, "big"), b"v" * 50, family.handle)
     engine.write(batch)
     end = (7_000).to_bytes(4, "big")
-    found, place = family.leap(b"", end, lambda key: key, 2**40, 2**40, 2**40)
+    found, place = sift(family, Step(odd=False), b"", end, ReadBounds(2**40, 2**40, 2**40))
     assert len(found) == 7_000
     assert place == b""
-    odd, _ = family.leap(b"", end, lambda key: key if key[3] & 1 else _next(key), 99, 2**40, 999)
-    assert [key[3] for key, _ in odd] == list(range(1, 199, 2))
+    odd, _ = sift(family, Step(odd=True), b"", end, ReadBounds(99, 2**40, 999))
+    assert [number for number, _ in odd] == list(range(1, 199, 2))
     engine.close()
+
+
+class Broken(Step):
+    def stamp(self, key: bytes) -> int:
+        raise CorruptionError("what it is")
+
+
+def test_an_error_that_somebody_keeps_keeps_no_cursor(tmp_path: Path) -> None:
+    """It would keep the directory locked."""
+    engine = RocksEngine(tmp_path / "e", StoreSettings(disk_reserve_bytes=0))
+    family = engine.add_slice(1)
+    batch = engine.batch()
+    batch.put(b"0001", b"v", family.handle)
+    engine.write(batch)
+    with pytest.raises(CorruptionError) as caught:
+        sift(family, Broken(odd=False), b"", b"9", ReadBounds(9, 9, 9))
+    engine.close()
+    RocksEngine(tmp_path / "e", StoreSettings(disk_reserve_bytes=0)).close()
+    assert caught.tb is not None
 
 
 class AgainstMemory(RuleBasedStateMachine):
     """RocksDB against the log in memory: batches, crashes, generations, pages."""
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(layout=st.sampled_from(LAYOUTS))
+    def start(self, layout: str) -> None:
+        self.layout = layout
         self.root = Path(tempfile.mkdtemp(prefix="flowguard-log-"))
         self.copies = 0
         self.memory = MemoryStore(lambda: NOW_S)
-        self.store = opened(self.root / "0")
+        self.store = opened(self.root / "0", log_layout=layout)
 
     def teardown(self) -> None:
         if hasattr(self, "root"):
@@ -266,7 +345,7 @@ class AgainstMemory(RuleBasedStateMachine):
         shutil.copytree(old, new)
         self.store.close()
         shutil.rmtree(old)
-        self.store = opened(new)
+        self.store = opened(new, log_layout=self.layout)
         self.says_what_the_memory_says()
 
     @rule()

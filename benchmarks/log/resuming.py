@@ -1,0 +1,131 @@
+"""E11 on the real broker: a crowd resumes at once, each with much behind it, while others publish.
+
+The same live traffic twice, at a share of what the broker can do: alone, and while sessions read
+the log as fast as they are sent. What waited for them is in the log once.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.checks import Columns, Grid, Report, at_least, at_most
+from benchmarks.conditions import Conditions
+from benchmarks.overload.flood import Seen, flooding
+from benchmarks.runner import BadData
+
+from .sleepers import THRESHOLD, Filled, Phase, sleeping
+
+KEY: Final = "log-overload"
+SESSIONS: Final = 1_000
+BEHIND: Final = 100_000
+SHARE: Final = 0.3
+"""Live traffic, of what the broker can do."""
+CROWD: Final[dict[str, float]] = {
+    "subscribers": 4,
+    "topics": 4,
+    "flooders": 100,
+    "probes": 20,
+    "probe_rate": 10,
+    "payload": 112,
+}
+OUTSTANDING: Final = 4
+PEAK_S: Final = 5.0
+LIVE_S: Final = 30.0
+P99_MAX: Final = 2.0
+MEMORY_MIB: Final = 256.0
+"""For each session a page of 250 messages, and what is on its way: that is 0.1 MiB or so."""
+
+
+@dataclass(frozen=True)
+class Resuming:
+    sessions: int
+    behind: int
+    peak_per_s: float
+    alone: Seen
+    beside: Seen
+    awake: Phase
+    before_mib: float
+    most_mib: float
+
+    def report(self) -> Report:
+        return Report(
+            KEY,
+            "The log: a crowd resumes, E11 on the real broker",
+            f"{self.sessions:,} sessions come back at once, {self.behind:,} messages behind each "
+            f"of them, stored once; live traffic at {SHARE:.0%} of the {self.peak_per_s:,.0f} "
+            "messages per second that the broker takes when it has nothing else to do.",
+            (
+                at_most(
+                    "p99 of live deliveries, of that without the crowd",
+                    self.beside.delivery.p99 / self.alone.delivery.p99,
+                    P99_MAX,
+                    "x",
+                    2,
+                ),
+                at_most(
+                    "memory that the crowd takes",
+                    self.most_mib - self.before_mib,
+                    MEMORY_MIB,
+                    " MiB",
+                ),
+                at_least(
+                    "live messages delivered, of those published",
+                    self.beside.delivered / self.beside.sent,
+                    0.99,
+                    digits=3,
+                ),
+            ),
+            (
+                Grid.of(COLUMNS, (("alone", self.alone), ("while they replay", self.beside))),
+                Grid(
+                    ("replay", "messages /s", "memory before, MiB", "most, MiB"),
+                    (
+                        (
+                            f"{self.awake.first_ms.count:,} sessions in, the last "
+                            f"after {self.awake.first_ms.max / 1e3:.1f} s, "
+                            f"{self.awake.refusals:,} refused before",
+                            f"{self.awake.received / self.awake.took_s:,.0f}",
+                            f"{self.before_mib:.0f}",
+                            f"{self.most_mib:.0f}",
+                        ),
+                    ),
+                ),
+            ),
+        )
+
+
+COLUMNS: Columns[tuple[str, Seen]] = {
+    "live traffic": lambda row: row[0],
+    "sent /s": lambda row: f"{row[1].sent / row[1].took_s:,.0f}",
+    "delivered /s": lambda row: f"{row[1].delivered / row[1].took_s:,.0f}",
+    "delivery p50 ms": lambda row: f"{row[1].delivery.p50:.1f}",
+    "p99 ms": lambda row: f"{row[1].delivery.p99:.1f}",
+    "PUBACK p99 ms": lambda row: f"{row[1].acknowledgement.p99:.1f}",
+    "background pairs p99 ms": lambda row: f"{row[1].probe_delivery.p99:.1f}",
+    "CPU of the broker": lambda row: f"{row[1].broker_cpu_s / row[1].took_s:.2f}",
+}
+
+
+def measure(conditions: Conditions) -> Resuming:
+    sessions, behind = conditions.count(SESSIONS), conditions.count(BEHIND)
+    subject = Filled(settings={THRESHOLD: "16"}, sessions=sessions, messages=behind)
+    core = conditions.generator_core
+    with (
+        subject.started(conditions.broker_core) as broker,
+        flooding(broker.port, broker.pid, core, **CROWD) as flood,
+        sleeping(broker, core, sessions=sessions, at_once=sessions) as crowd,
+    ):
+        active = int(CROWD["flooders"])
+        peak = flood.phase("closed", OUTSTANDING, active, conditions.scaled(PEAK_S)).total
+        flood.drain(10)
+        rate, seconds = SHARE * peak.goodput_per_s, conditions.scaled(LIVE_S)
+        alone = flood.phase("open", rate, active, seconds).total
+        before_mib = broker.rows()[-1]["resident_mib"]
+        crowd.begin("wake", behind, seconds)
+        beside = flood.phase("open", rate, active, seconds).total
+        awake = crowd.end()
+        most_mib = max(row["resident_mib"] for row in broker.rows())
+    if not awake.first_ms.count:
+        raise BadData("nobody has got anything")
+    return Resuming(
+        sessions, behind, peak.goodput_per_s, alone, beside, awake, before_mib, most_mib
+    )
