@@ -4,9 +4,12 @@ import socket
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Self, final
+from typing import Final, Self, final
 
 from flowguard.types import MQTT_5
+
+LONG_KEEP_ALIVE_S: Final = 65_535
+"""Longer than any crowd stays. Not 0, none at all: rumqttd closes such connections unanswered."""
 
 
 class RetryMode(StrEnum):
@@ -76,8 +79,8 @@ class CrowdPlan:
     seed: int = 0
     returns: bool = False
     """Whether a client that loses its connection tries again, as after a failed attempt."""
-    keep_alive_s: int = 0
-    """The keep-alive that clients ask for; their part has to send the PINGREQs. 0: none."""
+    keep_alive_s: int = LONG_KEEP_ALIVE_S
+    """The keep-alive that clients ask for; their part has to send the PINGREQs."""
 
 
 @final

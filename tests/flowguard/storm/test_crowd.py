@@ -1,7 +1,7 @@
 import pytest
 import trio
 
-from flowguard.codec import Connack, encode
+from flowguard.codec import Connack, Connect, PacketDecoder, encode
 from flowguard.storm import Crowd, CrowdPlan, RetryMode, RetryPolicy, Target
 from flowguard.storm.loop import Fate
 from flowguard.types import MQTT_5, MQTT_311
@@ -107,6 +107,22 @@ async def test_silence_is_a_timeout() -> None:
     async with server(silent) as address:
         crowd = await run(target(address), CrowdPlan(5, ONCE, timeout_s=0.1, hold_s=0.0))
     assert crowd.tally.timeouts == crowd.tally.gave_up == 5
+
+
+async def test_no_client_asks_for_no_keep_alive() -> None:
+    asked: list[int] = []
+
+    async def refuse_zero(stream: trio.SocketStream) -> None:
+        decoder = PacketDecoder(1_000)
+        decoder.feed(await stream.receive_some(1_000))
+        packet = decoder.next()
+        assert isinstance(packet, Connect)
+        asked.append(packet.keep_alive_s)
+
+    async with server(refuse_zero) as address:
+        await run(target(address), CrowdPlan(1, ONCE, hold_s=0.0))
+    assert asked
+    assert min(asked) > 0
 
 
 async def test_a_reset_is_a_reset() -> None:

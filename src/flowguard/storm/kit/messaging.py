@@ -42,11 +42,9 @@ FAN_GOOD_S, FAN_BAD_S = 1.0, 5.0
 LATE_S: Final = 5.0
 
 
-def crowd_of(plan: KitPlan, traffic: TrafficPlan, keep_alive_s: int = 0) -> CrowdPlan:
+def crowd_of(plan: KitPlan, traffic: TrafficPlan) -> CrowdPlan:
     """Clients that come before anything is published."""
-    return CrowdPlan(
-        traffic.clients, timeout_s=TIMEOUT_S, seconds=plan.connect_s, keep_alive_s=keep_alive_s
-    )
+    return CrowdPlan(traffic.clients, timeout_s=TIMEOUT_S, seconds=plan.connect_s)
 
 
 def not_begun(traffic: Traffic) -> KitOutcome | None:
@@ -127,7 +125,7 @@ async def flood_with_pings(plan: KitPlan) -> KitOutcome:
         for part in flooding:
             part.start(now_s, now_s + plan.seconds)
 
-    crowd_plan = crowd_of(plan, shape, KEEP_ALIVE_S)
+    crowd_plan = replace(crowd_of(plan, shape), keep_alive_s=KEEP_ALIVE_S)
     traffic = Traffic(plan.target, shape, crowd_plan, plan.clock, began=begin)
     loop = traffic.crowd.loop
     for publisher in traffic.publishers:
