@@ -62,14 +62,18 @@ class Findings:
 
 
 class Sender:
-    """Publishes one message after the other, and notes which were acknowledged."""
+    """Publishes one message after the other, as soon as its receiver has subscribed, and notes
+    which were acknowledged."""
 
-    def __init__(self, crowd: Crowd, client: Client, topic: str) -> None:
+    def __init__(self, crowd: Crowd, client: Client, receiver: "Receiver", topic: str) -> None:
         self._crowd = crowd
         self._client = client
+        self._receiver = receiver
         self._topic = topic
         self._number = 0
         self._life = 0
+        self.is_over = False
+        """Whether it is to publish nothing more."""
         self.acknowledged: set[int] = set()
 
     def connected(self, now_s: float) -> None:
@@ -78,12 +82,14 @@ class Sender:
         self._crowd.loop.call_at(now_s + 1 / RATE_PER_S, lambda now_s: self._send(life, now_s))
 
     def _send(self, life: int, now_s: float) -> None:
-        if life != self._life or self._client.stage is not Stage.IN:
+        if self.is_over or life != self._life or self._client.stage is not Stage.IN:
             return
-        assert self._client.wire is not None
-        self._number += 1
-        packet = Publish(self._topic, b"%d" % self._number, 1, packet_id=self._number % 60_000 + 1)
-        self._client.wire.write(encode(packet, MQTT_5))
+        if self._receiver.ready:
+            assert self._client.wire is not None
+            self._number += 1
+            identifier = self._number % 60_000 + 1
+            packet = Publish(self._topic, b"%d" % self._number, 1, packet_id=identifier)
+            self._client.wire.write(encode(packet, MQTT_5))
         self._crowd.loop.call_at(now_s + 1 / RATE_PER_S, lambda now_s: self._send(life, now_s))
 
     def receive(self, packet: Packet, now_s: float) -> None:
@@ -162,9 +168,10 @@ async def torture(upstream: Upstream, port: int, clients: int, findings: Finding
     for number in range(0, clients, 2):
         topic = f"{crowd.name}/{number}"
         first, second = crowd.clients[number : number + 2]
-        first.part, second.part = Sender(crowd, first, topic), Receiver(second, topic)
-        senders.append(first.part)
-        receivers.append(second.part)
+        receiver = second.part = Receiver(second, topic)
+        receivers.append(receiver)
+        sender = first.part = Sender(crowd, first, receiver, topic)
+        senders.append(sender)
 
     async def everybody_is_in() -> None:
         until_s = loop.clock() + BACK_S
@@ -181,6 +188,7 @@ async def torture(upstream: Upstream, port: int, clients: int, findings: Finding
     try:
         await crowd.connect()
         await everybody_is_in()
+        typer.echo(f"{tally.connected:,} of {clients:,} clients are in", err=True)
         until_s = loop.clock() + BACK_S
         await loop.run(lambda now_s: now_s >= until_s or all(r.ready for r in receivers))
         for _ in range(findings.kills):
@@ -192,6 +200,10 @@ async def torture(upstream: Upstream, port: int, clients: int, findings: Finding
             await trio.to_thread.run_sync(upstream.start)
             await everybody_is_in()
             findings.back_s.append(loop.clock() - began_s)
+            number, back_s = len(findings.back_s), findings.back_s[-1]
+            typer.echo(f"kill {number}: everybody back after {back_s:.1f} s", err=True)
+        for sender in senders:
+            sender.is_over = True  # Else there is always something on its way.
         until_s = loop.clock() + BACK_S
         await loop.run(lambda now_s: now_s >= until_s or is_settled())
         findings.acknowledged = sum(len(sender.acknowledged) for sender in senders)

@@ -50,6 +50,7 @@ class Client:
         "_first_s",
         "_started_s",
         "_was_busy",
+        "_was_in",
         "client_id",
         "part",
         "properties",
@@ -63,6 +64,7 @@ class Client:
         self._first_s = 0.0
         self._started_s = 0.0
         self._was_busy = False
+        self._was_in = False
         self.client_id = client_id
         self.part: Part | None = None
         self.properties: Properties = NO_PROPERTIES
@@ -101,7 +103,7 @@ class Client:
         return Connect(
             self.client_id,
             version,
-            clean_start=not durable or version == MQTT_5,
+            clean_start=not durable or (version == MQTT_5 and not self._was_in),
             keep_alive_s=self._crowd.plan.keep_alive_s,
             properties=properties,
         )
@@ -148,6 +150,7 @@ class Client:
             tally.after_start.record(now_s - tally.started_s)
             self.properties = packet.properties
             self.stage = Stage.IN
+            self._was_in = True
             if packet.properties.server_keep_alive:
                 self._crowd.loop.call_at(now_s, self._ping)
             if self.part is not None:

@@ -109,6 +109,27 @@ async def test_silence_is_a_timeout() -> None:
     assert crowd.tally.timeouts == crowd.tally.gave_up == 5
 
 
+@pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
+async def test_who_returns_to_a_durable_session_does_not_start_clean(version: int) -> None:
+    clean: list[bool] = []
+
+    async def accept(stream: trio.SocketStream) -> None:
+        decoder = PacketDecoder(1_000)
+        decoder.feed(await stream.receive_some(1_000))
+        packet = decoder.next()
+        assert isinstance(packet, Connect)
+        clean.append(packet.clean_start)
+        await stream.send_all(encode(Connack(False, 0), version))
+
+    plan = CrowdPlan(1, SOON, hold_s=60.0, durable=True, returns=True)
+    async with server(accept) as address, trio.open_nursery() as nursery:
+        crowd = Crowd(target(address, version), plan, trio.current_time)
+        nursery.start_soon(crowd.run)
+        await until(lambda: len(clean) > 2)
+        crowd.stop()
+    assert clean[:3] == [version == MQTT_5, False, False]
+
+
 async def test_no_client_asks_for_no_keep_alive() -> None:
     asked: list[int] = []
 
