@@ -27,12 +27,15 @@ from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
 from flowguard.cli.settings import load, read_limits
 from flowguard.cli.signals import on_signals
-from flowguard.config import LogSettings
+from flowguard.config import FlowSettings, LogSettings
 from flowguard.errors import ConfigError
 from flowguard.flow.signals import TICK_S
 
 GC_THRESHOLDS = (100_000, 50, 100)
 """Pairs make no garbage cycles to speak of."""
+UPSTREAM_CONNECTS = 64
+"""Mosquitto and amqtt keep 100 connections that they have not accepted; TCP asks again for one more
+after a second."""
 
 log = structlog.get_logger()
 
@@ -95,7 +98,7 @@ def proxy(
             hint = "listen on an address that this machine has"
         raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
     core = ProxyCore(
-        bounds.settings.flow,
+        gated(bounds.settings.flow, len(upstreams)),
         bounds.memory_bytes,
         upstreams,
         draw=secrets.SystemRandom().random,
@@ -107,6 +110,14 @@ def proxy(
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
     gc.set_threshold(*GC_THRESHOLDS)
     trio.run(_main, core, reactor, doorways)
+
+
+def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
+    """The settings in force: unless they say otherwise, no more CONNECTs at once than fit into the
+    upstreams' listen backlogs."""
+    if "connects_in_process_max" in flow.model_fields_set:
+        return flow
+    return flow.model_copy(update={"connects_in_process_max": UPSTREAM_CONNECTS * upstream_count})
 
 
 def _resolved(text: str, ca: Path | None) -> Upstream:

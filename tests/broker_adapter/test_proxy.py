@@ -8,6 +8,8 @@ import paho.mqtt.client as paho
 import pytest
 import trio
 
+from broker_adapter.proxy_command import gated
+from flowguard.cli.settings import load
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
@@ -252,3 +254,14 @@ def test_a_port_that_is_taken_is_said() -> None:
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     assert f"127.0.0.1:{port}" in err
+
+
+@pytest.mark.parametrize(
+    ("environment", "connects"),
+    [({}, 128), ({"FLOWGUARD_FLOW__CONNECTS_IN_PROCESS_MAX": "500"}, 500)],
+)
+def test_connects_at_once_fit_into_the_backlogs_of_upstreams_unless_settings_say_otherwise(
+    environment: dict[str, str], connects: int
+) -> None:
+    flow = load(None, environment).bounds.settings.flow
+    assert gated(flow, 2).connects_in_process_max == connects
