@@ -110,7 +110,10 @@ def _proxy(upstream: int, log: Path) -> Iterator[Standing]:
     command = ["env", *([f"PYTHONPATH={COMPILED}"] if COMPILED.is_dir() else [])]
     command += [sys.executable, "-m", "flowguard", "proxy", *words]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        # Not in this directory: its `broker_adapter` would go before the compiled one.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent
+        )
     try:
         wait_until_ready(process, log, port)
         yield Standing(port, [process.pid], "")
