@@ -6,8 +6,11 @@ here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at 
 right is remembered, and an address that is wrong too often is not checked any more.
 """
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from flowguard.identity.passwords import PasswordFile
     from flowguard.identity.tokens import TokenFile
 
+NICE: Final = 10
+"""How much less of a processor the thread gets that the loop wants, too: a tenth."""
 QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
 TOKEN: Final = "token"
@@ -174,27 +179,35 @@ class IdentityChecks:
         and concerns nobody else.
         """
         self._door = door
-        while True:
-            await self._asked.wait()
-            self._asked = trio.Event()
-            while self._questions:
-                question = self._questions.popleft()
-                if question.connection.ended:
-                    self._count(CheckOutcome.LEFT)
-                    continue
-                proofs = self._proofs
-                try:
-                    principal = await trio.to_thread.run_sync(
-                        _judged, question, proofs, self._clock()
-                    )
-                except UnprovedError as error:
-                    self._refuse(question, str(error))
-                except Exception as error:
-                    on_error(error)
-                    self._refuse(question, "it could not be checked")
-                else:
-                    self._let_in(question, principal, is_as_now=proofs is self._proofs)
-                on_answer()
+        with ThreadPoolExecutor(1, "identities", _give_way) as thread:
+            while True:
+                await self._asked.wait()
+                self._asked = trio.Event()
+                while self._questions:
+                    question = self._questions.popleft()
+                    if question.connection.ended:
+                        self._count(CheckOutcome.LEFT)
+                        continue
+                    await self._judge(question, thread, on_error)
+                    on_answer()
+
+    async def _judge(
+        self, question: _Question, thread: Executor, on_error: Callable[[BaseException], None]
+    ) -> None:
+        proofs = self._proofs
+        judged = thread.submit(_judged, question, proofs, self._clock())
+        done, token = trio.Event(), trio.lowlevel.current_trio_token()
+        judged.add_done_callback(lambda _: _tell(token, done))
+        await done.wait()
+        try:
+            principal = judged.result()
+        except UnprovedError as error:
+            self._refuse(question, str(error))
+        except Exception as error:
+            on_error(error)
+            self._refuse(question, "it could not be checked")
+        else:
+            self._let_in(question, principal, is_as_now=proofs is self._proofs)
 
     def _let_in(self, question: _Question, principal: Principal, *, is_as_now: bool) -> None:
         question.connection.principal = principal
@@ -261,6 +274,20 @@ def _certificate_name(connection: ServerConnection) -> str | None:
     """The name in the client's certificate, which was accepted; None: it has none."""
     link = connection.transport
     return link.layer.identity if isinstance(link, Link) and link.layer is not None else None
+
+
+def _give_way() -> None:
+    """The thread that hashes runs where the loop, which others wait for, leaves it time."""
+    thread = threading.get_native_id()
+    nice = max(NICE, os.getpriority(os.PRIO_PROCESS, thread))
+    os.setpriority(os.PRIO_PROCESS, thread, nice)
+
+
+def _tell(token: trio.lowlevel.TrioToken, done: trio.Event) -> None:
+    try:
+        token.run_sync_soon(done.set)
+    except trio.RunFinishedError:
+        pass  # Nobody waits any more.
 
 
 def _address(connection: ServerConnection) -> str:

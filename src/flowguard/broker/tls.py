@@ -249,14 +249,18 @@ class TlsStream(OnSocket):
     def _decrypted(self, tls: ssl.SSLObject) -> bytes:
         pieces: list[bytes] = []
         try:
-            while piece := tls.read(RECORD_BYTES):
+            # A record is read whole: without ciphertext there is no plaintext, and to be told so by
+            # OpenSSL costs as much as a record.
+            while self._incoming.pending and (piece := tls.read(RECORD_BYTES)):
                 pieces.append(piece)
         except ssl.SSLWantReadError:
-            if not pieces:
-                raise
+            pass
         except ssl.SSLZeroReturnError:
             # The peer has said that nothing more comes: the socket reports it when it is read next.
             self._sock.shutdown(SHUT_RD)
+            return b"".join(pieces)
+        if not pieces:
+            raise BlockingIOError
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _leave(self) -> None:

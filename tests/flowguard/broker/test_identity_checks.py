@@ -2,6 +2,7 @@
 
 import base64
 import hmac
+import os
 import secrets
 import threading
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.broker import identity_checks
 from flowguard.broker.doorway import open_doorways
-from flowguard.broker.identity_checks import IdentityChecks, Proofs
+from flowguard.broker.identity_checks import NICE, IdentityChecks, Proofs
 from flowguard.broker.server import Running, unix_clock
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback
 from flowguard.identity.failures import BURST
@@ -92,6 +93,20 @@ async def test_a_right_password_is_hashed_once_until_the_users_change(tmp_path: 
         checks.use(checks.read())
         assert await answer(running, "ann", b"secret") == ReasonCode.BAD_USER_NAME_OR_PASSWORD
         assert await answer(running, "ann", b"new") == 0
+
+
+@pytest.mark.slow
+async def test_who_hashes_leaves_the_processor_to_the_loop_and_ends_with_it(tmp_path: Path) -> None:
+    def niceness() -> list[int]:
+        threads = [one for one in threading.enumerate() if one.name.startswith("identities")]
+        return [os.getpriority(os.PRIO_PROCESS, one.native_id or 0) for one in threads]
+
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    async with asking_broker(checks_of(tmp_path / "users")) as running:
+        assert await answer(running, "ann", b"secret") == 0
+        assert niceness() == [NICE]
+        assert os.getpriority(os.PRIO_PROCESS, 0) == mine
+    assert niceness() == []
 
 
 @pytest.mark.slow
