@@ -11,7 +11,7 @@ from flowguard import __version__
 from flowguard.identity.passwords import PasswordFile
 
 from . import machine
-from .brokers import CERT, HOST, KEY, TLS, USERS, WS, Broker
+from .brokers import CERT, HOST, KEY, TLS, USERS, WS, Broker, free_port
 from .build import Unavailable, build, work_folder
 
 COMPILED = Path(__file__).resolve().parents[1] / ".compiled"
@@ -92,7 +92,7 @@ class Mosquitto(Broker):
         spoken = scenario.split("-")
         lines = [
             f"listener {port} {HOST}",
-            *(["protocol websockets"] if WS in spoken else []),
+            *(["protocol websockets", f"listener {free_port()} {HOST}"] if WS in spoken else []),
             *([f"certfile {folder / CERT}", f"keyfile {folder / KEY}"] if TLS in spoken else []),
             "allow_anonymous true",
             "log_type error",

@@ -57,8 +57,8 @@ class LayerGate(Generic[C]):
         self._step = step
         self._close = close
         self._begun = begun
-        self._admitted: deque[tuple[Link[C], bool]] = deque()
-        """Links whose bytes are to be read, and whether they had to wait."""
+        self._admitted: deque[Link[C]] = deque()
+        """Links whose bytes are to be read."""
         door.handshakes = self.gate
 
     @property
@@ -76,13 +76,13 @@ class LayerGate(Generic[C]):
         layer = link.layer
         assert layer is not None
         if layer.begun:
-            self._admitted.appendleft((link, False))  # Our part of the work is behind it.
+            self._admitted.appendleft(link)  # Our part of the work is behind it.
             return
         if self.gate.holds(link):
             return
         verdict = self.gate.offer(link, Arrival("", 1, waited_s=link.waited_s()), now_s)
         if verdict is Verdict.ADMIT:
-            self._admitted.append((link, False))
+            self._admitted.append(link)
         elif verdict is Verdict.REJECT:
             self._turn_away(link, now_s)
 
@@ -94,21 +94,21 @@ class LayerGate(Generic[C]):
             if not self._admitted and not self._admit(now_s):
                 break
             if self._admitted:
-                self._take(*self._admitted.popleft(), now_s)
+                self._take(self._admitted.popleft(), now_s)
             now_s = self._clock()
 
-    def _take(self, link: Link[C], has_waited: bool, now_s: float) -> None:
+    def _take(self, link: Link[C], now_s: float) -> None:
         if link.fd < 0 or link.connection.ended:
             self.gate.settle(link, now_s)
-            return
-        if has_waited and _is_gone(link.fd):
-            self.gate.settle(link, now_s)
-            self._door.fault(LayerFault.LEFT)
-            self._turn_away(link, now_s)
             return
         layer = link.layer
         assert layer is not None
         had_begun = layer.begun
+        if not had_begun and _is_gone(link.fd):
+            self.gate.settle(link, now_s)
+            self._door.fault(LayerFault.LEFT)
+            self._turn_away(link, now_s)
+            return
         self._step(link, now_s)
         done_s = self._clock()
         self.gate.settle(link, done_s)
@@ -125,7 +125,7 @@ class LayerGate(Generic[C]):
             return False
         link, verdict = waiting
         if verdict is Verdict.ADMIT:
-            self._admitted.append((link, True))
+            self._admitted.append(link)
         else:
             self._turn_away(link, now_s)
         return True
