@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from mypy_extensions import mypyc_attr
+
 Found = tuple[list[tuple[int, bytes]], bytes]
 """Stamps and values of messages, and the key from which to go on; empty: there is nothing more."""
 
@@ -48,6 +50,7 @@ class ReadBounds:
     """Rows that are looked at, whether or not they are taken."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Sieve(ABC):
     """Tells of the rows that a cursor passes which are wanted, and where the next ones may be."""
 
