@@ -42,7 +42,7 @@ async def knock(target: Target, patience_s: float, clock: Clock) -> Knock:
         counts = [f"{count} {name}" for name, count in tally.failures.items() if count]
         counts += [f"{count} refused with 0x{code:02x}" for code, count in tally.refused.items()]
         counts += [f"{tally.busy} told to come back later"] * bool(tally.busy)
-        why = f"no CONNACK within {patience_s:g} s: {', '.join(counts) or 'no answer'}"
+        why = f"no CONNACK within {patience_s:g} s: {', '.join(counts) or 'timed out'}"
     return Knock(clock() - began_s, why)
 
 
