@@ -38,7 +38,7 @@ serve-redis: $(RUN)  ## the same on a redis-server of its own, in flowguard-redi
 compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can
 	@echo "compiled: .compiled"
 
-demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, under a minute
+demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, about a minute
 	@$(PY) -m flowguard demo $(ARGS)
 
 test: $(DEV)  ## the tests, two processes per core; as root, first the clients they need (ARGS for pytest)

@@ -22,6 +22,11 @@ RECORD_BYTES: Final = 16 * 1024
 """The most plaintext of a TLS record."""
 PENDING_MAX_BYTES: Final = 64 * 1024
 """Ciphertext that a socket does not take; a peer that has more caused without reading is closed."""
+HELLO_MAX_BYTES: Final = 16 * 1024
+"""The longest ClientHello that is listened to: OpenSSL takes 131 KB, and makes room for it as soon
+as its length is told. Key shares, tickets and names of today need 2 to 4 KB."""
+HELLO_HEAD_BYTES: Final = 9
+"""Until its length is known: 5 of the record, 1 that says what it is, 3 of the length."""
 FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 NOT_TLS: Final = (
@@ -155,6 +160,7 @@ class TlsStream(OnSocket):
 
     __slots__ = (
         "_context",
+        "_hello",
         "_incoming",
         "_on_fault",
         "_outgoing",
@@ -183,6 +189,8 @@ class TlsStream(OnSocket):
         self._tls: ssl.SSLObject | None = None
         """None: nothing has come yet, and whoever waits unread takes no memory for it."""
         self._on_fault = on_fault
+        self._hello = b""
+        """The head of a ClientHello that has not come whole."""
         self._pending = b""
         """Ciphertext that the socket has not taken."""
         self._said_last = False
@@ -226,6 +234,8 @@ class TlsStream(OnSocket):
             return b""
         if self._said_last:
             raise BlockingIOError  # Nobody listens any more.
+        if self._tls is None:
+            data = self._greeted(data)
         self._incoming.write(data)
         tls = self._begin()
         try:
@@ -245,6 +255,17 @@ class TlsStream(OnSocket):
         finally:
             self.begun = self.begun or self._outgoing.pending > 0
             self._leave()  # Any of it may have produced an answer, or an alert.
+
+    def _greeted(self, data: bytes) -> bytes:
+        """What has come until now, its ClientHello no longer than is listened to."""
+        hello = self._hello = self._hello + data
+        if len(hello) < HELLO_HEAD_BYTES:
+            raise BlockingIOError
+        self._hello = b""
+        if int.from_bytes(hello[6:HELLO_HEAD_BYTES]) > HELLO_MAX_BYTES:
+            self._fail(LayerFault.NOT_TLS)
+            raise ConnectionResetError("its first message is too long")
+        return hello
 
     def _decrypted(self, tls: ssl.SSLObject) -> bytes:
         pieces: list[bytes] = []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
-from flowguard.broker.tls import PENDING_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
+from flowguard.broker.tls import HELLO_MAX_BYTES, PENDING_MAX_BYTES, TlsFiles, TlsKeeper, TlsStream
 from flowguard.codec.packets import Connack, Disconnect
 from flowguard.errors import ConfigError
 from flowguard.network_settings import NetworkSettings
@@ -377,6 +377,19 @@ def test_a_flipped_bit_is_never_taken_for_a_message(
             two.deliver(said)
         assert (message + b"!").startswith(two.received)
         assert sum(two.faults.values()) == (1 if two.broken else 0)
+
+
+@given(declared=st.integers(HELLO_MAX_BYTES + 1, 2**24 - 1), cuts=CUTS)
+def test_who_declares_a_long_greeting_is_closed_before_there_is_room_for_it(
+    authority: Authority, pair: Pair, declared: int, cuts: list[int]
+) -> None:
+    hello = b"\x16\x03\x01\x40\x00" + b"\x01" + declared.to_bytes(3) + bytes(1_000)
+    with ends(authority, pair) as two:
+        for piece in pieces(hello, cuts):
+            two.deliver(piece)
+        assert two.broken
+        assert two.faults == {LayerFault.NOT_TLS: 1}
+        assert two.server._tls is None
 
 
 def test_a_peer_that_makes_us_answer_and_reads_nothing_is_closed_with_little_held(

@@ -64,12 +64,11 @@ def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str)
         verdict = Survival.FAILED
     if verdict is not Survival.SURVIVED and crowd.loop.turn_max_s > timeout_s / 2:
         verdict = Survival.UNCLEAR
-        sentence += (
-            f" This program itself was late by {crowd.loop.turn_max_s:.1f} s: fewer clients."
-        )
+        late_s = crowd.loop.turn_max_s
+        sentence += f" This program itself was late by {late_s:.1f} s: choose fewer --clients."
     if tally.fates[Fate.LOCAL]:
         verdict = Survival.UNCLEAR
-        sentence += " This machine had no more ports or descriptors: fewer clients."
+        sentence += " This machine had no more ports or descriptors: choose fewer --clients."
     return KitOutcome(verdict, after_s, sentence, tally.result())
 
 
