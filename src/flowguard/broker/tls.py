@@ -257,7 +257,10 @@ class TlsStream(OnSocket):
             self._leave()  # Any of it may have produced an answer, or an alert.
 
     def _greeted(self, data: bytes) -> bytes:
-        """What has come until now, its ClientHello no longer than is listened to."""
+        """Return what has come until now, once it says how long its ClientHello is.
+
+        Raises BlockingIOError before that, and ConnectionResetError where that is too long.
+        """
         hello = self._hello = self._hello + data
         if len(hello) < HELLO_HEAD_BYTES:
             raise BlockingIOError
