@@ -5,7 +5,7 @@ the bytes are identical.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,11 +43,20 @@ class Chain:
 
     def wait_until_the_same(self) -> None:
         """Some bytes may still be between the two."""
-        end_s = time.monotonic() + PATIENCE_S
-        while self.before != self.behind and time.monotonic() < end_s:
-            time.sleep(POLL_S)
+        wait_until(lambda: self.before == self.behind)
         assert self.before.to_broker == self.behind.to_broker
         assert self.before.to_client == self.behind.to_client
+
+    def wait_until_all_was_said(self) -> None:
+        """The same of what clients have said, who are gone."""
+        wait_until(lambda: self.before.to_broker == self.behind.to_broker)
+        assert self.before.to_broker == self.behind.to_broker
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so() and time.monotonic() < end_s:
+        time.sleep(POLL_S)
 
 
 @contextmanager
@@ -108,7 +117,10 @@ def test_what_passes_the_proxy_is_the_same_byte_by_byte(
         chain.wait_until_the_same()
     finally:
         peer.close()
-    chain.wait_until_the_same()
+    chain.wait_until_all_was_said()
+    # What a broker says to a client that has just left reaches the proxy, and nobody else.
+    for told, said in zip(chain.before.to_client, chain.behind.to_client, strict=True):
+        assert said.startswith(told)
     assert len(chain.before.to_broker) == 2
     assert sum(map(len, chain.before.to_broker)) > len(BIG)
     assert sum(map(len, chain.before.to_client)) > len(BIG)
