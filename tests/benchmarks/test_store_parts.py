@@ -126,4 +126,5 @@ def test_every_page_of_results_can_be_found_in_the_documentation() -> None:
     text = (pages.RESULTS.parents[1] / "docs" / "benchmarks.md").read_text()
     linked = set(re.findall(r"benchmarks/results/([\w-]+)\.md", text))
     assert linked == {page.stem for page in pages.RESULTS.glob("*.md")}
+    assert set(PARTS) <= linked
     assert len(text.splitlines()) <= 200
