@@ -319,9 +319,8 @@ async def _main(start: _Start) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(log_ignored)
         running: Running = await nursery.start(_serve, start, nursery.cancel_scope)
-        await nursery.start(
-            on_signals, running.stop.set, partial(start.doors.reload_and_log, running.node)
-        )
+        reload_soon = partial(nursery.start_soon, start.doors.reload_and_log, running.node)
+        await nursery.start(on_signals, running.stop.set, reload_soon)
         progress = None
         if start.runs is not None:
             from flowguard.telemetry.recorder import Recorder

@@ -245,7 +245,7 @@ class _Server:
         connection.is_served = True
         reload = self._reload
         if request.path == RELOAD and request.method == "POST" and reload is not None:
-            response = await self._turns.take(lambda: reload_response(reload, request))
+            response = await reload_response(reload, request)
         else:
             response = await self._turns.take(lambda: self._endpoints.answer(request))
         connection.is_served = False

@@ -3,7 +3,7 @@
 For this machine only, like a copy of the store: whoever may write these files is here.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypedDict
 
 from flowguard.errors import ConfigError
@@ -24,16 +24,16 @@ class Reloaded(TypedDict):
     """Settings that are others than at the start, by their keys: they hold from the next one."""
 
 
-Reload = Callable[[], Reloaded]
+Reload = Callable[[], Awaitable[Reloaded]]
 """Reads everything anew; raises `ConfigError`, and then nothing has changed."""
 
 
-def reload_response(reload: Reload, request: Request) -> Response:
+async def reload_response(reload: Reload, request: Request) -> Response:
     """200 with what was read; 403: the peer may not ask; 409: a file is wrong, nothing changed."""
     refusal = refusal_of_change(request)
     if refusal is not None:
         return refusal
     try:
-        return json_response(reload())
+        return json_response(await reload())
     except ConfigError as error:
         return json_response({"error": str(error)}, 409)

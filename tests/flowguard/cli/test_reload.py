@@ -1,15 +1,20 @@
 """`flowguard check` and `flowguard reload`: what is read, what needs a restart, what is wrong."""
 
+import os
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from flowguard.codec.packets import Connack
 from tests.flowguard.cli.http_port import http_address
 from tests.interop.broker import PATIENCE_S, running_broker
+from tests.support.caller import Caller
 
 RULES = '[roles.guest]\nanonymous = true\npublish = ["a"]\n'
 
@@ -87,6 +92,39 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
         request = urllib.request.Request(f"http://{address}/reload", b"{}")
         with pytest.raises(urllib.error.HTTPError, match="403"):  # A page of the web asks so.
             urllib.request.urlopen(request, timeout=PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_a_file_that_takes_long_to_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Here it is a pipe, of which nothing comes until somebody writes to it."""
+    config = write(tmp_path, '[network]\nacl_file = "HERE/acl.toml"\n')
+    rules = tmp_path / "acl.toml"
+    with running_broker(tmp_path / "b", "--config", str(config)) as broker:
+        rules.unlink()
+        os.mkfifo(rules)
+        asked = ("reload", "--url", f"http://{http_address(broker)}")
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(flowguard, *asked)
+            with rules.open("w") as pipe:  # From now on it is being read.
+                with Caller(broker) as client:
+                    assert isinstance(client.read(), Connack)
+                assert not answer.done()
+                pipe.write(RULES + "[roles.other]\n")
+            code, said = answer.result()
+    assert (code, said.rpartition(", ")[2]) == (0, "2 roles")
+
+
+@pytest.mark.slow
+def test_a_broker_ends_though_a_file_is_never_read_to_its_end(tmp_path: Path) -> None:
+    config = write(tmp_path, '[network]\nacl_file = "HERE/acl.toml"\n')
+    rules = tmp_path / "acl.toml"
+    with running_broker(tmp_path / "b", "--config", str(config)) as broker:
+        rules.unlink()
+        os.mkfifo(rules)
+        broker.process.send_signal(signal.SIGHUP)
+        with rules.open("w"):
+            broker.process.terminate()
+            assert broker.process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.slow
