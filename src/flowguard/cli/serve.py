@@ -211,7 +211,8 @@ def _open(settings: Settings, data: Path) -> Store:
     except CorruptionError as error:
         raise refused(f"flowguard cannot use {data}: {error}", DAMAGED, EXIT_STORE) from error
     except StoreError as error:
-        what = data if settings.store.kind == "rocks" else f"its store in {settings.store.kind}"
+        is_here = settings.store.kind == "rocks"
+        what = f"{data} (--data)" if is_here else f"its store in {settings.store.kind}"
         if settings.store.application_store == "kafka":
             what = f"{what} with Kafka at {settings.kafka.servers}"
         raise refused(f"flowguard cannot use {what}", str(error), EXIT_STORE) from error

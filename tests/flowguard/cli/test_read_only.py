@@ -39,7 +39,7 @@ def assert_refused(data: Path, unwritable: Path) -> None:
     result = serve(data)
     assert (result.returncode, result.stdout) == (73, "")
     assert result.stderr == (
-        f"flowguard cannot use {data}\n{unwritable} may not be written by this process; "
+        f"flowguard cannot use {data} (--data)\n{unwritable} may not be written by this process; "
         "make it writable, or use another folder\n"
     )
     assert contents(data) == before
