@@ -8,6 +8,7 @@ HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the t
 says more about the machine than about the code.
 """
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -100,3 +101,9 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     if reasons:
         told = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
         reporter.write_line(f"skipped: {told}")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live until the end: the collector need not look through them each time."""
+    gc.collect()
+    gc.freeze()
