@@ -54,13 +54,15 @@ class Doors:
     read_settings: Callable[[], Settings]
     """Reads the settings as they are now; raises ConfigError."""
     _reloading: trio.Lock = field(default_factory=trio.Lock)
-    """Who reads later has newer files."""
+    """Held while files are read, which are read once at a time."""
 
     async def reload(self, node: Node) -> "Reloaded":
         """Read certificates, users, keys and rules anew; raises ConfigError: nothing changes.
 
         In a thread: to read 100,000 users takes most of a second, and a file may not answer at all.
         """
+        if self._reloading.locked():
+            raise ConfigError("the files are being read just now: ask again when that is over")
         async with self._reloading:
             read = await trio.to_thread.run_sync(self._read, abandon_on_cancel=True)
             return self._use(read, node)

@@ -6,14 +6,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from flowguard.codec.packets import Connack
 from tests.flowguard.cli.http_port import http_address
-from tests.interop.broker import PATIENCE_S, running_broker
+from tests.interop.broker import PATIENCE_S, Broker, running_broker
 from tests.support.caller import Caller
 
 RULES = '[roles.guest]\nanonymous = true\npublish = ["a"]\n'
@@ -94,20 +96,28 @@ def test_reload_says_what_was_read_and_what_needs_a_restart(tmp_path: Path) -> N
             urllib.request.urlopen(request, timeout=PATIENCE_S)
 
 
-@pytest.mark.slow
-def test_a_file_that_takes_long_to_read_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Here it is a pipe, of which nothing comes until somebody writes to it."""
-    config = write(tmp_path, '[network]\nacl_file = "HERE/acl.toml"\n')
-    rules = tmp_path / "acl.toml"
-    with running_broker(tmp_path / "b", "--config", str(config)) as broker:
+@contextmanager
+def broker_with_a_pipe(folder: Path) -> Iterator[tuple[Broker, Path]]:
+    """Its rules are a pipe now, of which nothing comes until somebody writes to it."""
+    config = write(folder, '[network]\nacl_file = "HERE/acl.toml"\n')
+    rules = folder / "acl.toml"
+    with running_broker(folder / "b", "--config", str(config)) as broker:
         rules.unlink()
         os.mkfifo(rules)
+        yield broker, rules
+
+
+@pytest.mark.slow
+def test_a_file_that_takes_long_to_read_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with broker_with_a_pipe(tmp_path) as (broker, rules):
         asked = ("reload", "--url", f"http://{http_address(broker)}")
         with ThreadPoolExecutor() as pool:
             answer = pool.submit(flowguard, *asked)
             with rules.open("w") as pipe:  # From now on it is being read.
                 with Caller(broker) as client:
                     assert isinstance(client.read(), Connack)
+                code, said = flowguard(*asked)
+                assert (code, "are being read just now" in said) == (1, True)
                 assert not answer.done()
                 pipe.write(RULES + "[roles.other]\n")
             code, said = answer.result()
@@ -116,11 +126,7 @@ def test_a_file_that_takes_long_to_read_keeps_nobody_waiting(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_broker_ends_though_a_file_is_never_read_to_its_end(tmp_path: Path) -> None:
-    config = write(tmp_path, '[network]\nacl_file = "HERE/acl.toml"\n')
-    rules = tmp_path / "acl.toml"
-    with running_broker(tmp_path / "b", "--config", str(config)) as broker:
-        rules.unlink()
-        os.mkfifo(rules)
+    with broker_with_a_pipe(tmp_path) as (broker, rules):
         broker.process.send_signal(signal.SIGHUP)
         with rules.open("w"):
             broker.process.terminate()

@@ -124,7 +124,7 @@ def test_bytes_that_are_counted_are_those_that_are_taken(
     plans.find("warm")
     before_bytes = used_bytes(stage)
     with tracing() as taken_bytes:
-        for number in range(120):
+        for number in range(300):
             plans.find(f"1/2/3/4/{padding}{number}")
         counted_bytes = used_bytes(stage) - before_bytes
         assert taken_bytes() / 1.1 < counted_bytes < 1.6 * taken_bytes()

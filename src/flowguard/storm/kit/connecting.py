@@ -64,12 +64,16 @@ def judge_crowd(crowd: Crowd, tally: ConnectTally, timeout_s: float, where: str)
         verdict = Survival.FAILED
     if verdict is not Survival.SURVIVED and crowd.loop.turn_max_s > timeout_s / 2:
         verdict = Survival.UNCLEAR
-        late_s = crowd.loop.turn_max_s
-        sentence += f" This program itself was late by {late_s:.1f} s: choose fewer --clients."
+        sentence += was_late(crowd.loop.turn_max_s)
     if tally.fates[Fate.LOCAL]:
         verdict = Survival.UNCLEAR
         sentence += " This machine had no more ports or descriptors: choose fewer --clients."
     return KitOutcome(verdict, after_s, sentence, tally.result())
+
+
+def was_late(late_s: float) -> str:
+    """The sentence of a verdict that says more about this program than about the broker."""
+    return f" This program itself was late by {late_s:.1f} s: choose fewer --clients."
 
 
 async def restart(plan: KitPlan) -> KitOutcome:

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from flowguard.storm.kit.connecting import judge_crowd
+from flowguard.storm.kit.connecting import judge_crowd, was_late
 from flowguard.storm.kit.pings import PingingPart, PingTally
 from flowguard.storm.kit.plan import TIMEOUT_S, KitOutcome, KitPlan
 from flowguard.storm.kit.report import Survival
@@ -146,9 +146,7 @@ async def flood_with_pings(plan: KitPlan) -> KitOutcome:
     sentence += f"; {lost:,} connections were lost." if lost else "; no connection was lost."
     if verdict is not Survival.SURVIVED and loop.turn_max_s > PING_GOOD_S / 2:
         verdict = Survival.UNCLEAR
-        sentence += (
-            f" This program itself was late by {loop.turn_max_s:.1f} s: choose fewer --clients."
-        )
+        sentence += was_late(loop.turn_max_s)
     values: Result = {**traffic.result(), "pings": pings.sent, "pings_open": pings.unanswered}
     values["ping_ms"] = pings.answer.result_ms()
     return KitOutcome(verdict, slowest_s, sentence, values)
@@ -244,6 +242,6 @@ async def wide_fan_out(plan: KitPlan) -> KitOutcome:
     sentence += f"; {lost:,} connections were lost." if lost else ", and nobody was cut off."
     if verdict is not Survival.SURVIVED and traffic.crowd.loop.turn_max_s > FAN_GOOD_S:
         verdict = Survival.UNCLEAR
-        sentence += " This program itself was late: choose fewer --clients."
+        sentence += was_late(traffic.crowd.loop.turn_max_s)
     value = None if p99_s is None else p99_s * 1e3
     return KitOutcome(verdict, value, sentence, traffic.result())
