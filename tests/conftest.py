@@ -11,6 +11,7 @@ says more about the machine than about the code.
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Generator
 
@@ -44,6 +45,11 @@ Java."""
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )
+
+# Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests
+# start, and each process of pytest-xdist, compiles all of its modules anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Started in the background or by nohup: what is ignored here is ignored by each program under test.
 for number, handler in (
