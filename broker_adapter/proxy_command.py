@@ -21,6 +21,7 @@ from broker_adapter.proxy_upstream import Upstream
 from flowguard.address import Address
 from flowguard.broker.descriptors import widen_table
 from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.error_log import ErrorLog
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.cli import serve_options as options
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
@@ -97,19 +98,19 @@ def proxy(
         if error.errno != errno.EADDRINUSE:
             hint = "listen on an address that this machine has"
         raise _refused(f"cannot listen on {error.filename}: {error.strerror}; {hint}", 1) from error
+    errors = ErrorLog("connection failed")
     core = ProxyCore(
         gated(bounds.settings.flow, len(upstreams)),
         bounds.memory_bytes,
         upstreams,
         draw=secrets.SystemRandom().random,
+        on_error=errors,
     )
     reactor = ProxyReactor(core, monotonic, says_address=proxy_protocol)
-    descriptors = use_all_descriptors()
-    widen_table(descriptors)
+    widen_table(descriptors := use_all_descriptors())
     for doorway in doorways:
         reactor.sockets.listen(doorway, descriptors - OWN_DESCRIPTORS)
-    gc.set_threshold(*GC_THRESHOLDS)
-    trio.run(_main, core, reactor, doorways)
+    trio.run(_main, core, reactor, doorways, errors)
 
 
 def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
@@ -148,13 +149,17 @@ def _refused(why: str, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-async def _main(core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway]) -> None:
+async def _main(
+    core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway], errors: ErrorLog
+) -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
     stop = trio.Event()
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(on_signals, stop.set)
             nursery.start_soon(log_ignored)
             nursery.start_soon(reactor.run)
+            nursery.start_soon(errors.run)
             nursery.start_soon(keep_house, core, reactor)
             for address in (doorway.address for doorway in doorways):
                 sys.stdout.write(f"listening on {address.place} {address.scheme}\n")

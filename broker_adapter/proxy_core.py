@@ -48,8 +48,10 @@ class ProxyCore(PairHost[ProxyPair]):
         *,
         draw: Callable[[], float],
         lookahead_bytes: int = LOOKAHEAD_BYTES,
+        on_error: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`draw`: in [0, 1)."""
+        """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised."""
+        self._on_error = on_error
         self.guard: Guard[ProxyPair] = Guard(settings, memory_bytes, self._decided, draw=draw)
         super().__init__(
             self.guard.window,
@@ -98,6 +100,12 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def closed(self) -> None:
         """A socket was closed; its pair knows, or has not ended yet."""
+
+    def broke(self, error: Exception) -> None:
+        """A layer has failed at a connection, which is closed."""
+        if self._on_error is None:
+            raise error
+        self._on_error(error)
 
     def shook_hands(self, connection: ProxySide, now_s: float) -> None:
         """Our part of a layer's handshake is done: the time for its CONNECT begins now."""

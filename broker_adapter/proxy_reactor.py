@@ -141,9 +141,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         if not (side.wants_read or side.said_last):
             self.sockets.set_interest(link, link.interest & ~READ)
             return NOTHING
-        data = link.read(READ_BYTES)
-        if layer is not None:
-            self.sockets.flush_layer(link, now_s)
+        data = self.sockets.read(link, READ_BYTES, now_s)
         if data is None:
             return NOTHING
         self._chunks.append((link, data))
@@ -169,10 +167,9 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
 
     def _shake_hands(self, link: ProxyLink, now_s: float) -> None:
         """A step of the handshake of a client's layer, and what has come behind it."""
-        data = link.read(READ_BYTES)
+        data = self.sockets.read(link, READ_BYTES, now_s)
         if data is None or data:
             self.sockets.set_interest(link, link.interest | READ)
-            self.sockets.flush_layer(link, now_s)
         if data is not None:
             self._receive(link, data, now_s)
 
@@ -224,9 +221,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             sent_bytes = link.sock.send(data, SEND_FLAGS)
         except BlockingIOError:
             sent_bytes = 0
-        except OSError:
-            side.pair.end(now_s)
-            self.sockets.close_link(link)
+        except Exception as error:
+            self.sockets.broke(link, error, now_s)
             return
         if sent_bytes < len(data):
             side.outbox.put_back(data[sent_bytes:])
@@ -276,8 +272,13 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             return
         link: ProxyLink = Link(sock, WRITE)
         link.connection = pair.upstream
+        try:
+            self.sockets.add(link)
+        except OSError:  # The kernel has no room for another watch.
+            sock.close()
+            self._core.not_dialed(pair, now_s)
+            return
         pair.upstream.transport = link
-        self.sockets.add(link)
 
     def _go_on_dialing(self, link: ProxyLink, now_s: float) -> None:
         pair = link.connection.pair
@@ -288,14 +289,19 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
                 self.give_up_dial(pair, now_s)
                 return
             if upstream.tls is not None:
-                self._begin_tls(link, upstream)
+                try:
+                    self._begin_tls(link, upstream)
+                except OSError:
+                    self.give_up_dial(pair, now_s)
+                except Exception as error:
+                    self.sockets.broke(link, error, now_s)
                 return
         else:
-            data = link.read(READ_BYTES)
+            data = self.sockets.read(link, READ_BYTES, now_s)
             if data is not None and not data:
                 self.give_up_dial(pair, now_s)
                 return
-            if not link.layer.established:
+            if link.fd < 0 or not link.layer.established:
                 return
         self.sockets.set_interest(link, READ)
         self._core.dialed(pair, now_s)

@@ -2,8 +2,8 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,13 +18,15 @@ from broker_adapter.proxy_reactor import ProxyReactor
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.link import Link
+from flowguard.broker.server import listen
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack
+from flowguard.codec.packets import Connack, Disconnect
 from flowguard.config import MIB, FlowSettings
 from flowguard.network_settings import NetworkSettings
-from flowguard.types import MQTT_5, Publish
+from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.support.authority import Authority
-from tests.support.real import TEST_S, Wire, broker, connect_packet
+from tests.support.layers import BROKEN_AT, BrokenLayer
+from tests.support.real import TEST_S, Wire, broker, connect_packet, until
 from tests.support.websocket import WebSocketClient
 
 pytestmark = pytest.mark.slow
@@ -48,11 +50,14 @@ def upstream(port: int, tls: ssl.SSLContext | None = None) -> Upstream:
 
 @asynccontextmanager
 async def proxying(
-    listeners: list[Doorway], *upstreams: Upstream, says_address: bool = False
+    listeners: list[Doorway],
+    *upstreams: Upstream,
+    says_address: bool = False,
+    on_error: Callable[[Exception], None] | None = None,
 ) -> AsyncIterator[ProxyCore]:
     """A proxy of this process; at the end nothing is held for anybody."""
     flow = FlowSettings(store_objective_s=1e9, loop_objective_s=1e9, unfinished_bytes_max=MIB)
-    core = ProxyCore(flow, 64 * MIB, upstreams, draw=lambda: 0.5)
+    core = ProxyCore(flow, 64 * MIB, upstreams, draw=lambda: 0.5, on_error=on_error)
     reactor = ProxyReactor(core, monotonic, says_address=says_address)
     for doorway in listeners:
         reactor.sockets.listen(doorway, 100)
@@ -117,6 +122,34 @@ async def test_a_certificate_that_is_not_trusted_is_an_upstream_that_is_not_ther
         while core.is_up:  # noqa: ASYNC110
             await trio.sleep(0.01)
         await wire.close()
+
+
+@pytest.mark.parametrize(("method", "established"), BROKEN_AT)
+async def test_a_layer_that_fails_ends_its_pair_and_no_other(
+    authority: Authority, method: str, established: bool
+) -> None:
+    broken = Doorway(
+        listen(HOST, 0), websocket=lambda sock, *_: BrokenLayer(sock, method, established)
+    )
+    whole = doorways(authority, f"{HOST}:0")
+    told: list[Exception] = []
+    async with (
+        broker(calm=True) as running,
+        proxying([*whole, broken], upstream(running.address[1]), on_error=told.append) as core,
+    ):
+        witness = Wire(await open_stream(whole[0], authority), MQTT_5)
+        await witness.send(connect_packet("witness"))
+        assert (await witness.expect(Connack)).reason_code == 0
+        wire = Wire(await trio.open_tcp_stream(HOST, broken.address.port or 0), MQTT_5)
+        with suppress(trio.BrokenResourceError):
+            await wire.send(connect_packet("c"), Disconnect(ReasonCode.SUCCESS))
+            while await wire.receive() is not None:
+                pass
+        await until(lambda: len(core.pairs) == 1 and bool(told))
+        await witness.ping()
+        await witness.close()
+        await wire.close()
+    assert [str(error) for error in told] == [method]
 
 
 @pytest.mark.parametrize("scheme", ["mqtt", "wss"])

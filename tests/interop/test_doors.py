@@ -89,7 +89,8 @@ def doors(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door
     folder = tmp_path_factory.mktemp("doors")
     authority = Authority(folder)
     pair = authority.issue("127.0.0.1")
-    (folder / "users").write_text(PasswordFile({}).with_user("ann", SECRET.encode()).text())
+    users = PasswordFile({}).with_user("ann", SECRET.encode())
+    (folder / "users").write_text(users.with_user("bea", SECRET.encode(), scram=True).text())
     (folder / "acl.toml").write_text(
         '[roles.own]\nusers = ["*"]\npublish = ["%u/#"]\nsubscribe = ["%u/#"]\n'
     )
@@ -254,26 +255,39 @@ def bundle() -> Path:
     return PACKAGE
 
 
-@pytest.mark.parametrize(("scheme", "user"), WAYS)
-@pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
-def test_mqttjs(doors: Doors, scheme: str, user: str, is_right: bool) -> None:
+def run_node(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script of this folder with MQTT.js in Node, until it ends."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is missing: make test installs it")
+    return subprocess.run(
+        [node, str(Path(__file__).with_name(script)), str(bundle()), *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("scheme", CERTIFICATES)
+def test_mqttjs_proves_a_password_without_saying_it(doors: Doors, scheme: str) -> None:
+    where = (f"{scheme}://127.0.0.1:{doors.ports[scheme]}", str(doors.authority.cert))
+    right = run_node("scram.cjs", *where, "bea", SECRET)
+    assert right.stdout.splitlines() == ["true", "135"], right.stderr
+    for wrong in (("bea", "wrong"), ("nobody", SECRET)):
+        assert run_node("scram.cjs", *where, *wrong).stdout.strip() == "refused 135"
+
+
+@pytest.mark.parametrize(("scheme", "user"), WAYS)
+@pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
+def test_mqttjs(doors: Doors, scheme: str, user: str, is_right: bool) -> None:
     options: dict[str, str] = {"ca": str(doors.authority.cert)}
     if user == "ann":
         options |= {"username": user, "password": SECRET if is_right else "wrong"}
     elif is_right:
         options |= {"cert": str(doors.sensor.cert), "key": str(doors.sensor.key)}
     url = f"{scheme}://127.0.0.1:{doors.port(scheme, user)}"
-    script = Path(__file__).with_name("doors.cjs")
-    ended = subprocess.run(
-        [node, str(script), str(bundle()), url, user, json.dumps(options)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    ended = run_node("doors.cjs", url, user, json.dumps(options))
     if is_right:
         assert ended.stdout.strip() == f"135\n1 {user}/x hello", ended.stderr
     else:

@@ -71,7 +71,10 @@ class Link(Generic[C]):
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def read(self, size_bytes: int) -> bytes | None:
-        """Read at most so many bytes; empty: the stream has ended. None: there are none now."""
+        """Read at most so many bytes; empty: the stream has ended. None: there are none now.
+
+        What is no OSError is raised: a layer is broken.
+        """
         try:
             return self.sock.recv(size_bytes, MSG_DONTWAIT) if size_bytes else None
         except BlockingIOError:

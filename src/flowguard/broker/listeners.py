@@ -61,6 +61,9 @@ class Host(Protocol[C]):
     def closed(self) -> None:
         """A socket was closed, whatever the reason."""
 
+    def broke(self, error: Exception) -> None:
+        """A layer has failed at a connection, which is closed; raises it where nobody is told."""
+
 
 @final
 class Listeners(Generic[C]):
@@ -122,9 +125,12 @@ class Listeners(Generic[C]):
             if self._host.awaits_connect(link.connection):
                 break
             del self.newcomers[link]
-        for fd in self._resting:
-            self._epoll.register(fd, READ)
-        self._resting.clear()
+        while self._resting:
+            try:
+                self._epoll.register(self._resting[-1], READ)
+            except OSError:
+                return  # The kernel has no room for another watch; the next tick asks again.
+            self._resting.pop()
         self._door.resting = None
 
     @property
@@ -186,11 +192,13 @@ class Listeners(Generic[C]):
             sock = next(arrivals, None)
             if sock is None:
                 return
-            link: Link[C] = Link(sock, READ, doorway)
             try:
+                link: Link[C] = Link(sock, READ, doorway)
                 self._epoll.register(link.fd, READ)
-            except OSError:
-                sock.close()  # The kernel has no room for another watch.
+            except Exception as error:
+                sock.close()
+                if not isinstance(error, OSError):  # Else the kernel has no room for a watch.
+                    self._host.broke(error)
                 continue
             waited_s = link.waited_s()
             link.connection = self._host.opened(link, now_s, waited_s)

@@ -102,9 +102,7 @@ class Reactor(NodePorts[Event]):
             self._is_tight = self._node.input_holders.is_tight
         if self._is_tight or link.interest != READ:
             read_bytes = link.connection.read_bytes_max(blocked=link.interest & WRITE != 0)
-        data = link.read(read_bytes)
-        if layer is not None:
-            self.sockets.flush_layer(link, now_s)
+        data = self.sockets.read(link, read_bytes, now_s)
         if data is None:
             if not read_bytes:
                 self.sockets.set_interest(link, link.interest & ~READ)
@@ -161,12 +159,11 @@ class Reactor(NodePorts[Event]):
 
     def _shake_hands(self, link: ServerLink, now_s: float) -> None:
         """A step of the handshake of a layer, and what has come behind it."""
-        data = link.read(READ_BYTES_MAX)
+        data = self.sockets.read(link, READ_BYTES_MAX, now_s)
         if data is not None and not data:
             self._on_end_of_input(link, now_s)
             return
         self.sockets.set_interest(link, link.interest | READ)
-        self.sockets.flush_layer(link, now_s)
         if data is not None and not link.connection.receive_data(data, now_s):
             self._update_interest(link)
 
@@ -199,9 +196,8 @@ class Reactor(NodePorts[Event]):
                 size_bytes = link.sock.send(data, SEND_FLAGS)
             except BlockingIOError:
                 size_bytes = 0
-            except OSError:
-                link.connection.end(None, now_s)
-                self.sockets.close_link(link)
+            except Exception as error:
+                self.sockets.broke(link, error, now_s)
                 return
             if size_bytes < len(data):
                 self._wait_until_writable(link, data[size_bytes:], now_s)

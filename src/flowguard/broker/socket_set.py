@@ -134,13 +134,41 @@ class SocketSet(Generic[C]):
         if interest == link.interest or link.fd < 0:
             return
         # A socket without interest leaves the set: epoll would report its hang-up for ever.
-        if not interest:
-            self._epoll.unregister(link.fd)
-        elif not link.interest:
-            self._epoll.register(link.fd, interest)
-        else:
-            self._epoll.modify(link.fd, interest)
+        try:
+            if not interest:
+                self._epoll.unregister(link.fd)
+            elif not link.interest:
+                self._epoll.register(link.fd, interest)
+            else:
+                self._epoll.modify(link.fd, interest)
+        except OSError as error:  # The kernel has no room for another watch.
+            self.broke(link, error, self._clock())
+            return
         link.interest = interest
+
+    # --- bytes -------------------------------------------------------------------------------
+
+    def read(self, link: Link[C], size_bytes: int, now_s: float) -> bytes | None:
+        """Read at most so many bytes, and send what the layer answers; empty: the stream has ended.
+
+        None: there are none now, or the link is broken.
+        """
+        try:
+            data = link.read(size_bytes)
+        except Exception as error:
+            self.broke(link, error, now_s)
+            return None
+        if link.layer is not None:
+            self.flush_layer(link, now_s)
+        return data
+
+    def broke(self, link: Link[C], error: Exception, now_s: float) -> None:
+        """It is closed without a word. Its peer or the kernel has ended it; where the error is none
+        of theirs a layer has failed, which is told. The others are served on."""
+        link.connection.end(None, now_s)
+        self.close_link(link)
+        if not isinstance(error, OSError):
+            self._host.broke(error)
 
     # --- layers ------------------------------------------------------------------------------
 
@@ -155,13 +183,16 @@ class SocketSet(Generic[C]):
         return True
 
     def flush_layer(self, link: Link[C], now_s: float) -> bool:
-        """Send what the layer has to say; False: it waits for the socket to take it."""
+        """Send what the layer has to say; False: nothing more can be sent now."""
         assert link.layer is not None
         try:
             if link.layer.flush():
                 return True
         except OSError:
             return True  # Whoever reads or writes next is told.
+        except Exception as error:
+            self.broke(link, error, now_s)
+            return False
         self.set_interest(link, link.interest | WRITE)
         if link.connection.ended:
             self.linger(link, now_s)
@@ -176,8 +207,8 @@ class SocketSet(Generic[C]):
             return
         try:
             link.sock.shutdown(SHUT_WR)
-        except OSError:
-            self.close_link(link)
+        except Exception as error:
+            self.broke(link, error, now_s)
             return
         self.set_interest(link, READ)
         self.linger(link, now_s)

@@ -229,10 +229,14 @@ class Node(Lifecycle[ServerConnection]):
 
     def failed(self, connection: ServerConnection, error: Exception, now_s: float) -> None:
         """A hook that raises, or a bug: whoever met it is cut off, all others are served on."""
+        self.broke(error)
+        connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
+
+    def broke(self, error: Exception) -> None:
+        """A connection has met an error that is ours; raises it where nobody is told."""
         if self._on_error is None:
             raise error
         self._on_error(error)
-        connection.end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, now_s)
 
     def connection_ended(
         self, connection: ServerConnection, *, with_will: bool, now_s: float
