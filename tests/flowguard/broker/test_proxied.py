@@ -1,5 +1,6 @@
 """Whose a connection is, as a proxy in front says it."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from time import time
@@ -243,7 +244,9 @@ async def test_who_leaves_before_the_header_is_counted_once(tmp_path: Path, sche
         stream = await trio.open_tcp_stream(*running.address)
         await stream.send_all(SIGNATURE[:5])
         await stream.send_eof()
-        assert await stream.receive_some() == b""
+        # Half a header is never read, so the kernel says reset where it comes before the end.
+        with contextlib.suppress(trio.BrokenResourceError):
+            assert await stream.receive_some() == b""
         faults = {fault: count for fault, count in running.node.door.faults.items() if count}
         assert faults == {LayerFault.LEFT: 1}
         await stream.aclose()
