@@ -49,7 +49,13 @@ MODULES = (
     "broker/socket_set.py",
     "broker/tls.py",
     "broker/websocket.py",
+    "stores/entries.py",
     "stores/messages.py",
+    "stores/redis/changes.py",
+    "stores/redis/keys.py",
+    "stores/redis/packing.py",
+    "stores/redis/queues.py",
+    "stores/redis/values.py",
     "stores/rows.py",
 )
 ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/log", "stores/rocks")

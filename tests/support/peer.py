@@ -99,6 +99,8 @@ class Peer:
     """Of the next CONNECT."""
     on_delivered: Callable[["Peer", Publish], None] = lambda peer, publish: None
     on_acknowledged: Callable[["Peer", Publish], None] = lambda peer, publish: None
+    on_refused: Callable[["Peer", Publish], None] | None = None
+    """Called when the server has no room for a message; None: it always has."""
     on_session_lost: Callable[["Peer"], None] = lambda peer: None
     """Called when the server's session is over, or may be."""
 
@@ -330,21 +332,16 @@ class Peer:
         return count
 
     def _on_packet(self, packet: Packet) -> None:
-        if isinstance(packet, Connack):
-            self._on_connack(packet)
-            return
-        assert self.online, f"{packet} before CONNACK"
+        assert self.online or isinstance(packet, Connack), f"{packet} before CONNACK"
         match packet:
+            case Connack():
+                self._on_connack(packet)
             case Publish():
                 self._on_publish(packet)
             case Puback(packet_id, reason_code):
-                assert reason_code < ReasonCode.UNSPECIFIED_ERROR
-                outgoing = self.unacked.pop(packet_id)
-                assert outgoing.publish.qos == 1
-                self.on_acknowledged(self, outgoing.publish)
+                self._on_puback(packet_id, reason_code)
             case Pubrec(packet_id, reason_code):
-                assert reason_code < ReasonCode.UNSPECIFIED_ERROR
-                self._on_pubrec(packet_id)
+                self._on_pubrec(packet_id, reason_code)
             case Pubrel(packet_id):
                 # A PUBREL that is repeated after our PUBCOMP was lost is answered all the same.
                 self.received.discard(packet_id)
@@ -353,14 +350,43 @@ class Peer:
                 outgoing = self.unacked.pop(packet_id)
                 assert outgoing.released, "PUBCOMP before PUBREL"
             case Suback(packet_id, (code,)):
-                filter, qos = self.asked.pop(packet_id)
-                assert code == qos
-                self._settled(filter, qos)
+                self._on_suback(packet_id, code)
             case Unsuback(packet_id):
-                filter, qos = self.asked.pop(packet_id)
+                _, qos = self.asked.pop(packet_id)
                 assert qos is None
             case _:
                 raise AssertionError(f"unexpected {packet}")
+
+    def _is_refused(self, packet_id: int, reason_code: int) -> bool:
+        """Whether the server has no room for a message of ours."""
+        if not self._may_refuse(reason_code):
+            assert reason_code < ReasonCode.UNSPECIFIED_ERROR
+            return False
+        outgoing = self.unacked.pop(packet_id)
+        assert not outgoing.released, "refused after PUBREC"
+        assert self.on_refused is not None
+        self.on_refused(self, outgoing.publish)
+        return True
+
+    def _on_puback(self, packet_id: int, reason_code: int) -> None:
+        if self._is_refused(packet_id, reason_code):
+            return
+        outgoing = self.unacked.pop(packet_id)
+        assert outgoing.publish.qos == 1
+        self.on_acknowledged(self, outgoing.publish)
+
+    def _on_suback(self, packet_id: int, code: int) -> None:
+        filter, qos = self.asked.pop(packet_id)
+        if not self._may_refuse(code):
+            assert qos is not None
+            assert code == qos
+            self._settled(filter, qos)
+
+    def _may_refuse(self, code: int) -> bool:
+        """3.1.1 has one code for all refusals, of SUBACK."""
+        is_5 = self.version == MQTT_5
+        refusal = ReasonCode.QUOTA_EXCEEDED if is_5 else ReasonCode.UNSPECIFIED_ERROR
+        return code == refusal and self.on_refused is not None
 
     def _settled(self, filter: str, qos: int) -> None:
         """Subscribed for certain, unless the filter was asked about again meanwhile."""
@@ -370,7 +396,8 @@ class Peer:
     def _on_connack(self, packet: Connack) -> None:
         assert not self.online
         if packet.reason_code != ReasonCode.SUCCESS:
-            assert packet.reason_code in BUSY, packet
+            is_expected = packet.reason_code in BUSY or self._may_refuse(packet.reason_code)
+            assert is_expected, packet
             assert not packet.session_present
             self._leave()
             return
@@ -398,7 +425,9 @@ class Peer:
         if again:
             self._send(*again)
 
-    def _on_pubrec(self, packet_id: int) -> None:
+    def _on_pubrec(self, packet_id: int, reason_code: int) -> None:
+        if self._is_refused(packet_id, reason_code):
+            return
         outgoing = self.unacked[packet_id]
         assert outgoing.publish.qos == 2
         if not outgoing.released:

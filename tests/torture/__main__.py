@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tests.support.reaper import reap_at_the_end
-from tests.support.redis_server import ALWAYS, redis_server
-from tests.torture.redis_faults import FAULTS, RedisTorture
+from tests.torture.redis_faults import FAULTS, LEVELS, PAIRS, RedisTorture, place_for
 from tests.torture.restart import BACKLOGS, RESTART_OBJECTIVE_S, measure
 from tests.torture.run import Torture
 from tests.torture.stores import STORES
@@ -43,6 +42,9 @@ def main(
         str, typer.Option(help=f"Of the Redis server, with --store redis: {', '.join(FAULTS)}.")
     ] = "kill",
     layout: Annotated[str, typer.Option(help="Of the queues in Redis: stream or zset.")] = "stream",
+    level: Annotated[
+        str | None, typer.Option(help=f"What a commit on Redis is: {', '.join(LEVELS)}.")
+    ] = None,
 ) -> None:
     """Exit code 1: something was found, and the directory of that round is kept."""
     kept_in = tempfile.gettempdir()  # Afterwards everything that is temporary ends with us.
@@ -51,8 +53,11 @@ def main(
         raise typer.BadParameter(f"no store {store!r}; one of {', '.join(STORES)}")
     if fault not in FAULTS:
         raise typer.BadParameter(f"no fault {fault!r}; one of {', '.join(FAULTS)}")
+    level = level or ("replicated" if fault in PAIRS else "fsync")
+    if level not in LEVELS:
+        raise typer.BadParameter(f"no level {level!r}; one of {', '.join(LEVELS)}")
     is_redis = store == "redis"
-    how = f"--store {store}" + f" --fault {fault} --layout {layout}" * is_redis
+    how = f"--store {store}" + f" --fault {fault} --layout {layout} --level {level}" * is_redis
     seed = SystemRandom().randrange(10_000) if seed is None else seed
     total: Counter[str] = Counter()
     with Progress(
@@ -78,11 +83,12 @@ def main(
             with tempfile.TemporaryDirectory(prefix="torture-") as name:
                 folder = Path(name)
                 if is_redis:
-                    with redis_server(folder / "redis-data", ALWAYS) as server:
+                    with place_for(fault, level, folder / "redis-data") as place:
                         torture = RedisTorture(
                             folder,
-                            server,
+                            place,
                             fault=fault,
+                            level=level,
                             layout=layout,
                             kills=count,
                             seed=seed,
@@ -90,6 +96,7 @@ def main(
                         )
                         verdict = torture.run()
                     total["faults"] += torture.fault_count
+                    total["refused"] += torture.refused_count
                 else:
                     run = Torture(folder, kills=count, seed=seed, store=store, on_kill=show)
                     verdict = run.run()
@@ -105,7 +112,10 @@ def main(
         "QoS 2 twice, all in order"
     )
     if is_redis:
-        console.print(f"{total['faults']} times {fault}, layout {layout}")
+        console.print(
+            f"{total['faults']} times {fault}, layout {layout}, level {level}; "
+            f"{total['refused']} messages refused"
+        )
     elif restarts:
         _time_restarts(store)
 

@@ -62,6 +62,8 @@ class Account:
     awaited: dict[int, Message] = field(default_factory=dict)
     overtaken: dict[int, Message] = field(default_factory=dict)
     """Awaited, and a later one of the line has come: lost, or out of order."""
+    refused: set[int] = field(default_factory=set)
+    """The broker had no room: it may come once, of an attempt before, or not."""
     after: int | None = None
     """The session began after this number was acknowledged; None: it has not subscribed yet."""
     older: frozenset[int] = frozenset()
@@ -84,6 +86,12 @@ class Account:
         self.awaited[message.number] = message
         self._lines[message.line].append(message.number)
 
+    def refuse(self, number: int) -> None:
+        """Nobody owes it any more."""
+        was_awaited = self.awaited.pop(number, None) or self.overtaken.pop(number, None)
+        if was_awaited is not None:
+            self.refused.add(number)
+
     def doubt(self, *, even_acknowledged: bool = False) -> None:
         """The subscription changes: what is not acknowledged yet may come or not."""
         self.doubtful = True
@@ -95,6 +103,7 @@ class Account:
         """The session is over."""
         self.awaited.clear()
         self.overtaken.clear()
+        self.refused.clear()
         self.after = self.until = None
         self._lines.clear()
         self._latest.clear()
@@ -111,9 +120,11 @@ class Account:
         if late is not None:
             return f"{late} came out of order"
         message = self.awaited.pop(number, None)
+        was_refused = number in self.refused
+        self.refused.discard(number)
         if exact:
             latest = self._latest.get((client_id, publisher, topic), 0)
-            if number <= latest or (message is None and self.shared):
+            if number <= latest or (message is None and self.shared and not was_refused):
                 return f"{number} of {publisher} to {topic} came twice, at QoS 2"
             self._latest[client_id, publisher, topic] = number
         if message is None:
@@ -133,10 +144,13 @@ class Account:
 class Ledger:
     """Attached to peers by their callbacks; `findings` is what must not be."""
 
-    def __init__(self, *, logs: bool = False) -> None:
+    def __init__(self, *, logs: bool = False, refuses: bool = False) -> None:
         """`logs`: the broker has a durable log, and what a client has not read there for a filter
-        does not come after its UNSUBSCRIBE ([MQTT 5.0, 3.10.4]: it may, or not)."""
+        does not come after its UNSUBSCRIBE ([MQTT 5.0, 3.10.4]: it may, or not); `refuses`: at
+        times there is no room."""
         self._logs = logs
+        self._refuses = refuses
+        self.refused_count = 0
         self.findings: list[str] = []
         self.repeated = 0
         """Deliveries of what had come before."""
@@ -153,6 +167,8 @@ class Ledger:
     def watch(self, peer: Peer, account: Account | None = None) -> None:
         """Keep the books of a peer; without an account it is owed nothing."""
         peer.on_acknowledged = self._on_acknowledged
+        if self._refuses:
+            peer.on_refused = self._on_refused
         if account is not None:
             account.peers.append(peer)
             self._accounts[peer.client_id] = account
@@ -214,6 +230,13 @@ class Ledger:
         self._acknowledged_count += 1
         if publish.retain:
             self.retained[publish.topic] = max(self.retained[publish.topic], number)
+
+    def _on_refused(self, peer: Peer, publish: Publish) -> None:
+        number = message_of(publish).number
+        del self._unacknowledged[number]
+        self.refused_count += 1
+        for account in set(self._accounts.values()):
+            account.refuse(number)
 
     def _on_delivered(self, peer: Peer, publish: Publish) -> None:
         came = message_of(publish)

@@ -64,6 +64,7 @@ class Torture:
         seed: int,
         store: str = "rocks",
         patience_s: float = HANG_S,
+        refuses: bool = False,
         on_kill: Callable[[Verdict], None] = lambda verdict: None,
     ) -> None:
         self.verdict = Verdict(seed, store)
@@ -73,7 +74,7 @@ class Torture:
         self._quiet_s = min(PATIENCE_S, patience_s)
         self._on_kill = on_kill
         self._random = Random(seed)
-        self._ledger = Ledger(logs=store in LOGGING)
+        self._ledger = Ledger(logs=store in LOGGING, refuses=refuses)
         self._selector = selectors.DefaultSelector()
         self._reserved = reserve_port()
         self._port: int = self._reserved.getsockname()[1]

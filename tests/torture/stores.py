@@ -41,6 +41,8 @@ from flowguard.types import Publish
 LATE_BATCHES = 3
 STATUS = {"layout": "status"}
 REDIS_FILE = "redis"
+RESERVE = 2**20
+"""Of a Redis that has a limit, bytes."""
 ROLLING = "rocks-log"
 LOGGING = (ROLLING, "no-place")
 """Those of which brokers may keep messages in the durable log."""
@@ -275,22 +277,30 @@ def rocks(folder: Path, settings: StoreSettings) -> RocksStore:
 
 def redis(folder: Path, settings: StoreSettings) -> Store:
     """On the server of which the URL is in a file beside `folder`, with its durability."""
-    import redis as driver
-
     from flowguard.stores.redis import RedisStore
 
     url, durability, layout = (folder.parent / REDIS_FILE).read_text().split()
     chosen = Settings.model_validate(
         {
-            "store": {"kind": "redis", "durability": durability, "disk_reserve_bytes": 0},
+            "store": {"kind": "redis", "durability": durability, "disk_reserve_bytes": RESERVE},
             "redis": {"url": url, "layout": layout},
         }
     )
-    with driver.Redis.from_url(url) as client:
+    with _client_of(url) as client:
         if client.exists("fg1:meta"):
             client.hset("fg1:meta", "beat", 1)  # The one before is dead: its lease has ended.
     token = secrets.token_hex(8)
     return RedisStore(chosen, token=token, name=token, clock=time.monotonic, sleep=time.sleep)
+
+
+def _client_of(url: str) -> Any:
+    """A client of redis-py for a server, or for a cluster by its first node."""
+    import redis as driver
+
+    scheme, _, rest = url.partition("://")
+    if scheme != "redis+cluster":
+        return driver.Redis.from_url(url)
+    return driver.RedisCluster.from_url(f"redis://{rest.partition(',')[0]}")
 
 
 STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {

@@ -20,7 +20,8 @@ _EXPIRES: Final = 8
 _IDENTIFIED: Final = 16
 
 
-def encode_entry(delivery: Delivery) -> bytes:
+def encode_entry(delivery: Delivery, with_topic: bool = True) -> bytes:
+    """The entry; without the topic of its message where that is kept beside it."""
     flags = delivery.qos
     if delivery.retain:
         flags |= _RETAIN
@@ -33,11 +34,11 @@ def encode_entry(delivery: Delivery) -> bytes:
         numbers = (len(delivery.identifiers), *delivery.identifiers)
         options += b"".join(map(encode_variable, numbers))
     head = _ENTRY.pack(VERSION, flags, delivery.size_bytes)
-    return head + options + encode_message(delivery.message)
+    return head + options + encode_message(delivery.message, with_topic)
 
 
-def decode_entry(value: bytes) -> Delivery:
-    """The entry. Raises `CorruptionError`."""
+def decode_entry(value: bytes, topic: str | None = None) -> Delivery:
+    """The entry, with its topic where that is kept beside it. Raises `CorruptionError`."""
     _, flags, _ = unpack(_ENTRY, value)
     pos = _ENTRY.size
     expires_at_s = NEVER_S
@@ -52,7 +53,7 @@ def decode_entry(value: bytes) -> Delivery:
         for _ in range(count):
             identifier, pos = _number(value, pos)
             identifiers.append(identifier)
-    message = decode_message(value, pos)
+    message = decode_message(value, pos, topic=topic)
     return Delivery(message, flags & 3, bool(flags & _RETAIN), tuple(identifiers), expires_at_s)
 
 

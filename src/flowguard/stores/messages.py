@@ -19,8 +19,9 @@ _PROPERTIES: Final = 8
 _MESSAGE_HEAD: Final = Struct(">BBH")
 
 
-def encode_message(message: Publish) -> bytes:
-    topic = message.topic.encode()
+def encode_message(message: Publish, with_topic: bool = True) -> bytes:
+    """The record; without its topic where that is kept beside it."""
+    topic = message.topic.encode() if with_topic else b""
     flags = message.qos | (RETAIN if message.retain else 0)
     if message.properties is NO_PROPERTIES:
         return _MESSAGE_HEAD.pack(MESSAGE, flags, len(topic)) + topic + message.payload
@@ -28,8 +29,10 @@ def encode_message(message: Publish) -> bytes:
     return b"".join((head, topic, encode_properties(message.properties), message.payload))
 
 
-def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
-    """The message from `pos` to the end."""
+def decode_message(
+    data: bytes, pos: int, in_will: bool = False, topic: str | None = None
+) -> Publish:
+    """The message from `pos` to the end; with its topic where that is kept beside it."""
     try:
         version, flags = data[pos], data[pos + 1]
         end = pos + 4 + (data[pos + 2] << 8 | data[pos + 3])
@@ -37,7 +40,8 @@ def decode_message(data: bytes, pos: int, in_will: bool = False) -> Publish:
             raise CorruptionError(f"there is no message record of version {version}")
         if end > len(data):
             raise CorruptionError("a message record is cut short")
-        topic = data[pos + 4 : end].decode()
+        if topic is None:
+            topic = data[pos + 4 : end].decode()
         pos = end
         properties = NO_PROPERTIES
         if flags & _PROPERTIES:

@@ -48,7 +48,7 @@ def test_verify_reads_everything_and_takes_nothing_over(prefix: str) -> None:
     working.close()
 
 
-@pytest.mark.parametrize("damage", ["entry", "bytes", "session", "position", "retained"])
+@pytest.mark.parametrize("damage", ["entry", "bytes", "state", "session", "position", "retained"])
 def test_verify_names_what_does_not_fit(prefix: str, damage: str) -> None:
     from flowguard.stores.redis.keys import KeyNames, bucket_of
 
@@ -57,10 +57,12 @@ def test_verify_names_what_does_not_fit(prefix: str, damage: str) -> None:
     with shared_server().client() as client:
         match damage:
             case "entry":
-                client.hset(session, "p", 10)
-                client.xadd(queue, {"m": b"\1\0"}, id="5-0")
+                client.setrange(names.state(b"quiet"), 16, (10).to_bytes(8))
+                client.xadd(queue, {"a": b"\1\0"}, id="5-0")
             case "bytes":
-                client.hset(session, "b", 17)
+                client.setrange(names.state(b"quiet"), 8, (17).to_bytes(8))
+            case "state":
+                client.delete(names.state(b"quiet"))
             case "session":
                 client.delete(session)
             case "position":
@@ -71,6 +73,16 @@ def test_verify_names_what_does_not_fit(prefix: str, damage: str) -> None:
     assert code == 1
     assert "1 problems" in text
     assert ("retained 'r'" if damage == "retained" else "session 'quiet'") in text
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_a_store_of_an_older_format_is_named_and_not_read(prefix: str, command: str) -> None:
+    with shared_server().client() as client:
+        client.hset(f"{prefix}:meta", "format", "1")
+    code, text = run(command, *at(prefix))
+    assert code == 1
+    assert "format 1" in text
+    assert "store copy" in " ".join(text.split())
 
 
 def test_where_no_store_is_that_is_said() -> None:

@@ -27,10 +27,11 @@ from flowguard.records import (
     Settle,
     StoreOp,
 )
-from flowguard.stores.entries import encode_entry
 from flowguard.stores.redis.keys import KeyNames, bucket_of
+from flowguard.stores.redis.queues import QueueLayout
 from flowguard.stores.redis.values import (
     decode_session,
+    decode_state,
     decode_subscription,
     encode_retained,
     encode_session,
@@ -39,19 +40,17 @@ from flowguard.stores.redis.values import (
 )
 from flowguard.stores.rows import decode_will, encode_will
 
-# Fields of a session. Redis has three more: its owner's token (o), its last commit (v), and the
-# bytes of its entries (b).
+# Fields of a session.
 EXPIRY: Final = b"e"
 WILL: Final = b"w"
-NEXT_POS: Final = b"p"
-SENT_POS: Final = b"m"
 SUBSCRIPTION: Final = b"s"
 """Followed by the filter."""
 INBOUND: Final = b"i"
 """Followed by the packet identifier."""
 WORD_BYTES: Final = 50
 """Memory of a word of a call, besides its bytes."""
-_HEAD: Final = Struct(">IIIIQIIQ")
+_QUEUE_HEAD: Final = Struct(">IIQQQQQ")
+_HEAD: Final = Struct(">IIQQQQQIIII")
 
 
 @final
@@ -112,29 +111,29 @@ class SessionChange:
             self.is_there = False
             self.is_written_anew = True
             self.next_pos, self.sent_pos = 1, 0
-        elif isinstance(op, Append | Sent | Settle | Release):
-            self._apply_to_queue(op)
+        elif isinstance(op, Append):
+            if op.pos >= self.next_pos:
+                self._added[op.pos] = op.delivery
+                self.next_pos = op.pos + 1
+        elif isinstance(op, Settle):
+            self._settle(op.pos, op.delivery)
+        elif isinstance(op, Sent):
+            self.sent_pos = max(self.sent_pos, op.pos)
+        elif isinstance(op, Release):
+            self._release(op.pos, op.packet_id, op.delivery)
         else:
             self._apply_to_fields(op)
 
-    def _apply_to_queue(self, op: Append | Sent | Settle | Release) -> None:
-        pos = op.pos
-        if isinstance(op, Sent):
-            self.sent_pos = max(self.sent_pos, pos)
-        elif isinstance(op, Append):
-            if pos >= self.next_pos:
-                self._added[pos] = op.delivery
-                self.next_pos = pos + 1
-        elif pos >= self.next_pos:
-            pass
-        elif isinstance(op, Settle):
-            self._settle(pos, op.delivery)
-        else:
-            self.sent_pos = max(self.sent_pos, pos)
-            if pos not in self._settled and pos not in self._released:
-                self._released[pos] = op.packet_id, op.delivery
+    def _release(self, pos: int, packet_id: int, delivery: Delivery | None) -> None:
+        if pos >= self.next_pos:
+            return
+        self.sent_pos = max(self.sent_pos, pos)
+        if pos not in self._settled and pos not in self._released:
+            self._released[pos] = packet_id, delivery
 
     def _settle(self, pos: int, delivery: Delivery | None) -> None:
+        if pos >= self.next_pos:
+            return
         released = self._released.pop(pos, None)
         if self._added.pop(pos, None) is None:
             known = delivery if released is None else released[1] or delivery
@@ -163,37 +162,50 @@ class SessionChange:
         self._put.pop(field, None)
         self._dropped[field] = None
 
-    def words(self, owned: OwnedSession | None) -> list[bytes | int]:
+    @property
+    def is_of_queue(self) -> bool:
+        """Whether nothing changes but the queue, by entries and by what is settled and known."""
+        if self.is_written_anew or self._put or self._dropped or self._released:
+            return False
+        for delivery in self._settled.values():  # noqa: SIM110  twice as fast as all()
+            if delivery is None:
+                return False
+        return True
+
+    def add_words(
+        self, words: list[bytes | int], owned: OwnedSession | None, queues: QueueLayout
+    ) -> None:
         """Head and lists of the part, as `functions` describes it."""
-        puts: dict[bytes, bytes | int] = {**self._put}
-        if owned is None or self.is_written_anew or owned.next_pos != self.next_pos:
-            puts[NEXT_POS] = self.next_pos
-        if owned is None or self.is_written_anew or owned.sent_pos != self.sent_pos:
-            puts[SENT_POS] = self.sent_pos
-        dropped = () if self.is_written_anew else self._dropped
-        known = {pos: each for pos, each in self._settled.items() if each is not None}
-        unknown = [pos for pos, each in self._settled.items() if each is None]
-        head = _HEAD.pack(
-            len(puts),
-            len(dropped),
-            len(self._added),
-            len(known),
-            sum(each.size_bytes for each in known.values()),
-            len(unknown),
-            len(self._released),
-            0 if owned is None else owned.version,
-        )
-        words: list[bytes | int] = [head]
-        for field, value in puts.items():
+        head_at = len(words)
+        words.append(b"")
+        added_bytes = settled_bytes = settled_count = 0
+        for field, value in self._put.items():
             words += (field, value)
-        words += dropped
+        if not self.is_written_anew:
+            words += self._dropped
         for pos, delivery in self._added.items():
-            words += (pos, encode_entry(delivery))
-        words += known
+            words += (pos, queues.label(delivery), queues.value(delivery))
+            added_bytes += delivery.size_bytes
+        unknown: list[int] = []
+        for pos, settled in self._settled.items():
+            if settled is None:
+                unknown.append(pos)
+            else:
+                words.append(pos)
+                settled_bytes += settled.size_bytes
+                settled_count += 1
+        version = 0 if owned is None else owned.version
+        places = (version, self.next_pos, self.sent_pos)
+        sizes = (len(self._added), settled_count, added_bytes, settled_bytes)
+        if self.is_of_queue:
+            words[head_at] = _QUEUE_HEAD.pack(*sizes, *places)
+            return
         words += unknown
         for pos, (packet_id, _) in self._released.items():
             words += (pos, packet_id)
-        return words
+        drops = 0 if self.is_written_anew else len(self._dropped)
+        counts = (len(self._put), drops, len(unknown), len(self._released))
+        words[head_at] = _HEAD.pack(*sizes, *places, *counts)
 
 
 @final
@@ -229,17 +241,16 @@ class CommitChanges:
                 change = self.sessions[op.client_id] = SessionChange(owned)
             change.apply(op)
 
-    def calls(self, names: KeyNames, *, by_bucket: bool) -> list["CommitCall"]:
+    def calls(self, names: KeyNames, queues: QueueLayout, *, by_bucket: bool) -> list["CommitCall"]:
         """The commit as one call, or as one for each bucket, where each has its own primary."""
-        whole = CommitCall(names.meta)
         calls: dict[int, CommitCall] = {}
 
         def call_of(bucket: int) -> CommitCall:
-            if not by_bucket:
-                return whole
-            call = calls.get(bucket)
+            place = bucket if by_bucket else 0
+            call = calls.get(place)
             if call is None:
-                call = calls[bucket] = CommitCall(names.mark(bucket)[0])
+                marks = names.mark(bucket) if by_bucket else (names.meta,)
+                call = calls[place] = CommitCall(*marks)
             return call
 
         for client_id, change in self.sessions.items():
@@ -247,66 +258,80 @@ class CommitChanges:
             bucket = bucket_of(name)
             call = call_of(bucket)
             call.client_ids.append(client_id)
-            call.keys += names.session(name)
-            if change.is_written_anew:
-                call.keys += names.bucket(bucket)[:2]
+            start = names.bucket_start(bucket)
+            call.states.append(start + b"o:" + name)
+            if change.is_of_queue:
+                call.others.append(start + b"q:" + name)
+                call.words.append(b"q")
+            elif change.is_written_anew:
+                call.others += (*names.session(name), *names.bucket(bucket)[:2])
                 call.words += (b"n" if change.is_there else b"d", name)
             else:
+                call.others += names.session(name)
                 call.words.append(b"p")
-            call.words += change.words(self._owned.get(client_id))
+            change.add_words(call.words, self._owned.get(client_id), queues)
         for bucket, values in self.retained.items():
             call = call_of(bucket)
             owner, _, retained = names.bucket(bucket)
-            call.keys += (owner, retained)
+            call.others += (owner, retained)
             put = [(topic, value) for topic, value in values.items() if value is not None]
             call.words += (b"r", len(put), len(values) - len(put))
             for pair in put:
                 call.words += pair
             call.words += [topic for topic, value in values.items() if value is None]
-        for bucket, call in calls.items():
-            call.keys.append(names.mark(bucket)[1])
-        return list(calls.values()) if by_bucket else [whole] if whole.words else []
+        return list(calls.values())
 
 
 @final
 class CommitCall:
-    """One call of the function that commits: KEYS, and ARGV after the commit's number."""
+    """One call of the function that commits."""
 
-    __slots__ = ("client_ids", "keys", "words")
+    __slots__ = ("_never", "client_ids", "mark", "others", "states", "words")
 
-    def __init__(self, mark: bytes) -> None:
-        self.keys: list[bytes] = [mark]
+    def __init__(self, mark: bytes, *never: bytes) -> None:
+        self.mark = mark
+        """The key that has the number of the last commit."""
+        self._never = never
+        self.states: list[bytes] = []
+        self.others: list[bytes] = []
+        """Keys of the parts, in order."""
         self.words: list[bytes | int] = []
+        """The parts: ARGV after the count of sessions."""
         self.client_ids: list[str] = []
         """Sessions of its first parts, in order; parts with retained messages follow."""
 
     @property
-    def mark(self) -> bytes:
-        """The key that has the number of the last commit."""
-        return self.keys[0]
+    def keys(self) -> list[bytes]:
+        return [self.mark, *self.states, *self.others, *self._never]
+
+    @property
+    def arguments(self) -> list[bytes | int]:
+        """ARGV after the commit's number."""
+        return [len(self.states), *self.words]
 
     @property
     def size_bytes(self) -> int:
         """About the memory it takes, bytes."""
-        size_bytes = WORD_BYTES * (len(self.keys) + len(self.words)) + sum(map(len, self.keys))
+        keys = self.keys
+        size_bytes = WORD_BYTES * (len(keys) + len(self.words)) + sum(map(len, keys))
         return size_bytes + sum([len(word) for word in self.words if isinstance(word, bytes)])
 
 
 def session_record(
-    client_id: str, fields: dict[bytes, bytes], waiting: int, released: int
+    client_id: str, fields: dict[bytes, bytes], state: bytes, waiting: int, released: int
 ) -> SessionRecord:
     """The session that Redis has, with so many entries, and positions released.
 
     Raises `CorruptionError`."""
     try:
+        _, size_bytes, next_pos, sent_pos = decode_state(state)
         row = fields.pop(EXPIRY)
         expiry_interval_s, ends_at_s = decode_session(row)
         record = SessionRecord(client_id, expiry_interval_s, ends_at_s)
         record.is_application = is_applications(row)
-        record.next_pos = int(fields.pop(NEXT_POS))
-        record.sent_pos = int(fields.pop(SENT_POS))
+        record.next_pos, record.sent_pos = next_pos, sent_pos
         record.unsettled_count = waiting + released
-        record.unsettled_bytes = int(fields.pop(b"b"))
+        record.unsettled_bytes = size_bytes
         will = fields.pop(WILL, None)
         record.will = None if will is None else decode_will(will)
         for field, value in fields.items():

@@ -17,13 +17,13 @@ from flowguard.stores.redis.link import (
     INFO_MEMORY,
     Call,
     RedisLink,
-    Words,
     check_replicas,
     failure,
     is_passing,
     redirection_of,
     values_of,
 )
+from flowguard.stores.redis.packing import Words
 
 SCHEMES: Final = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 SLOTS: Final = 16_384

@@ -3,19 +3,26 @@
 Its name and those of its functions end with a digest of its text: two versions of flowguard may use
 one server, none replaces the other's, and a server that lost the library is simply given it again.
 
-`commit_stream`, `commit_zset`  one for each layout of queues. KEYS: the prefix's own, then those of
-each part in turn. ARGV: token, number of the commit, the parts. A part is its kind, then what the
-kind has:
+`commit_stream`, `commit_zset`  one for each layout of queues. KEYS: the prefix's own; the states of
+the sessions that are changed; then those of each part in turn. ARGV: token, number of the commit,
+count of sessions, the parts, sessions first. A part is its kind, then what the kind has:
 
-    p  keys of a session; head: a change of a session that is there
-    n  keys of a session, owner and client ids of its bucket; client id, head: a new session, in
-       place of one that may be there
+    q  queue; head, entries, settled: nothing of a session changes but its queue
+    p  session, queue, released; head: any change of a session that is there
+    n  the same, owner and client ids of its bucket; client id, head: a new session, in place of
+       one that may be there
     d  the same keys; client id, head: the session ends
-    r  owner and retained messages of a bucket; fields and values, then fields: put, and dropped
+    r  owner and retained messages of a bucket; count of fields to put and to drop, fields and
+       values, then fields: retained messages
 
-The head of a session is one word of counts, big endian: u32 fields to put, u32 fields to drop, u32
-entries to add, u32 settled positions and u64 their bytes, u32 positions to settle of which the
-bytes are not known, u32 positions to release; u64 its last commit. Then all of these. The answer
+States are read together and written together, since each call of a command costs more than what it
+does: of a session that is `q` the queue is the only key that has calls of its own.
+
+A head is one word, big endian: u32 entries to add, u32 settled positions, u64 the bytes of the one
+and of the other, u64 the session's last commit, u64 next position, u64 highest position sent; but
+for `q` also u32 fields to put, u32 fields to drop, u32 positions to settle of which the bytes are
+not known, u32 positions to release. Then all of these: fields and values, fields, entries (what
+these are the layout says), settled, unknown, released positions and packet identifiers. The answer
 names the parts that were refused, each by its number, a reason and what Redis has as the session's
 last commit. A part that this commit, or a later one, has already changed is left alone, so that a
 commit may be sent again, and a copy of it that comes late does nothing. Where the prefix is another
@@ -26,8 +33,9 @@ would be worse than none.
 `adopt`  makes a token the owner of a bucket and of its sessions, and says which there are. What
 comes late of it, when the owner has begun already, only says so.
 In a Redis Cluster a commit is one call for each bucket, and the bucket has the prefix's own key.
+`intend`  writes such a commit down, before the first of its calls, where the lease is (`intent`).
 `claim`, `hold`, `leave`  are the broker's lease of the whole prefix; `claim` without its last
-argument only looks.
+argument only looks; `leave` with one forgets the commit that was written down: it is done.
 """
 
 from hashlib import sha256
@@ -53,34 +61,101 @@ local function each_page(at, count, call)
   return at
 end
 
-local function settle(queues, queue, released, argv, at, count, size)
-  local gone = 0
-  local first = at
-  at = each_page(at, count, function(from, to)
-    gone = gone + queues.remove(queue, argv, from, to)
-  end)
-  if gone == count then return at, size end
-  each_page(first, count, function(from, to)
-    redis.call('HDEL', released, unpack(argv, from, to))
-  end)
-  return at, nil
+local function state_of(token, seq, size, next_pos, sent_pos)
+  return struct.pack('>I8I8I8I8', seq, size, next_pos, sent_pos) .. token
 end
 
-local function change(queues, session, queue, released, argv, at, head, size, seq)
-  local puts, drops, adds, settled, settled_size, unknown, releases = unpack(head)
-  local first, last = at, at + 2 * puts - 1
-  at = each_page(last + 1, drops, function(from, to)
+local function token_of(state) return string.sub(state, 33) end
+
+local function may_change(state, token, last, seq)
+  if not state then return 2, -1 end
+  if token_of(state) ~= token then return 1, 0 end
+  local there, size = struct.unpack('>I8I8', state)
+  if there >= seq then return 0, there end
+  if there < last then return 2, there end
+  return nil, there, size
+end
+
+local function may_replace(state, bucket, token, seq, before)
+  if state then
+    if token_of(state) ~= token then return 1, 0 end
+    if struct.unpack('>I8', state) >= seq then return 0, 0 end
+  end
+  local owner = before[bucket]
+  if not owner then
+    owner = redis.call('HMGET', bucket, 'o', 'd')
+    before[bucket] = owner
+  end
+  if owner[1] ~= token then return 1, 0 end
+  if owner[2] and tonumber(owner[2]) >= seq then return 0, 0 end
+  return nil
+end
+
+local function released_of(queue)
+  local at = string.find(queue, '}:q:', 1, true)
+  return string.sub(queue, 1, at + 1) .. 'u' .. string.sub(queue, at + 3)
+end
+
+local function settle(queues, queue, argv, at, count, size, settled_size)
+  local gone = 0
+  if count <= PAGE then
+    gone = queues.remove(queue, argv, at, at + count - 1)
+  else
+    each_page(at, count, function(from, to)
+      gone = gone + queues.remove(queue, argv, from, to)
+    end)
+  end
+  if gone == count then return size - settled_size end
+  local released = released_of(queue)
+  each_page(at, count, function(from, to)
+    redis.call('HDEL', released, unpack(argv, from, to))
+  end)
+  return queues.bytes_of(queue)
+end
+
+local function on_queue(queues, queue, argv, at, state, token, seq)
+  local adds, settled, added_size, settled_size, last, next_pos, sent_pos =
+    struct.unpack('>I4I4I8I8I8I8I8', argv[at])
+  local code, there, size = may_change(state, token, last, seq)
+  at = at + 1
+  if code then return at + 3 * adds + settled, nil, code, there end
+  for _ = 1, adds do
+    queues.add(queue, argv[at], argv[at + 1], argv[at + 2])
+    at = at + 3
+  end
+  size = size + added_size
+  if settled > 0 then
+    size = settle(queues, queue, argv, at, settled, size, settled_size)
+    at = at + settled
+  end
+  return at, state_of(token, seq, size, next_pos, sent_pos)
+end
+
+local HEAD = '>I4I4I8I8I8I8I8I4I4I4I4'
+
+local function length(head)
+  local adds, settled, _, _, _, _, _, puts, drops, unknown, releases =
+    struct.unpack(HEAD, head)
+  return 2 * puts + drops + 3 * adds + settled + unknown + 2 * releases
+end
+
+local function change(queues, session, queue, released, argv, at, token, size, seq)
+  local adds, settled, added_size, settled_size, _, next_pos, sent_pos,
+    puts, drops, unknown, releases = struct.unpack(HEAD, argv[at])
+  at = each_page(at + 1, 2 * puts, function(from, to)
+    redis.call('HSET', session, unpack(argv, from, to))
+  end)
+  at = each_page(at, drops, function(from, to)
     redis.call('HDEL', session, unpack(argv, from, to))
   end)
   for _ = 1, adds do
-    queues.add(queue, argv[at], argv[at + 1])
-    size = size + size_of(argv[at + 1])
-    at = at + 2
+    queues.add(queue, argv[at], argv[at + 1], argv[at + 2])
+    at = at + 3
   end
+  size = size + added_size
   if settled > 0 then
-    local less
-    at, less = settle(queues, queue, released, argv, at, settled, settled_size)
-    size = less and size - less or queues.bytes_of(queue)
+    size = settle(queues, queue, argv, at, settled, size, settled_size)
+    at = at + settled
   end
   for _ = 1, unknown do
     local less = queues.take(queue, argv[at])
@@ -99,72 +174,32 @@ local function change(queues, session, queue, released, argv, at, head, size, se
     end
     at = at + 2
   end
-  if puts > PAGE then
-    each_page(first, 2 * puts, function(from, to)
-      redis.call('HSET', session, unpack(argv, from, to))
-    end)
-    first, last = 1, 0
-  end
-  redis.call('HSET', session, 'v', seq, 'b', size, unpack(argv, first, last))
+  return state_of(token, seq, size, next_pos, sent_pos)
 end
 
-local function length(head)
-  return 2 * head[1] + head[2] + 2 * head[3] + head[4] + head[6] + 2 * head[7]
-end
-
-local function may_change(found, token, last, seq)
-  if not found[1] then return 2, -1 end
-  if found[1] ~= token then return 1, 0 end
-  local there = tonumber(found[2])
-  if there >= seq then return 0, there end
-  if there < last then return 2, there end
-  return nil
-end
-
-local function may_replace(found, bucket, token, seq, before)
-  if found[1] and found[1] ~= token then return 1, 0 end
-  if found[1] and tonumber(found[2]) >= seq then return 0, 0 end
-  local owner = before[bucket]
-  if not owner then
-    owner = redis.call('HMGET', bucket, 'o', 'd')
-    before[bucket] = owner
-  end
-  if owner[1] ~= token then return 1, 0 end
-  if owner[2] and tonumber(owner[2]) >= seq then return 0, 0 end
-  return nil
-end
-
-local function on_session(queues, kind, keys, key, argv, at, token, seq, before)
+local function on_session(queues, kind, keys, key, argv, at, state, token, seq, before)
   local session, queue, released = keys[key], keys[key + 1], keys[key + 2]
-  local client_id
-  if kind ~= 'p' then
-    client_id = argv[at]
-    at = at + 1
-  end
-  local head = {struct.unpack('>I4I4I4I4I8I4I4I8', argv[at])}
-  local after = at + 1 + length(head)
-  local found = redis.call('HMGET', session, 'o', 'v', 'b')
   if kind == 'p' then
-    local code, there = may_change(found, token, head[8], seq)
-    if not code then
-      change(queues, session, queue, released, argv, at + 1, head, tonumber(found[3]), seq)
-    end
-    return key + 3, after, code, there
+    local after = at + 1 + length(argv[at])
+    local last = struct.unpack('>I8', argv[at], 25)
+    local code, there, size = may_change(state, token, last, seq)
+    if code then return key + 3, after, nil, code, there end
+    return key + 3, after, change(queues, session, queue, released, argv, at, token, size, seq)
   end
-  local code, there = may_replace(found, keys[key + 3], token, seq, before)
-  if not code then
-    queues.drop(queue)
-    redis.call('UNLINK', session, released)
-    if kind == 'n' then
-      redis.call('SADD', keys[key + 4], client_id)
-      redis.call('HSET', session, 'o', token)
-      change(queues, session, queue, released, argv, at + 1, head, 0, seq)
-    else
-      redis.call('SREM', keys[key + 4], client_id)
-      redis.call('HSET', keys[key + 3], 'd', seq)
-    end
+  local bucket, clients, client_id = keys[key + 3], keys[key + 4], argv[at]
+  at = at + 1
+  local after = at + 1 + length(argv[at])
+  local code, there = may_replace(state, bucket, token, seq, before)
+  if code then return key + 5, after, nil, code, there end
+  queues.drop(queue)
+  redis.call('UNLINK', session, released)
+  if kind == 'n' then
+    redis.call('SADD', clients, client_id)
+    return key + 5, after, change(queues, session, queue, released, argv, at, token, 0, seq)
   end
-  return key + 5, after, code, there
+  redis.call('SREM', clients, client_id)
+  redis.call('HSET', bucket, 'd', seq)
+  return key + 5, after, false
 end
 
 local function on_retained(keys, key, argv, at, token, seq)
@@ -189,27 +224,49 @@ local function on_retained(keys, key, argv, at, token, seq)
 end
 
 local function commit(queues, keys, argv)
-  local token, seq = argv[1], tonumber(argv[2])
+  local token, seq, count = argv[1], tonumber(argv[2]), tonumber(argv[3])
   local whole = redis.call('HMGET', keys[1], 'token', 'last')
   if whole[1] ~= token then return {-1, 1, 0} end
+  local states = {}
+  each_page(2, count, function(from, to)
+    local page = redis.call('MGET', unpack(keys, from, to))
+    if from == 2 then
+      states = page
+    else
+      for index = 1, #page do states[from + index - 2] = page[index] end
+    end
+  end)
   -- What buckets were before: a commit may drop several sessions of one, or drop and make some.
   local before = {}
-  local key, at, part, refused = 2, 3, 0, {}
+  local written, refused = {}, {}
+  local key, at, part = 2 + count, 4, 0
   while at <= #argv do
-    local kind = argv[at]
-    local code, there
-    if kind == 'r' then
+    local kind, state, code, there = argv[at], nil, nil, nil
+    if kind == 'q' then
+      at, state, code, there =
+        on_queue(queues, keys[key], argv, at + 1, states[part + 1], token, seq)
+      key = key + 1
+    elseif kind == 'r' then
       key, at, code, there = on_retained(keys, key, argv, at + 1, token, seq)
     else
-      key, at, code, there = on_session(queues, kind, keys, key, argv, at + 1, token, seq, before)
+      key, at, state, code, there =
+        on_session(queues, kind, keys, key, argv, at + 1, states[part + 1], token, seq, before)
     end
-    if code and code > 0 then
+    if state then
+      written[#written + 1] = keys[part + 2]
+      written[#written + 1] = state
+    elseif state == false then
+      redis.call('UNLINK', keys[part + 2])
+    elseif code and code > 0 then
       table.insert(refused, part)
       table.insert(refused, code)
       table.insert(refused, there)
     end
     part = part + 1
   end
+  each_page(1, #written, function(from, to)
+    redis.call('MSET', unpack(written, from, to))
+  end)
   if tonumber(whole[2]) < seq then redis.call('HSET', keys[1], 'last', argv[2]) end
   return refused
 end
@@ -226,14 +283,24 @@ local function adopt(keys, argv)
     if keys[3] then redis.call('HSET', keys[3], 'token', token, 'last', '0') end
   end
   local found = {}
-  for _, client_id in ipairs(redis.call('SMEMBERS', keys[2])) do
-    local session = start .. 's:' .. client_id
-    if not is_mine then redis.call('HSET', session, 'o', token, 'v', 0) end
-    local positions = redis.call('HMGET', session, 'p', 'm')
-    table.insert(found, client_id)
-    table.insert(found, positions[1])
-    table.insert(found, positions[2])
-  end
+  local clients = redis.call('SMEMBERS', keys[2])
+  each_page(1, #clients, function(from, to)
+    local names, written = {}, {}
+    for at = from, to do names[#names + 1] = start .. 'o:' .. clients[at] end
+    local states = redis.call('MGET', unpack(names))
+    for index, name in ipairs(names) do
+      local state, _, size, next_pos, sent_pos = states[index], 0, 0, 1, 0
+      if state then _, size, next_pos, sent_pos = struct.unpack('>I8I8I8I8', state) end
+      if state and not is_mine then
+        written[#written + 1] = name
+        written[#written + 1] = state_of(token, 0, size, next_pos, sent_pos)
+      end
+      found[#found + 1] = clients[from + index - 1]
+      found[#found + 1] = next_pos
+      found[#found + 1] = sent_pos
+    end
+    if #written > 0 then redis.call('MSET', unpack(written)) end
+  end)
   return found
 end
 
@@ -261,7 +328,14 @@ end
 local function leave(keys, argv)
   if redis.call('HGET', keys[1], 'token') == argv[1] then
     redis.call('HSET', keys[1], 'beat', '0')
+    if argv[2] then redis.call('DEL', keys[2]) end
   end
+  return 1
+end
+
+local function intend(keys, argv)
+  if redis.call('HGET', keys[1], 'token') ~= argv[1] then return 0 end
+  redis.call('SET', keys[2], argv[2])
   return 1
 end
 """
@@ -274,6 +348,8 @@ ADOPT: Final = f"flowguard_adopt_{_DIGEST}".encode()
 CLAIM: Final = f"flowguard_claim_{_DIGEST}".encode()
 HOLD: Final = f"flowguard_hold_{_DIGEST}".encode()
 LEAVE: Final = f"flowguard_leave_{_DIGEST}".encode()
+INTEND: Final = f"flowguard_intend_{_DIGEST}".encode()
+_FUNCTIONS: Final = ("commit_stream", "commit_zset", "adopt", "claim", "hold", "leave", "intend")
 
 
 def _registered(name: str) -> str:
@@ -289,7 +365,7 @@ LIBRARY: Final = "\n".join(
         f"#!lua name={LIBRARY_NAME}",
         QUEUES,
         _TEXT,
-        *map(_registered, ("commit_stream", "commit_zset", "adopt", "claim", "hold", "leave")),
+        *map(_registered, _FUNCTIONS),
     )
 )
 """The library's source, as FUNCTION LOAD takes it."""

@@ -2,13 +2,16 @@
 
     <prefix>:meta             hash   format, layout, buckets; token, name, beat and last commit
                                      of the broker, and the servers' runs when it began
+    <prefix>:{<prefix>:meta}:i  string  in a Redis Cluster, the commit that was begun last
+                                     (`intent`), in the slot of the one above
     <prefix>:{<bucket>}:b     hash   o: token of the bucket's owner; d, r: commit of the last drop
                                      of a session, of the last change of retained messages
     <prefix>:{<bucket>}:c     set    client ids of the bucket's sessions
     <prefix>:{<bucket>}:r     hash   retained messages by topic
     <prefix>:{<bucket>}:l     hash   in a Redis Cluster, token and last commit of the broker
     <prefix>:{<bucket>}:-     never there: with it no function runs while half a slot has moved
-    <prefix>:{<bucket>}:s:<client id>  hash    the session (`sessions`)
+    <prefix>:{<bucket>}:o:<client id>  string  the session's state and owner (`values`)
+    <prefix>:{<bucket>}:s:<client id>  hash    what else the session has (`changes`)
     <prefix>:{<bucket>}:q:<client id>  stream or sorted set  its queue (`queues`)
     <prefix>:{<bucket>}:m:<position>:<client id>  string  an entry, in layout `zset`
     <prefix>:{<bucket>}:u:<client id>  hash    packet identifiers of released positions
@@ -34,10 +37,11 @@ def bucket_of(name: bytes) -> int:
 class KeyNames:
     """The names below one prefix."""
 
-    __slots__ = ("_buckets", "meta")
+    __slots__ = ("_buckets", "intent", "meta")
 
     def __init__(self, prefix: str) -> None:
         self.meta = f"{prefix}:meta".encode()
+        self.intent = f"{prefix}:{{{prefix}:meta}}:i".encode()
         self._buckets = [f"{prefix}:{{{number:03x}}}:".encode() for number in range(BUCKETS)]
 
     def bucket(self, number: int) -> tuple[bytes, bytes, bytes]:
@@ -55,9 +59,13 @@ class KeyNames:
         return self._buckets[number]
 
     def session(self, client_id: bytes) -> tuple[bytes, bytes, bytes]:
-        """The keys of a session: itself, its queue, its released positions."""
+        """The keys of a session: its fields, its queue, its released positions."""
         start = self._buckets[crc_hqx(client_id, 0) % BUCKETS]
         return start + b"s:" + client_id, start + b"q:" + client_id, start + b"u:" + client_id
+
+    def state(self, client_id: bytes) -> bytes:
+        """The key of a session's state and owner."""
+        return self._buckets[crc_hqx(client_id, 0) % BUCKETS] + b"o:" + client_id
 
     def message(self, client_id: bytes, pos: int) -> bytes:
         """The key of one entry in layout `zset`."""

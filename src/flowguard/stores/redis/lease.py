@@ -33,6 +33,7 @@ class Lease:
     ) -> None:
         self._link = link
         self._meta = names.meta
+        self._intent = names.intent
         self._token = token
         self._name = name
         self._lease_s = lease_s
@@ -85,6 +86,7 @@ class Lease:
                 f"{self._link.where} while this broker was silent"
             )
 
-    def leave(self) -> None:
-        """Let it go, so that the next broker need not wait."""
-        self._link.call(LEAVE, [self._meta], (self._token,))
+    def leave(self, *, is_done: bool = True) -> None:
+        """Let it go, so that the next broker need not wait; `is_done`: the last commit is."""
+        words = (self._token, 1) if is_done else (self._token,)
+        self._link.call(LEAVE, [self._meta, self._intent], words)

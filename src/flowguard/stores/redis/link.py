@@ -17,9 +17,8 @@ from redis.retry import Retry
 
 from flowguard.errors import ConfigError, FormatError, StallError, StoreError
 from flowguard.stores.redis.functions import LIBRARY
+from flowguard.stores.redis.packing import Words, pack
 
-Words = Sequence[bytes | str | int | float]
-"""A command and its arguments."""
 Call = tuple[Sequence[bytes], Words]
 """Keys and arguments of a function."""
 
@@ -257,7 +256,7 @@ class RedisLink:
     def _post(self, commands: Sequence[Words]) -> None:
         connection = self._connection
         with self._ending():
-            connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+            connection.send_packed_command([pack(commands)], check_health=False)
 
     def collect(self, count: int) -> list[Any]:
         """The answers to what was posted, errors among them; raises as `ask`."""

@@ -1,6 +1,6 @@
 """Queues as functions in Redis see them, one table of Lua for each layout.
 
-add(queue, pos, entry)         append; positions only grow
+add(queue, pos, label, entry)  append; positions only grow; `queues` says what the label is
 remove(queue, argv, from, to)  settle these positions; how many of them were there
 take(queue, pos)               settle one; the size of its entry, or nothing
 bytes_of(queue)                sizes of all entries, counted
@@ -31,8 +31,8 @@ end
 
 local stream = {}
 
-function stream.add(queue, pos, entry)
-  redis.call('XADD', queue, pos, 'm', entry)
+function stream.add(queue, pos, topic, entry)
+  redis.call('XADD', queue, pos, topic, entry)
 end
 
 function stream.remove(queue, argv, from, to)
@@ -72,7 +72,7 @@ local function in_reference(reference)
   return pos, tonumber(size)
 end
 
-function zset.add(queue, pos, entry)
+function zset.add(queue, pos, size, entry)
   local head, tail = message_names(queue)
   if math.floor(string.byte(entry, 2) / 8) % 2 == 1 then
     local expires_at_s = struct.unpack('>d', entry, 7)
@@ -81,7 +81,7 @@ function zset.add(queue, pos, entry)
   else
     redis.call('SET', head .. pos .. tail, entry)
   end
-  redis.call('ZADD', queue, pos, pos .. ':' .. size_of(entry))
+  redis.call('ZADD', queue, pos, pos .. ':' .. size)
 end
 
 function zset.remove(queue, argv, from, to)

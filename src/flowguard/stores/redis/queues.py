@@ -1,31 +1,43 @@
 """How queues lie in Redis, and are read: a stream each, or references and a string per message.
 
-`stream`  entries by position, in `<prefix>:{<bucket>}:q:<client id>`
+`stream`  entries by position, in `<prefix>:{<bucket>}:q:<client id>`; the name of the one field is
+          the topic, which a stream keeps once for many entries that follow each other
 `zset`    the published schema: there a sorted set of references, `<position>:<size>` by position,
           and the entries in strings that expire with their message
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 from flowguard.records import Delivery, QueueEntry, packet_id_of
-from flowguard.stores.entries import decode_entry
+from flowguard.stores.entries import decode_entry, encode_entry
 from flowguard.stores.redis.functions import COMMIT_STREAM, COMMIT_ZSET
 from flowguard.stores.redis.keys import KeyNames
-from flowguard.stores.redis.link import Words
+from flowguard.stores.redis.packing import Words
 from flowguard.types import Publish
 
 Ask = Callable[[Sequence[Words]], list[Any]]
 
 
-class QueueLayout(Protocol):
+class QueueLayout(ABC):
     """One of the layouts."""
 
-    commit: bytes
-    """The function that commits."""
-    count: bytes
-    """The command that counts a queue's entries."""
+    def __init__(self, commit: bytes, count: bytes) -> None:
+        self.commit = commit
+        """The function that commits."""
+        self.count = count
+        """The command that counts a queue's entries."""
 
+    @abstractmethod
+    def label(self, delivery: Delivery) -> bytes | int:
+        """The word that the function takes beside the value of an entry."""
+
+    @abstractmethod
+    def value(self, delivery: Delivery) -> bytes:
+        """An entry."""
+
+    @abstractmethod
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
     ) -> tuple[list[QueueEntry], list[bytes]]:
@@ -33,11 +45,18 @@ class QueueLayout(Protocol):
 
 
 @final
-class StreamQueues:
+class StreamQueues(QueueLayout):
     """A stream for each queue."""
 
-    commit = COMMIT_STREAM
-    count = b"XLEN"
+    def __init__(self) -> None:
+        super().__init__(COMMIT_STREAM, b"XLEN")
+
+    def label(self, delivery: Delivery) -> bytes | int:
+        """The topic."""
+        return delivery.message.topic.encode()
+
+    def value(self, delivery: Delivery) -> bytes:
+        return encode_entry(delivery, False)
 
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int
@@ -49,15 +68,27 @@ class StreamQueues:
                 (b"HGETALL", released),
             ]
         )
-        return [_entry(int(name.partition(b"-")[0]), fields[1]) for name, fields in rows], flat
+        found = []
+        for name, (topic, value) in rows:
+            delivery = decode_entry(value, topic.decode())
+            pos = int(name.partition(b"-")[0])
+            found.append(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
+        return found, flat
 
 
 @final
-class ZsetQueues:
+class ZsetQueues(QueueLayout):
     """A sorted set of references for each queue, and a string for each message."""
 
-    commit = COMMIT_ZSET
-    count = b"ZCARD"
+    def __init__(self) -> None:
+        super().__init__(COMMIT_ZSET, b"ZCARD")
+
+    def label(self, delivery: Delivery) -> bytes | int:
+        """Its size."""
+        return delivery.size_bytes
+
+    def value(self, delivery: Delivery) -> bytes:
+        return encode_entry(delivery)
 
     def read(
         self, ask: Ask, names: KeyNames, client_id: bytes, after_pos: int, last_pos: int, count: int

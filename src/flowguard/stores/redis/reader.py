@@ -17,7 +17,7 @@ from flowguard.stores.redis.keys import BUCKETS, KeyNames
 from flowguard.stores.redis.link import RedisLink
 from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.sentinel import find_primary, is_sentinel
-from flowguard.stores.redis.server import FORMAT
+from flowguard.stores.redis.server import check_version
 from flowguard.stores.redis.values import decode_retained
 
 TIMEOUT_S: Final = 30.0
@@ -60,8 +60,9 @@ class RedisReader:
         self.meta = dict(zip(texts[::2], texts[1::2], strict=True))
         """Format, layout; token, name, beat (milliseconds of Unix time, 0: it has left) and last
         commit of the broker."""
-        if self.meta.get("format") != FORMAT:
+        if "format" not in self.meta:
             raise FormatError(f"there is no store {self.where}")
+        check_version(self.meta["format"], self.where)
         self._queues = LAYOUTS[self.meta.get("layout", "stream")]
 
     def close(self) -> None:
@@ -78,12 +79,17 @@ class RedisReader:
 
     def session(self, client_id: str) -> SessionRecord:
         """One of them. Raises `CorruptionError`."""
-        session, queue, released = self._names.session(client_id.encode())
-        flat, waiting, owed = self._link.ask(
-            [(b"HGETALL", session), (self._queues.count, queue), (b"HLEN", released)]
-        )
+        name = client_id.encode()
+        session, queue, released = self._names.session(name)
+        asked = [
+            (b"HGETALL", session),
+            (b"GET", self._names.state(name)),
+            (self._queues.count, queue),
+            (b"HLEN", released),
+        ]
+        flat, state, waiting, owed = self._link.ask(asked)
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return session_record(client_id, fields, waiting, owed)
+        return session_record(client_id, fields, state or b"", waiting, owed)
 
     def retained_counts(self) -> Iterator[tuple[int, int]]:
         """Numbers of the buckets with retained messages, and how many each has."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from flowguard.stores.redis.cluster import RedisCluster
 
 VERSION_MIN: Final = (7, 0)
-FORMAT: Final = "1"
+FORMAT: Final = "2"
 SCAN_KEYS: Final = 1_000
 REWRITE_LOOK_S: Final = 0.02
 """Between two looks at an append-only file that is written anew."""
@@ -146,6 +146,16 @@ def _wait_for_rewrite(link: RedisLink, sleep: Callable[[float], None]) -> dict[s
         sleep(REWRITE_LOOK_S)
 
 
+def check_version(found: str, where: str) -> None:
+    """Raise `FormatError` for a store of another format: nobody can read it but who wrote it."""
+    if found != FORMAT:
+        raise FormatError(
+            f"{where} is a store of format {found}, and this version of flowguard reads format "
+            f"{FORMAT}: copy it to a directory with the version that wrote it (flowguard store "
+            "copy), and from there to a new redis.prefix with this one"
+        )
+
+
 def check_format(
     link: "RedisLink | RedisCluster",
     servers: Sequence[RedisLink],
@@ -161,6 +171,8 @@ def check_format(
     found = [None if value is None else value.decode() for value in answer]
     if found == list(expected.values()):
         return
+    if found[0] is not None:
+        check_version(found[0], f"{prefix}: in {link.where}")
     if any(value is not None for value in found):
         there = dict(zip(expected, found, strict=True))
         raise FormatError(

@@ -1,26 +1,27 @@
 """`RedisStore`: the store contract on Redis, a server or a cluster, for one broker at a time."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, final
 
 import structlog
 
-from flowguard.config import MIB, Settings
+from flowguard.config import Settings
 from flowguard.errors import ConfigError, DataLostError, StallError, StoreError
 from flowguard.flow.signals import StoreState
 from flowguard.records import QueueEntry, SessionRecord, StoreOp
 from flowguard.stores.base import FETCH_BYTES, NOT_FENCED, POS_MAX, Fenced, StoreLoad
-from flowguard.stores.redis.changes import CommitCall, CommitChanges, OwnedSession, session_record
+from flowguard.stores.redis.changes import CommitChanges, OwnedSession, session_record
 from flowguard.stores.redis.cluster import RedisCluster, is_cluster
-from flowguard.stores.redis.functions import ADOPT, REFUSED_FENCED, WHOLE
+from flowguard.stores.redis.functions import ADOPT, INTEND, REFUSED_FENCED, WHOLE
+from flowguard.stores.redis.intent import Intent, decode_intent
+from flowguard.stores.redis.kept import Commit, KeptCommits
 from flowguard.stores.redis.keys import BUCKETS, KeyNames, bucket_of
 from flowguard.stores.redis.lease import Lease
-from flowguard.stores.redis.link import RedisLink, Words, values_of
+from flowguard.stores.redis.link import Call, RedisLink, values_of
+from flowguard.stores.redis.packing import Words
 from flowguard.stores.redis.queues import LAYOUTS
 from flowguard.stores.redis.sentinel import find_primary, is_sentinel
 from flowguard.stores.redis.server import (
@@ -42,22 +43,11 @@ FIRST_ENTRIES: Final = 32
 """Entries that are asked for before it is known how large they are."""
 WAIT_SHARE: Final = 0.6
 """Of the time-out, that replicas have for confirming a commit."""
-KEPT_BYTES: Final = 8 * MIB
-"""Confirmed commits that are kept, for a server that comes back without them: within what
-`flowguard.bounds.PROCESS_BYTES` has for RocksDB, which is not there."""
+START_S: Final = 10.0
+"""So long replicas may take to have all that is there, when a broker starts."""
+START_PAUSE_S: Final = 0.05
 RESERVE_SHARE: Final = 8
 """Of `maxmemory`, at most one part in so many is kept in reserve."""
-
-
-@dataclass(slots=True)
-class _Commit:
-    """A commit as it is sent; until Redis has confirmed it nothing overtakes it."""
-
-    ops: Sequence[StoreOp]
-    number: int
-    changes: CommitChanges
-    calls: list[CommitCall]
-    size_bytes: int
 
 
 @final
@@ -99,18 +89,13 @@ class RedisStore:
         if is_cluster(self._settings.url):
             # While one primary is silent the lease, on another one, has to be renewed.
             self._timeout_s = min(self._timeout_s, self._settings.lease_s / 2)
+        self._wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
         self._is_open = False
         self._number = 0
         """Of the last commit."""
-        self._unconfirmed: _Commit | None = None
+        self._unconfirmed: Commit | None = None
         self._owned: dict[str, OwnedSession] = {}
-        self._kept: deque[_Commit] = deque()
-        """The last commits, in case that Redis loses them."""
-        self._kept_bytes = 0
-        self._marks: dict[bytes, int] = {}
-        """Numbers of the last commits, by the keys that have them in Redis."""
-        self._let_go: dict[bytes, int] = {}
-        """Numbers of the last commits that are kept no more."""
+        self._kept = KeptCommits()
         self._state = StoreState.FLOWING
         self._used_bytes = 0
         self._free_bytes: int | None = None
@@ -124,7 +109,10 @@ class RedisStore:
             if isinstance(self._link, RedisCluster):
                 self._check_format(self._link, self._link.primaries)
             self._lease.claim(sleep, self._prepare_servers, takeover=self._settings.takeover)
+            if isinstance(self._link, RedisCluster):
+                self._finish(self._link)
             self._adopt()
+            self._confirm_all()
             self._look(self._link.memory())
         except StallError as error:
             self._link.close()
@@ -176,7 +164,7 @@ class RedisStore:
         """A server that came back, or another in its place, may lack the end of what it had
         confirmed: it gets that again, as far as it is kept; raises `DataLostError` if it is not."""
         cluster = self._link
-        marks = list(self._marks)
+        marks = list(self._kept.marks)
         if isinstance(cluster, RedisCluster):
             marks = [mark for mark in marks if cluster.has_key(link, mark)]
         asked: list[Words] = [(b"HMGET", mark, b"token", b"last") for mark in marks]
@@ -188,35 +176,22 @@ class RedisStore:
             if token is not None and token.decode() != self._token:
                 return  # It is another's: the lease will say whose.
             there = 0 if last is None else int(last)
-            if there >= self._marks[mark]:
+            if there >= self._kept.marks[mark]:
                 continue
-            if token is None or self._let_go.get(mark, 0) > there:
-                first = self._kept[0].number if self._kept else self._number + 1
+            if token is None or not self._kept.reaches(mark, there):
                 raise DataLostError(
                     f"{link.where} has lost what it had confirmed: it is at commit {there} of "
-                    f"{self._marks[mark]}, and those from {first} on are kept here. What is there "
-                    "is what the next start finds"
+                    f"{self._kept.marks[mark]}, and those from "
+                    f"{self._kept.first_after(self._number)} on are kept here. What is there is "
+                    "what the next start finds"
                 )
             lacking[mark] = there
         again = 0
-        for commit in self._kept:
-            for call in commit.calls:
-                if lacking.get(call.mark, self._number) < commit.number:
-                    words = (self._token, commit.number, *call.words)
-                    link.call(self._queues.commit, call.keys, words)
-                    again += 1
+        for number, call in self._kept.after(lacking):
+            link.call(self._queues.commit, call.keys, (self._token, number, *call.arguments))
+            again += 1
         if again:
             log.warning("Redis had lost what it had confirmed: written again", commits=again)
-
-    def _keep(self, commit: "_Commit") -> None:
-        """For a server that comes back without it; as much as fits."""
-        self._marks |= {call.mark: commit.number for call in commit.calls}
-        self._kept.append(commit)
-        self._kept_bytes += commit.size_bytes
-        while self._kept_bytes > KEPT_BYTES:
-            oldest = self._kept.popleft()
-            self._kept_bytes -= oldest.size_bytes
-            self._let_go |= {call.mark: oldest.number for call in oldest.calls}
 
     def _adopt(self) -> None:
         """Become the owner of everything below the prefix: from here on all others are fenced."""
@@ -233,8 +208,50 @@ class RedisStore:
             for found in self._link.ask(commands):
                 for at in range(0, len(found), 3):
                     client_id, next_pos, sent_pos = found[at : at + 3]
-                    owned = OwnedSession(int(next_pos or 1), int(sent_pos or 0))
+                    owned = OwnedSession(next_pos, sent_pos)
                     self._owned[client_id.decode()] = owned
+
+    def _finish(self, cluster: RedisCluster) -> None:
+        """The last owner may have died in the middle of a commit over several buckets: it is done
+        to its end. Where it was done, or its sessions have another owner by now, that changes
+        nothing."""
+        (value,) = cluster.ask([(b"GET", self._names.intent)])
+        if value is None:
+            return
+        intent = decode_intent(value)
+        calls = [(keys, (intent.token, intent.number, *words)) for keys, words in intent.calls]
+        try:
+            self._commit_at_last(intent.function, calls)
+        except StallError as error:
+            if "Function not found" not in str(error):
+                raise
+            raise StoreError(
+                f"{cluster.where} has a commit of another version of flowguard that was begun and "
+                "may not be done: start and end that version once"
+            ) from error
+
+    def _confirm_all(self) -> None:
+        """Wait for the replicas: what the last owner was never told of may be there, and not on
+        them, and from here on we answer for it."""
+        if not self._promise.replicas:
+            return
+        nothing = (self._token, 0, 0)
+        calls: list[Call] = [([self._names.meta], nothing)]
+        if isinstance(self._link, RedisCluster):
+            calls = [(self._names.mark(number), nothing) for number in range(BUCKETS)]
+        self._commit_at_last(self._queues.commit, calls)
+
+    def _commit_at_last(self, function: bytes, calls: Sequence[Call]) -> None:
+        """At the start, when replicas may be behind by all that was written before."""
+        until_s = self._clock() + START_S
+        while True:
+            try:
+                self._link.commit(function, calls, self._promise.replicas, self._wait_ms)
+                return
+            except StallError:
+                if self._clock() >= until_s:
+                    raise
+            self._sleep(START_PAUSE_S)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -252,21 +269,23 @@ class RedisStore:
         self._unconfirmed = unconfirmed
         return fenced | self._send(unconfirmed)
 
-    def _prepare(self, ops: Sequence[StoreOp]) -> _Commit:
+    def _prepare(self, ops: Sequence[StoreOp]) -> Commit:
         changes = CommitChanges(self._owned, ops)
-        calls = changes.calls(self._names, by_bucket=isinstance(self._link, RedisCluster))
+        in_cluster = isinstance(self._link, RedisCluster)
+        calls = changes.calls(self._names, self._queues, by_bucket=in_cluster)
         size_bytes = sum([call.size_bytes for call in calls])
-        return _Commit(ops, self._number + 1, changes, calls, size_bytes)
+        return Commit(ops, self._number + 1, changes, calls, size_bytes)
 
-    def _send(self, unconfirmed: _Commit) -> Fenced:
+    def _send(self, unconfirmed: Commit) -> Fenced:
         replicas = self._promise.replicas
-        wait_ms = round(1_000 * WAIT_SHARE * self._timeout_s)
         number = unconfirmed.number
-        calls = [(call.keys, (self._token, number, *call.words)) for call in unconfirmed.calls]
+        calls = [(call.keys, (self._token, number, *call.arguments)) for call in unconfirmed.calls]
         try:
             if self._lease.is_due(self._clock()):  # Under load nobody calls `maintain`.
                 self._renew()
-            answers = self._link.commit(self._queues.commit, calls, replicas, wait_ms)
+            if len(calls) > 1:
+                self._intend(unconfirmed)
+            answers = self._link.commit(self._queues.commit, calls, replicas, self._wait_ms)
         except StallError:
             self._state = StoreState.STOPPED
             raise
@@ -274,10 +293,22 @@ class RedisStore:
         self._state = StoreState.FLOWING
         return fenced
 
-    def _confirmed(self, unconfirmed: _Commit, answers: list[list[int]]) -> Fenced:
+    def _intend(self, unconfirmed: Commit) -> None:
+        """Write the commit down, to the level that was promised: from here on it is done, by us or
+        by whoever begins after us."""
+        function, token = self._queues.commit, self._token.encode()
+        parts = [(call.keys, call.arguments) for call in unconfirmed.calls]
+        value = Intent(token, function, unconfirmed.number, parts).encode()
+        call = ([self._names.meta, self._names.intent], (self._token, value))
+        (is_ours,) = self._link.commit(INTEND, [call], self._promise.replicas, self._wait_ms)
+        if not is_ours:
+            self._check_lease()
+            raise StoreError(f"{self._link.where} has lost who owns what is below the prefix")
+
+    def _confirmed(self, unconfirmed: Commit, answers: list[list[int]]) -> Fenced:
         """The commit is done: what Redis has now is what we own."""
         self._unconfirmed = None
-        self._keep(unconfirmed)
+        self._kept.keep(unconfirmed)
         number = self._number = unconfirmed.number
         if any(answers):
             self._check_lease()
@@ -343,17 +374,19 @@ class RedisStore:
             page = names[first : first + PAGE]
             commands: list[tuple[bytes, bytes]] = []
             for client_id in page:
-                session, queue, released = self._names.session(client_id.encode())
+                name = client_id.encode()
+                session, queue, released = self._names.session(name)
                 commands += (
                     (b"HGETALL", session),
+                    (b"GET", self._names.state(name)),
                     (self._queues.count, queue),
                     (b"HLEN", released),
                 )
             answers = self._link.ask(commands)
             for index, client_id in enumerate(page):
-                flat, waiting, released_count = answers[3 * index : 3 * index + 3]
+                flat, state, waiting, released_count = answers[4 * index : 4 * index + 4]
                 fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                yield session_record(client_id, fields, waiting, released_count)
+                yield session_record(client_id, fields, state or b"", waiting, released_count)
 
     def retained(self) -> Iterator[tuple[Publish, float]]:
         topics: list[bytes] = []
@@ -424,5 +457,5 @@ class RedisStore:
         if self._is_open:
             self._is_open = False
             with suppress(StoreError):
-                self._lease.leave()
+                self._lease.leave(is_done=self._unconfirmed is None)
             self._link.close()

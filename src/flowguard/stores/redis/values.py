@@ -1,12 +1,14 @@
 """Values in Redis, by hand: versioned, big endian; messages lie as they lie in RocksDB.
 
     entry         `stores.entries`
+    state         u64 last commit, u64 bytes of all entries, u64 next position, u64 highest
+                  position sent; token of the owner
     session       u8 version, u8 flags (0 ends, 1 application), u32 expiry interval, f64 end
     subscription  u8 version, u8 flags (`stores.rows`), varint identifier
     will          `stores.rows`
     retained      u8 version, f64 expiry, the message
 
-The functions in Redis read the size of an entry, and nothing else.
+The functions in Redis read states and the sizes of entries, and nothing else.
 """
 
 from struct import Struct
@@ -19,6 +21,7 @@ from flowguard.stores.rows import VERSION, subscription_flags, subscription_opti
 from flowguard.types import Publish, SubscriptionOptions
 
 _SESSION: Final = Struct(">BBId")
+_STATE: Final = Struct(">QQQQ")
 _SUBSCRIPTION: Final = Struct(">BB")
 _RETAINED: Final = Struct(">Bd")
 
@@ -44,6 +47,15 @@ def decode_session(value: bytes) -> tuple[int, float | None]:
 def is_applications(value: bytes) -> bool:
     """Whether a session is an application's. Raises `CorruptionError`."""
     return bool(unpack(_SESSION, value)[1] & _APPLICATION)
+
+
+def decode_state(value: bytes) -> tuple[int, int, int, int]:
+    """A session's last commit, bytes, next position, highest position sent; raises
+    `CorruptionError`."""
+    if len(value) < _STATE.size:
+        raise CorruptionError("the state of a session is cut short")
+    version, size_bytes, next_pos, sent_pos = _STATE.unpack_from(value)
+    return version, size_bytes, next_pos, sent_pos
 
 
 def encode_subscription(options: SubscriptionOptions) -> bytes:

@@ -79,7 +79,7 @@ def test_it_is_noticed_though_nothing_is_committed(server: RedisServer) -> None:
 def test_what_is_not_kept_any_more_is_lost_and_says_so(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flowguard.stores.redis import store as module
+    from flowguard.stores.redis import kept as module
 
     monkeypatch.setattr(module, "KEPT_BYTES", 1_000)
     store = open_store(server, new_prefix(), durability="memory")

@@ -4,15 +4,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flowguard.errors import StallError
+from flowguard.errors import StallError, StoreError
 from flowguard.flow.signals import StoreState
-from flowguard.records import Append, Durability, PutSession, StoreOp
+from flowguard.records import Append, Durability, PutInbound, PutSession, StoreOp
 from flowguard.stores.redis.store import RedisStore
 from tests.flowguard.stores.redis.benches import new_prefix, open_store
-from tests.flowguard.stores.test_contract import delivery, entry, queue_of
+from tests.flowguard.stores.test_contract import delivery, entry, queue_of, session_of
 from tests.support.patience import HANG_S
 from tests.support.redis_server import RedisServer, redis_server
 
@@ -113,6 +114,29 @@ def test_a_commit_that_waited_for_a_replica_is_done_once_when_it_is_back(tmp_pat
         until(lambda: is_taken(store, batch))
         assert queue_of(store) == [entry(1, delivery(b"once"))]
         store.close()
+
+
+def test_what_a_dead_broker_left_is_on_the_replica_before_another_one_answers_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher that sends its QoS 2 message again is answered by what is there, at once."""
+    prefix = new_prefix()
+    with pair(tmp_path) as (primary, replica):
+        how: dict[str, Any] = {"durability": "replicated", "timeout_s": 0.5, "lease_s": 0.5}
+        store = open_store(primary, prefix, **how)
+        until(lambda: is_taken(store, [PutSession("c", 10, None)]))
+        replica.pause()
+        with pytest.raises(StallError):
+            store.commit([PutInbound("c", 7)])
+        store._link.close()
+        monkeypatch.setattr("flowguard.stores.redis.store.START_S", 0.0)
+        with pytest.raises(StoreError, match="0 of 1 replicas"):
+            open_store(primary, prefix, **how)
+        replica.resume()
+        monkeypatch.undo()
+        after = open_store(primary, prefix, **how)
+        assert session_of(after).inbound_ids == {7}
+        after.close()
 
 
 def test_a_commit_sent_again_on_another_connection_still_waits_for_the_replica(

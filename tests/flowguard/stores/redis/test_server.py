@@ -118,6 +118,19 @@ def test_a_store_of_another_layout(server: RedisServer) -> None:
     assert "'layout': 'other'" in refused(server, FormatError, prefix=prefix)
 
 
+def test_a_store_of_an_older_format_is_refused_and_stays_as_it_is(server: RedisServer) -> None:
+    prefix = new_prefix()
+    open_store(server, prefix).close()
+    with server.client() as client:
+        client.hset(f"{prefix}:meta", "format", "1")
+        before = client.hgetall(f"{prefix}:meta")
+        complaint = refused(server, FormatError, prefix=prefix)
+        assert f"{prefix}: in " in complaint
+        assert "format 1, and this version of flowguard reads format 2" in complaint
+        assert "store copy" in complaint
+        assert client.hgetall(f"{prefix}:meta") == before
+
+
 def test_a_user_who_may_not_enough_and_one_who_may(server: RedisServer) -> None:
     from flowguard.stores.redis.link import PERMISSIONS
 
