@@ -98,8 +98,9 @@ bench-log: $(DEV) rooms  ## the durable log beside client queues: append, disk, 
 bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and without protection; E1 to E12
 	@$(PY) -m benchmarks.parts --only overload $(ARGS)
 
-bench-redis: $(DEV) rooms  ## the store on Redis beside the published schema and RocksDB, by processor time and memory
-	@$(PY) -m benchmarks.redis $(ARGS)
+bench-redis: $(DEV) rooms  ## the store on Redis beside the published schema, PostgreSQL and RocksDB, three minutes (ARGS="--write")
+	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install -q -c constraints.txt 'psycopg[binary]'
+	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)

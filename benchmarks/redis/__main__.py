@@ -1,215 +1,257 @@
-"""`python -m benchmarks.redis`: one run, one client process, one redis-server of its own.
+"""`python -m benchmarks.redis`: one run, one client process, servers of its own.
 
-Batches of 200 messages with 150 bytes of payload, to 1,000 sessions in turn; then all are settled.
-Processor time of client and server is measured apart, since they would have cores of their own.
-Durability is the same for all: the operating system's (appendfsync everysec).
+Processor time of client and server is measured apart, since they would have cores of their own. A
+commit is a batch, and as durable as the table says: each subject with the settings of its kind that
+give that level.
 """
 
-import json
-import os
-import shutil
-import subprocess
-import tempfile
-import time
-from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from tempfile import TemporaryDirectory
+from typing import Annotated, Final, TypeVar
 
 import typer
-from rich.table import Table
+from rich.console import Console
 
-from benchmarks.pages import console
-from benchmarks.redis.literal import ADD, LIMIT, REMOVE, TTL_S
-from flowguard.broker.stores import open_store
-from flowguard.config import Settings
-from flowguard.records import NEVER_S, Append, Delivery, PutSession, Settle, StoreOp
-from flowguard.stores import Store
-from flowguard.types import Publish
+from benchmarks import machine, pages
+from benchmarks.brokers import BrokerFailed
+from benchmarks.build import Unavailable
+from benchmarks.checks import Check, Grid, Report, at_least, at_most
+from benchmarks.redis.brokers import OnRedis, OnRocks, messages_per_cpu_s
+from benchmarks.redis.measures import (
+    BATCH,
+    DEEP,
+    DEPTHS,
+    MANY,
+    RATE_PER_S,
+    SESSIONS,
+    Cost,
+    Fetched,
+    Paced,
+    Start,
+    bytes_of,
+    cost_of,
+    fetched,
+    paced,
+    share_of,
+    started,
+)
+from benchmarks.redis.subjects import (
+    FSYNC,
+    LITERAL,
+    NAMES,
+    OS,
+    PAYLOAD_BYTES,
+    POSTGRES_EACH,
+    ROCKS,
+    STREAM,
+    ZSET,
+    Ours,
+    Subject,
+    opened,
+)
+from benchmarks.runner import BadData
 
-SESSIONS: Final = 1_000
-BATCH: Final = 200
-PAYLOAD_BYTES: Final = 150
-TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Processor time per message, microseconds, and memory of Redis per queued message."""
-
-    client_us: float
-    server_us: float
-    queued_bytes: float | None = None
-
-
-class Server:
-    """A redis-server on a socket in `folder`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "redis.sock"
-        words = ["--port", "0", "--unixsocket", str(self.path), "--dir", str(folder), "--save", ""]
-        words += ["--appendonly", "yes", "--appendfsync", "everysec"]
-        self._process = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL)
-        while not self.path.exists():
-            assert self._process.poll() is None, "redis-server does not start"
-            time.sleep(0.02)
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def end(self) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-
-@contextmanager
-def measured(server: Server | None, found: list[Cost], messages: int) -> Iterator[None]:
-    """Add what the block costs for each message."""
-    before_s = 0.0 if server is None else server.cpu_s()
-    began_s = time.process_time()
-    yield
-    client_s = time.process_time() - began_s
-    server_s = 0.0 if server is None else server.cpu_s() - before_s
-    found.append(Cost(1e6 * client_s / messages, 1e6 * server_s / messages))
+KEY: Final = "redis"
+ON_REDIS: Final = (STREAM, ZSET, LITERAL)
+DURABLE: Final = (STREAM, ZSET, ROCKS)
+"""Those a broker starts from."""
+CPU_SHARE, MEMORY_SHARE, BROKER_SHARE, START_S = 0.5, 0.35, 0.5, 5.0
+"""Goals: of `stream` beside the published schema, of Redis beside RocksDB."""
+T = TypeVar("T")
 
 
-def batches(messages: int) -> Iterator[list[tuple[str, int]]]:
-    """Client id and position of each message."""
-    for start in range(0, messages, BATCH):
-        numbers = range(start, min(start + BATCH, messages))
-        yield [(f"client-{number % SESSIONS}", number // SESSIONS + 1) for number in numbers]
+@dataclass
+class Found:
+    """All figures, by the names of subjects; what is missing says why."""
+
+    messages: int
+    costs: dict[str, tuple[Cost, Cost]] = field(default_factory=dict)
+    sizes: dict[str, dict[int, float]] = field(default_factory=dict)
+    deep: dict[str, Fetched] = field(default_factory=dict)
+    paced: dict[str, Paced | None] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
+    brokers: dict[str, float] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def report(self) -> Report:
+        grids = (self._costs(), self._memory(), self._waits(), self._starts(), self._brokers())
+        return Report(
+            KEY,
+            "Sessions on Redis, beside what was published and RocksDB",
+            f"{self.messages:,} messages of {PAYLOAD_BYTES} bytes to {SESSIONS:,} sessions; "
+            f"batches of {BATCH}; a batch is one commit, but for `{LITERAL}` one pipeline of a "
+            f"script call for each message, and for `{POSTGRES_EACH}` a commit for each. Level "
+            f"`os`: appendfsync everysec, synchronous_commit off, a write-ahead log that is not "
+            "synced; level `fsync`: appendfsync always, synchronous_commit on, a log that is.",
+            tuple(self._checks()),
+            tuple(grid for grid in grids if grid.rows),
+            tuple(self.missing),
+        )
+
+    def _costs(self) -> Grid:
+        rows = []
+        for name, (queue, settle) in self.costs.items():
+            client_us = queue.client_us + settle.client_us
+            server_us = queue.server_us + settle.server_us
+            cells = (queue.client_us, queue.server_us, settle.client_us, settle.server_us)
+            both = 1e3 / (client_us + server_us)
+            rows.append((name, *(f"{cell:.1f}" for cell in cells), f"{both:,.0f}"))
+        header = "level os, µs per message", "queue: client", "server", "settle: client", "server"
+        return Grid(
+            (*header, "1,000 messages per CPU second, both sides, queued and settled"), tuple(rows)
+        )
+
+    def _memory(self) -> Grid:
+        rows = [
+            (name, *(f"{sizes[depth]:,.0f}" for depth in DEPTHS))
+            for name, sizes in self.sizes.items()
+        ]
+        header = [f"{depth:,} for each session" for depth in DEPTHS]
+        return Grid(("bytes of Redis per queued message", *header), tuple(rows))
+
+    def _waits(self) -> Grid:
+        rows = []
+        for name in NAMES:
+            deep, waits = self.deep.get(name), self.paced.get(name)
+            if deep is None:
+                continue
+            late = (
+                ("cannot keep up", "")
+                if waits is None
+                else (f"{waits.p50_ms:.1f}", f"{waits.p99_ms:.1f}")
+            )
+            cost = f"{deep.cost.client_us:.1f}", f"{deep.cost.server_us:.1f}"
+            rows.append((name, *late, f"{deep.wall_ms:,.0f}", *cost))
+        return Grid(
+            (
+                f"level fsync, {RATE_PER_S:,}/s",
+                "until it is committed: p50 ms",
+                "p99 ms",
+                f"{DEEP:,} messages to one client that returns: ms",
+                "client µs each",
+                "server µs each",
+            ),
+            tuple(rows),
+        )
+
+    def _starts(self) -> Grid:
+        rows = [
+            (name, f"{start.seconds:.2f}", f"{start.client_s:.2f}", f"{start.server_s:.2f}")
+            for name, start in self.starts.items()
+        ]
+        header = (f"start with {MANY:,} sessions", "s", "CPU s of the broker", "of the server")
+        return Grid(header, tuple(rows))
+
+    def _brokers(self) -> Grid:
+        rows = [(name, f"{value:,.0f}") for name, value in self.brokers.items()]
+        what = "durable QoS 1, 1,000 pairs, 10 outstanding, 16 bytes, level fsync"
+        return Grid((what, "messages in and out per CPU second of the broker"), tuple(rows))
+
+    def _checks(self) -> list[Check]:
+        checks: list[Check] = []
+        if self.costs.keys() >= {STREAM, LITERAL}:
+            ours, literal = (
+                sum(cost.server_us for cost in self.costs[name]) for name in (STREAM, LITERAL)
+            )
+            what = "processor time of Redis, `stream` by the published schema"
+            checks.append(at_most(what, ours / literal, CPU_SHARE, "x", 2))
+        if self.sizes.keys() >= {STREAM, LITERAL}:
+            for depth in DEPTHS[1:]:
+                share = self.sizes[STREAM][depth] / self.sizes[LITERAL][depth]
+                what = f"memory, the same, {depth:,} for each session"
+                checks.append(at_most(what, share, MEMORY_SHARE, "x", 2))
+        if self.brokers:
+            share = self.brokers[OnRedis.name] / self.brokers[OnRocks.name]
+            what = "messages per CPU second of the broker, Redis by RocksDB"
+            checks.append(at_least(what, share, BROKER_SHARE, "x", 2))
+        if STREAM in self.starts:
+            what = f"start with {MANY:,} sessions"
+            checks.append(at_most(what, self.starts[STREAM].seconds, START_S, " s", 1))
+        return checks
 
 
-def through_store(store: Store, server: Server | None, messages: int) -> list[Cost]:
-    """Queue all messages, then settle them."""
-    message = Publish("devices/1/commands", os.urandom(PAYLOAD_BYTES), 1)
-    delivery = Delivery(message, 1, False, (), NEVER_S)
-    store.commit([PutSession(f"client-{number}", 3_600, None) for number in range(SESSIONS)])
-    found: list[Cost] = []
-    with measured(server, found, messages):
-        for batch in batches(messages):
-            ops: list[StoreOp] = [Append(name, pos, delivery) for name, pos in batch]
-            store.commit(ops)
-    used = used_bytes(server)
-    with measured(server, found, messages):
-        for batch in batches(messages):
-            store.commit([Settle(name, pos, delivery) for name, pos in batch])
-    return with_memory(found, used, used_bytes(server), messages)
+class Run:
+    """Asks all subjects in turn; one that is missing is left out, and said to be."""
 
+    def __init__(self, found: Found, folder: Path, screen: Console) -> None:
+        self._found = found
+        self._folder = folder
+        self._screen = screen
+        self._count = 0
+        self._absent: set[str] = set()
 
-def record_of(client_id: str, payload: str) -> dict[str, str | int | bool]:
-    """A message with the fields of the published example; the script adds its identifier."""
-    return {
-        "packetType": "PUBLISH",
-        "payload": payload,
-        "time": time.time_ns() // 1_000_000,
-        "clientId": client_id,
-        "retained": False,
-        "topicName": "devices/1/commands",
-        "qos": 1,
-    }
+    def on(self, name: str, level: str) -> AbstractContextManager[Subject]:
+        self._count += 1
+        return opened(name, level, self._folder / str(self._count))
 
+    def each(self, what: str, names: tuple[str, ...], ask: Callable[[str], T]) -> dict[str, T]:
+        answers: dict[str, T] = {}
+        for name in names:
+            if name in self._absent:
+                continue
+            with self._screen.status(f"{what}: {name} ..."):
+                try:
+                    answers[name] = ask(name)
+                except Unavailable as error:
+                    self._absent.add(name)
+                    self._found.missing.append(f"`{name}` is left out: {error}")
+        return answers
 
-def through_literal(client: Any, server: Server, messages: int) -> list[Cost]:
-    """The published schema: a script call for each message, 200 in a pipeline."""
-    add, remove = client.script_load(ADD), client.script_load(REMOVE)
-    payload = b64encode(os.urandom(PAYLOAD_BYTES)).decode()
-    found: list[Cost] = []
-    with measured(server, found, messages):
-        for batch in batches(messages):
-            pipeline = client.pipeline(transaction=False)
-            for name, _ in batch:
-                keys = f"{{{name}}}_messages", f"{{{name}}}_last_packet_id"
-                words = json.dumps([record_of(name, payload)])
-                pipeline.evalsha(add, 2, *keys, LIMIT, words, TTL_S)
-            pipeline.execute()
-    used = used_bytes(server)
-    with measured(server, found, messages):
-        for batch in batches(messages):
-            pipeline = client.pipeline(transaction=False)
-            for name, pos in batch:
-                pipeline.evalsha(remove, 1, f"{{{name}}}_messages", pos)
-            pipeline.execute()
-    return with_memory(found, used, used_bytes(server), messages)
+    def all(self, seconds: float, repeat: int) -> None:
+        found, messages = self._found, self._found.messages
 
+        def costs(name: str) -> tuple[Cost, Cost]:
+            with self.on(name, OS) as subject:
+                return cost_of(subject, share_of(name, messages))
 
-def used_bytes(server: Server | None) -> int:
-    """Memory that Redis uses for its data."""
-    if server is None:
-        return 0
-    import redis
+        def sizes(name: str) -> dict[int, float]:
+            by_depth = {}
+            for depth in DEPTHS:
+                with self.on(name, OS) as subject:
+                    by_depth[depth] = bytes_of(subject, messages, depth)
+            return by_depth
 
-    with redis.Redis(unix_socket_path=str(server.path)) as client:
-        facts: dict[str, Any] = client.info("memory")
-        return int(facts["used_memory"])
+        def deep(name: str) -> Fetched:
+            with self.on(name, OS) as subject:
+                return fetched(subject)
 
+        def waits(name: str) -> Paced | None:
+            with self.on(name, FSYNC) as subject:
+                return paced(subject, seconds)
 
-def with_memory(costs: list[Cost], full: int, empty: int, messages: int) -> list[Cost]:
-    put, settled = costs
-    queued = (full - empty) / messages if full else None
-    return [Cost(put.client_us, put.server_us, queued), settled]
+        def starts(name: str) -> Start:
+            with self.on(name, OS) as subject:
+                assert isinstance(subject, Ours)
+                return started(subject, self._folder / str(self._count))
 
-
-def row(name: str, costs: list[Cost]) -> list[str]:
-    put, settled = costs
-    queued = "" if put.queued_bytes is None else f"{put.queued_bytes:.0f}"
-    figures = (put.client_us, put.server_us, settled.client_us, settled.server_us)
-    return [name, *(f"{figure:.1f}" for figure in figures), queued]
+        found.costs = self.each("processor time", NAMES, costs)
+        found.sizes = self.each("memory", ON_REDIS, sizes)
+        found.deep = self.each("a client returns", NAMES, deep)
+        found.paced = self.each("latency", NAMES, waits)
+        found.starts = self.each("start", DURABLE, starts)
+        with self._screen.status("brokers ..."):
+            try:
+                found.brokers = messages_per_cpu_s(seconds, repeat)
+            except (BadData, BrokerFailed, Unavailable) as error:
+                found.missing.append(f"brokers are left out: {error}")
 
 
 def main(
-    messages: Annotated[int, typer.Option(min=SESSIONS, help="To queue and settle.")] = 100_000,
+    messages: Annotated[int, typer.Option(min=SESSIONS, help="To queue and settle.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Of latencies, and of brokers.")] = 4.0,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each broker.")] = 3,
+    write: Annotated[bool, typer.Option("--write", help="Write benchmarks/results.")] = False,
 ) -> None:
-    """Measure the store on Redis beside the published schema and RocksDB."""
-    import redis
-
-    folder = Path(tempfile.mkdtemp(prefix="flowguard-bench-"))
-    rows: list[list[str]] = []
-
-    def on_redis(name: str, run: Callable[[Server], list[Cost]]) -> None:
-        own = folder / name.replace(" ", "-")
-        own.mkdir()
-        server = Server(own)
-        try:
-            rows.append(row(name, run(server)))
-        finally:
-            server.end()
-
-    def ours(server: Server, layout: str) -> list[Cost]:
-        store = {"kind": "redis", "durability": "os"}
-        where = {"url": f"unix://{server.path}", "layout": layout}
-        opened = open_store(Settings.model_validate({"store": store, "redis": where}), folder)
-        try:
-            return through_store(opened, server, messages)
-        finally:
-            opened.close()
-
-    def literal(server: Server) -> list[Cost]:
-        with redis.Redis(unix_socket_path=str(server.path)) as client:
-            return through_literal(client, server, messages)
-
-    try:
-        for layout in ("stream", "zset"):
-            on_redis(f"redis {layout}", partial(ours, layout=layout))
-        on_redis("published schema", literal)
-        store = open_store(Settings.model_validate({"store": {"durability": "os"}}), folder / "db")
-        try:
-            rows.append(row("rocksdb window", through_store(store, None, messages)))
-        finally:
-            store.close()
-    finally:
-        shutil.rmtree(folder)
-    table = Table(
-        "", "queue: client us", "Redis us", "settle: client us", "Redis us", "bytes queued"
-    )
-    for each in rows:
-        table.add_row(*each)
-    console().print(table)
-    console().print(f"Processor time per message; batches of {BATCH}, appendfsync everysec.")
+    """Measure the store on Redis beside the published schema, its predecessor, and RocksDB."""
+    screen = pages.console()
+    found = Found(messages)
+    with TemporaryDirectory(prefix="flowguard-bench-") as name:
+        Run(found, Path(name), screen).all(seconds, repeat)
+    where = f"{machine.describe()}, a disk that syncs 4 KiB in {machine.sync_ms():.2f} ms"
+    pages.tell(found, where, screen, pages.RESULTS if write else None)
 
 
 if __name__ == "__main__":
