@@ -147,7 +147,7 @@ class RejectGate(_Bufferless[K]):
         self._lender.tick(sample, pressure)
 
     @property
-    def service_pressure(self) -> float:
+    def crowd_pressure(self) -> float:
         """0: nobody waits."""
         return 0.0
 

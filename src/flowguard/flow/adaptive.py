@@ -33,8 +33,8 @@ class RestartableGate(Gate[K], Protocol[K]):
     """A gate that can be told that a crowd is coming, and says how it gets on with one."""
 
     @property
-    def service_pressure(self) -> float:
-        """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
+    def crowd_pressure(self) -> float:
+        """How long a CONNECT takes by its objective, while others wait; 0: nobody does."""
 
     def peer_lost(self, now_s: float) -> None:
         """A node of the cluster is gone: the limit starts anew, at its minimum."""
@@ -86,7 +86,7 @@ class Flowguard(Generic[K]):
             self._gate.peer_lost(now_s)
         pressure = pressure_of(sample, self._objectives)
         before = self._law.window
-        crowd = min(PRESSURE_MAX, self._gate.service_pressure)
+        crowd = min(PRESSURE_MAX, self._gate.crowd_pressure)
         window, why = self._law.step(self._window_pressure(sample, crowd), sample, self._in_force)
         is_cut = window < before
         if pressure.cause is Signal.MEMORY and sample.waiting_share > 0.0:

@@ -65,7 +65,6 @@ class ConcurrencyLimit:
         "_controller",
         "_doubling",
         "_inside_max",
-        "_objective_s",
         "_packet_s",
         "_peak",
         "_pressure",
@@ -73,12 +72,13 @@ class ConcurrencyLimit:
         "_samples",
         "_since_s",
         "_used_s",
+        "objective_s",
     )
 
     def __init__(self, limit_max: int, objective_s: float) -> None:
         assert limit_max >= 1
         assert objective_s > 0
-        self._objective_s = objective_s
+        self.objective_s = objective_s
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._pressure = 0.0
         self._packet_s = 0.0
@@ -102,7 +102,12 @@ class ConcurrencyLimit:
     @property
     def service_pressure(self) -> float:
         """How long serving takes because it waits for the same as packets do, by its objective."""
-        return min(self._service_s(), TURNS * self._packet_s) / self._objective_s
+        return min(self._service_s(), TURNS * self._packet_s) / self.objective_s
+
+    @property
+    def waits_like_packets(self) -> bool:
+        """Whether serving waits for what packets wait for as well, and for little else."""
+        return 0.0 < self._service_s() <= TURNS * self._packet_s
 
     def restart(self, now_s: float) -> None:
         """A peer is lost and its clients are on their way: begin again, at the minimum."""
@@ -184,7 +189,7 @@ class ConcurrencyLimit:
 
     def _late(self, service_s: float) -> float:
         """How slow service is because of what is in process, by its objective."""
-        return max(0.0, service_s - PACKETS * self._packet_s) / self._objective_s
+        return max(0.0, service_s - PACKETS * self._packet_s) / self.objective_s
 
     def _forget(self, now_s: float) -> None:
         samples = self._samples

@@ -27,6 +27,12 @@ from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
 K = TypeVar("K")
+WAIT_SHARE: Final = 0.25
+"""A second in the buffer presses windows as much as so many seconds in process."""
+WAIT_PRESSURE_MAX: Final = 2.0
+"""Of those who wait, however long: windows are cut mildly."""
+MESSAGES_FROM: Final = 0.25
+"""Share of the loop that messages take, from which windows have something to give to a crowd."""
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
 
@@ -121,9 +127,20 @@ class ConnectGate(Generic[K]):
         return self._outlook.completion_rate
 
     @property
-    def service_pressure(self) -> float:
-        """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
-        return self._concurrency.service_pressure if self._waiting.hopeful else 0.0
+    def crowd_pressure(self) -> float:
+        """How long a CONNECT takes by its objective, while others wait; 0: nobody does.
+
+        The longer of what serving takes, as far as packets wait for the same, and of a share of
+        what those in the buffer have waited, where messages take much of the loop.
+        """
+        waiting, concurrency = self._waiting, self._concurrency
+        if not waiting.hopeful:
+            return 0.0
+        served = concurrency.service_pressure
+        if self._budget.messages_share < MESSAGES_FROM or not concurrency.waits_like_packets:
+            return served
+        waited_s = WAIT_SHARE * (self._ticked_s - waiting.oldest_s)
+        return max(served, min(WAIT_PRESSURE_MAX, waited_s / concurrency.objective_s))
 
     @property
     def is_ready(self) -> bool:

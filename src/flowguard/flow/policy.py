@@ -29,8 +29,9 @@ class Grant:
     is_cut: bool = False
     """The law has made the window smaller: what was observed before says little about now."""
     crowd: float = 0.0
-    """How long serving a CONNECT takes by its objective, while others wait; where it is above the
-    pressure, windows give way to it. 0: nobody waits, or the policy does not look."""
+    """How long a CONNECT takes by its objective, while others wait, a quarter of the wait counted;
+    where it is above the pressure, windows give way to it. 0: nobody waits, or the policy does not
+    look."""
 
 
 class Resumption(IntEnum):

@@ -11,6 +11,7 @@ all, and who leaves early is found by its key.
 """
 
 from collections import OrderedDict
+from math import inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.flow.policy import Arrival, Resumption
@@ -69,6 +70,12 @@ class WaitingRoom(Generic[K]):
     def hopeful(self) -> int:
         """CONNECTs that may still be admitted."""
         return len(self._entries) - len(self._late)
+
+    @property
+    def oldest_s(self) -> float:
+        """Since when the one of them waits that came first; `inf`: there is none."""
+        heads = [next(iter(queue.values())).since_s for queue in self._queues if queue]
+        return min(heads, default=inf)
 
     @property
     def has_superseded(self) -> bool:

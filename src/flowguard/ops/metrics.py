@@ -67,8 +67,9 @@ GAUGES: Final = {
     "connects_waiting": ("gate.buffered.used", "CONNECTs in the buffer."),
     "connects_service_ratio": (
         "gate.service",
-        "How long serving a CONNECT takes by its objective, as far as packets wait for the same, "
-        "while others wait; above the pressure, windows give way to it. 0: nobody waits.",
+        "How long a CONNECT takes by its objective while others wait, as far as packets wait for "
+        "the same, or a quarter of its wait; above the pressure, windows give way to it. 0: nobody "
+        "waits.",
     ),
     "connects_retry_after_seconds": (
         "gate.retry_after_s",

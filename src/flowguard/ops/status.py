@@ -104,7 +104,7 @@ class GateStatus(TypedDict):
     buffered_bytes: Use
     rung: str
     service: float
-    """How long serving a CONNECT takes by its objective, while others wait; 0: nobody does."""
+    """How long a CONNECT takes by its objective, while others wait; 0: nobody does."""
     retry_after_s: float
     """The time that a 5.0 client refused now is told to stay away, before its jitter."""
     accepted: int

@@ -32,10 +32,13 @@ SOJOURNS = st.lists(st.floats(0.0, 0.5), min_size=1, max_size=200)
 
 
 def flowguard(
-    cluster: Cluster | None = None, tell: Callable[[PressureRecord], None] | None = None
+    cluster: Cluster | None = None,
+    tell: Callable[[PressureRecord], None] | None = None,
+    places: int = SETTINGS.connects_in_process_max,
 ) -> Flowguard[str]:
     law = WindowLaw(SETTINGS.window_max, SETTINGS.window_floor)
-    gate: ConnectGate[str] = ConnectGate(SETTINGS)
+    settings = SETTINGS.model_copy(update={"connects_in_process_max": places})
+    gate: ConnectGate[str] = ConnectGate(settings)
     said: list[PressureRecord] = []
     return Flowguard("flowguard", law, gate, Objectives(), cluster, tell or said.append)
 
@@ -208,6 +211,43 @@ def test_the_second_loss_counts_as_the_first_did() -> None:
         policy.tick(sample(lost_tick, 0.0))
         assert policy._law.window <= 51.0
         assert policy.gate.limit == LIMIT_MIN
+
+
+@pytest.mark.parametrize(
+    ("others_wait", "messages_share", "packet_s"),
+    [
+        (True, 0.6, 0.02),
+        (False, 0.6, 0.02),
+        (True, 0.1, 0.02),
+        (True, 0.6, 0.001),
+        (True, 0.6, 0.0),
+    ],
+    ids=["crowd", "nobody waits", "few messages", "waits for something else", "no messages"],
+)
+def test_windows_give_way_to_a_crowd_that_waits_where_messages_take_the_loop(
+    others_wait: bool, messages_share: float, packet_s: float
+) -> None:
+    """Serving each is in time; those in the buffer wait for seconds, a quarter of which counts."""
+    policy = flowguard(places=4)
+    gate = policy.gate
+    for key in range(1_000 if others_wait else 4):
+        gate.offer(f"{key}", Arrival("", 100), 0.0)
+    inside, grants = [f"{key}" for key in range(4)], []
+    for tick in range(1, 40):
+        now_s = tick * TICK_S
+        for key in inside:
+            gate.settle(key, now_s)
+        inside = []
+        while (admitted := gate.admit_next(now_s)) is not None:
+            inside.append(admitted[0])
+        # What CONNECTs take of the loop besides is none of the messages'.
+        busy = {"worked_s": 0.1 * messages_share + 0.03, "connecting_s": 0.03}
+        grants.append(policy.tick(replace(sample(tick, 0.02), response_s=packet_s, **busy)))
+    gives_way = others_wait and messages_share == 0.6 and packet_s == 0.02
+    assert any(grant.is_cut and "CONNECTs at" in grant.why for grant in grants) is gives_way
+    if gives_way:
+        assert grants[15].crowd == pytest.approx(0.25 * 1.5 / 0.25, abs=0.11)
+        assert max(grant.crowd for grant in grants) == 2.0
 
 
 @pytest.mark.parametrize(
