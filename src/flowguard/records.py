@@ -84,7 +84,7 @@ class Delivery:
         "place",
         "qos",
         "retain",
-        "size_bytes",
+        "_size_bytes",
     )
 
     def __init__(
@@ -104,9 +104,22 @@ class Delivery:
         self.frame_v4: tuple[bytes, bytes] | None = None
         self.frame_v5: tuple[bytes, bytes] | None = None
         self.place = place
-        self.size_bytes = message_bytes(message)
+        self._size_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
         """Bytes that it counts in a queue: topic, payload, properties, and the objects around them.
-        Computed here, once: the writer thread would miss the processor's cache."""
+
+        Computed once, when it is to wait: most messages never do.
+        """
+        if not self._size_bytes:
+            self._size_bytes = message_bytes(self.message)
+        return self._size_bytes
+
+    @size_bytes.setter
+    def size_bytes(self, size_bytes: int) -> None:
+        """It is known, where the message is not."""
+        self._size_bytes = size_bytes
 
 
 @dataclass(slots=True)

@@ -43,10 +43,14 @@ from flowguard.types import (
     SubscriptionOptions,
 )
 
-_ACK: Final = Struct(">BBH")
-_HEAD: Final = Struct(">BBH")
-_LONGER_HEAD: Final = Struct(">BBBH")
 _REFUSED_311: Final = 0x80
+_SHORT: Final = [bytes((0x30 | flags, size)) for flags in range(16) for size in range(0x80)]
+"""Fixed headers of PUBLISHes with one byte of length: `0x80 * flags + length`."""
+_LONGER: Final = Struct(">BBB")
+"""The same with two bytes of length."""
+NAMES_MAX: Final = 8_192
+NAME_BYTES_MAX: Final = 64
+"""Longer topics are encoded each time: at most some 4 MB are held for all others together."""
 
 PINGREQ_FRAME: Final = b"\xc0\x00"
 PINGRESP_FRAME: Final = b"\xd0\x00"
@@ -55,19 +59,19 @@ PINGRESP_FRAME: Final = b"\xd0\x00"
 def puback_frame(packet_id: int) -> bytes:
     """A PUBACK with success and without properties, the same bytes in all versions; so are the
     other three."""
-    return _ACK.pack(0x40, 2, packet_id)
+    return b"\x40\x02" + encode_u16(packet_id)
 
 
 def pubrec_frame(packet_id: int) -> bytes:
-    return _ACK.pack(0x50, 2, packet_id)
+    return b"\x50\x02" + encode_u16(packet_id)
 
 
 def pubrel_frame(packet_id: int) -> bytes:
-    return _ACK.pack(0x62, 2, packet_id)
+    return b"\x62\x02" + encode_u16(packet_id)
 
 
 def pubcomp_frame(packet_id: int) -> bytes:
-    return _ACK.pack(0x70, 2, packet_id)
+    return b"\x70\x02" + encode_u16(packet_id)
 
 
 def publish_frame(
@@ -82,7 +86,7 @@ def publish_frame(
     What the server adds can make a packet larger than MQTT can express. Its length is then cut to
     the largest, and the whole is longer than any client takes: its size tells, it is never sent.
     """
-    topic = message.topic.encode()
+    name = _names.get(message.topic) or _encode_name(message.topic)
     if version == MQTT_5:
         if properties is NO_PROPERTIES:
             tail = b"\0" + message.payload
@@ -90,20 +94,30 @@ def publish_frame(
             tail = encode_properties(properties) + message.payload
     else:
         tail = message.payload
-    size = 2 + len(topic) + len(tail)
-    first = 0x30
+    size = len(name) + len(tail)
+    flags = (qos << 1) + retain
     if qos:
         size += 2  # [MQTT-2.2.1-2] [v3 MQTT-2.3.1-5]
-        first += qos << 1
-    if retain:
-        first += 1
     if size < 0x80:
-        return _HEAD.pack(first, size, len(topic)) + topic, tail
+        return _SHORT[0x80 * flags + size] + name, tail
     if size < 0x4000:
-        return _LONGER_HEAD.pack(first, size & 0x7F | 0x80, size >> 7, len(topic)) + topic, tail
+        return _LONGER.pack(0x30 | flags, size & 0x7F | 0x80, size >> 7) + name, tail
     if size > VARIABLE_MAX:
         size = VARIABLE_MAX
-    return bytes((first,)) + encode_variable(size) + encode_u16(len(topic)) + topic, tail
+    return bytes((0x30 | flags,)) + encode_variable(size) + name, tail
+
+
+_names: Final[dict[str, bytes]] = {}
+"""Topics as they are encoded."""
+
+
+def _encode_name(topic: str) -> bytes:
+    name = encode_string(topic)
+    if len(name) <= NAME_BYTES_MAX:
+        if len(_names) >= NAMES_MAX:
+            _names.clear()
+        _names[topic] = name
+    return name
 
 
 def publish_qos_0_frame(message: Publish) -> bytes:

@@ -11,7 +11,10 @@ from flowguard.errors import MalformedPacket
 from flowguard.types import MQTT_5
 
 VARIABLE_MAX: Final = 268_435_455
+U16_MAX: Final = 65_535
 _UTF8_CHUNK_BYTES: Final = 65_536
+_U16: Final = b"".join([value.to_bytes(2, "big") for value in range(U16_MAX + 1)])
+"""All of them, in their order: to cut one out takes a third of what it takes to make one."""
 
 
 def decode_byte(data: bytes, pos: int, end: int) -> tuple[int, int]:
@@ -109,7 +112,8 @@ def is_utf8(payload: bytes) -> bool:
 
 
 def encode_u16(value: int) -> bytes:
-    return value.to_bytes(2, "big")
+    assert 0 <= value <= U16_MAX
+    return _U16[2 * value : 2 * value + 2]
 
 
 def encode_u32(value: int) -> bytes:
@@ -132,9 +136,9 @@ def encode_variable(value: int) -> bytes:
 
 
 def encode_binary(value: bytes) -> bytes:
-    return len(value).to_bytes(2, "big") + value
+    return encode_u16(len(value)) + value
 
 
 def encode_string(text: str) -> bytes:
     raw = text.encode()
-    return len(raw).to_bytes(2, "big") + raw
+    return encode_u16(len(raw)) + raw

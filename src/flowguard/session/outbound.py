@@ -12,6 +12,7 @@ a drained socket) moves things on, through one `pump`; `acknowledging` has what 
 from collections.abc import Iterator
 from typing import Final, final
 
+from flowguard.codec.primitives import encode_u16
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
@@ -75,7 +76,7 @@ class Outbound(Outbox):
     def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
         """Queue a PUBLISH that is in flight."""
         head, tail = frame
-        self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+        self.outbox.append(head + encode_u16(packet_id) + tail)
         self._sent(len(head) + len(tail) + 2, len(delivery.message.payload))
 
     def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
@@ -229,10 +230,10 @@ class Outbound(Outbox):
             return False
         inflight[packet_id] = delivery
         if len(tail) < SHARED_BYTES:
-            self.outbox.append(head + packet_id.to_bytes(2, "big") + tail)
+            self.outbox.append(head + encode_u16(packet_id) + tail)
         else:
             # Shared by all who get it, until it is sent.
-            self.outbox += (head + packet_id.to_bytes(2, "big"), tail)
+            self.outbox += (head + encode_u16(packet_id), tail)
         if session.durable:
             assert session.positions is not None
             session.positions[packet_id] = pos

@@ -27,6 +27,7 @@ from flowguard.codec import (
     pubrec_frame,
     pubrel_frame,
 )
+from flowguard.codec.encoder import NAME_BYTES_MAX, NAMES_MAX
 from flowguard.types import NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 from tests.flowguard.codec import strategies
 from tests.flowguard.codec.wire import connect, decode, frame, props, text, u16
@@ -180,6 +181,16 @@ def test_the_length_counts_the_packet_id(size: int, qos: int) -> None:
     for length in range(size, size + 4):
         message = Publish("a", b"x" * length, qos, packet_id=qos)
         assert decode(encode(message, 4), 4) == message
+
+
+def test_more_topics_than_are_remembered() -> None:
+    """Remembered, forgotten or too long to be remembered: each frame has its own topic."""
+    topics = [f"t/{n}" for n in range(NAMES_MAX + 2)]
+    topics += ["x" * length for length in range(NAME_BYTES_MAX - 4, NAME_BYTES_MAX + 2)]
+    for _ in range(2):
+        for topic in topics:
+            head, tail = publish_frame(Publish(topic, b""), 4, 0, False, NO_PROPERTIES)
+            assert head + tail == frame(0x30, text(topic))
 
 
 def test_acknowledgements_are_the_same_in_all_versions() -> None:
