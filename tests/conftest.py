@@ -39,9 +39,14 @@ settings.register_profile(
     # Without `explain`, which traces every line: what failed took longer than a test may.
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )
-TOGETHER = ("tests/spark_", "tests/test_wheels.py", "tests/interop/test_through_proxy.py")
+TOGETHER = (
+    "tests/spark_",
+    "tests/test_wheels.py",
+    "tests/interop/test_through_proxy.py",
+    "tests/flowguard/stores/kafka/test_contract_on_three.py",
+)
 """Beginnings of names of tests that share what is dear: a Spark session, two wheels, a broker in
-Java."""
+Java, three nodes of Kafka."""
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
 )

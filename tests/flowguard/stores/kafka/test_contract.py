@@ -6,18 +6,27 @@ import pytest
 
 from flowguard.stores import MemoryStore
 from tests.flowguard.stores.test_contract import *  # noqa: F403
-from tests.flowguard.stores.test_contract import Bench
-from tests.support.kafka import needs_kafka, shared_kafka
+from tests.flowguard.stores.test_contract import (
+    Bench,
+    test_any_history_of_batches_leaves_what_it_says,
+)
+from tests.support.kafka import Kafka, needs_kafka, shared_kafka
 
 pytestmark = pytest.mark.slow
+del test_any_history_of_batches_leaves_what_it_says  # It has stores of its own.
+
+
+@pytest.fixture(scope="module")
+def server() -> Kafka:
+    needs_kafka()
+    return shared_kafka()
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    needs_kafka()
+def bench(server: Kafka) -> Iterator[Bench]:
     from tests.flowguard.stores.kafka import benches
 
-    base, place = MemoryStore(), benches.place_on(shared_kafka(), benches.new_prefix())
+    base, place = MemoryStore(), benches.place_on(server, benches.new_prefix())
     said: dict[str, bool] = {}
     made = Bench(lambda: benches.ForApplications(benches.open_store(base, place), said))
     yield made
