@@ -28,16 +28,26 @@ LOG_THRESHOLDS = (0, 1, 4, 8)
 """Of one broker after the other: topics change between client queues and the durable log."""
 LOG_LAYOUTS = ("bitmask", "skipstream")
 """Of the generations that it begins."""
+APPLICATIONS = ("s5", "one5", "lazy4", "few5", "sleeper4", "member5", "visitor5")
+"""Of brokers whose applications have their queues in Kafka: these clients, and so a group."""
 
 
-def settings(random: Random, *, logs: bool = False) -> dict[str, dict[str, Any]]:
-    """Of the next broker; `logs`: it may keep messages in the durable log."""
+def settings(
+    random: Random, *, logs: bool = False, applications: bool = False
+) -> dict[str, dict[str, Any]]:
+    """Of the next broker; `logs`: it may keep messages in the durable log; `applications`: it has
+    some, in Kafka."""
     store = SETTINGS["store"] | {"durability": random.choice(DURABILITIES)}
     chosen = SETTINGS | {"store": store}
     if logs:
         chosen |= {
             "session": SETTINGS["session"] | {"log_threshold": random.choice(LOG_THRESHOLDS)},
             "store": store | {"log_layout": random.choice(LOG_LAYOUTS)},
+        }
+    if applications:
+        chosen |= {
+            "session": SETTINGS["session"] | {"application_client_ids": APPLICATIONS},
+            "store": store | {"application_store": "kafka"},
         }
     return chosen
 

@@ -6,6 +6,7 @@ by its number.
 """
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from flowguard.types import Publish
@@ -72,6 +73,13 @@ class Account:
     """Something may come that is not awaited, and has not come before."""
     until: int | None = None
     """The subscription ended before any later number was sent."""
+    is_application: bool = False
+    """A commit to it is written to Kafka first and then to the data directory, and so is the
+    commit of what a group hands to a member: a kill may come between the two."""
+    again: Counter[int] = field(default_factory=Counter)
+    """An application's: so often a message may come once more, with QoS 2, too."""
+    again_count: int = 0
+    """Messages of QoS 2 that did."""
     _lines: defaultdict[MessageLine, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     _latest: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -105,6 +113,7 @@ class Account:
         self.overtaken.clear()
         self.refused.clear()
         self.after = self.until = None
+        self.again.clear()
         self._lines.clear()
         self._latest.clear()
 
@@ -124,9 +133,13 @@ class Account:
         self.refused.discard(number)
         if exact:
             latest = self._latest.get((client_id, publisher, topic), 0)
-            if number <= latest or (message is None and self.shared and not was_refused):
-                return f"{number} of {publisher} to {topic} came twice, at QoS 2"
-            self._latest[client_id, publisher, topic] = number
+            is_new = message is not None or not self.shared or was_refused
+            if number <= latest or not is_new:
+                if not self.again[number]:
+                    return f"{number} of {publisher} to {topic} came twice, at QoS 2"
+                self.again[number] -= 1
+                self.again_count += 1
+            self._latest[client_id, publisher, topic] = max(number, latest)
         if message is None:
             return None
         return None if self.shared else self._advance(message)
@@ -144,13 +157,17 @@ class Account:
 class Ledger:
     """Attached to peers by their callbacks; `findings` is what must not be."""
 
-    def __init__(self, *, logs: bool = False, refuses: bool = False) -> None:
+    def __init__(
+        self, *, logs: bool = False, refuses: bool = False, applications: Collection[str] = ()
+    ) -> None:
         """`logs`: the broker has a durable log, and what a client has not read there for a filter
         does not come after its UNSUBSCRIBE ([MQTT 5.0, 3.10.4]: it may, or not); `refuses`: at
-        times there is no room."""
+        times there is no room; `applications`: client ids of those whose queues are in Kafka
+        (docs/kafka.md says what a kill may do)."""
         self._logs = logs
         self._refuses = refuses
         self.refused_count = 0
+        self._applications = applications
         self.findings: list[str] = []
         self.repeated = 0
         """Deliveries of what had come before."""
@@ -159,6 +176,8 @@ class Ledger:
         self._accounts: dict[str, Account] = {}
         """By client id; members of a shared group have one together."""
         self._unacknowledged: dict[int, Message] = {}
+        self._wills: dict[str, list[Message]] = {}
+        """By client id: those that may be due, until it is known that an earlier one was sent."""
         self._last = 0
         self._acknowledged_count = 0
         self._delivered_count = 0
@@ -171,6 +190,7 @@ class Ledger:
             peer.on_refused = self._on_refused
         if account is not None:
             account.peers.append(peer)
+            account.is_application |= peer.client_id in self._applications
             self._accounts[peer.client_id] = account
             peer.on_delivered = self._on_delivered
             if not account.shared:
@@ -202,6 +222,26 @@ class Ledger:
         for account in set(self._accounts.values()):
             if account.wants(message.line[1]):
                 account.owe(message)
+
+    def bequeath(self, will: Message, *, owed: bool) -> None:
+        """A client has left its will; not `owed`: nobody has told it that it was taken."""
+        client_id = will.line[0]
+        if owed:
+            will.acknowledged = True
+            self.owe(will)
+            self._wills[client_id] = []  # It was let in after the one before was sent.
+        self._wills.setdefault(client_id, []).append(will)
+
+    def killed(self) -> None:
+        """The broker is dead, and all that it had said has been heard: what was on its way to
+        applications may be in Kafka, and comes from its publisher again."""
+        wills = (will.number for some in self._wills.values() for will in some)
+        torn = [*self._unacknowledged, *wills]
+        for account in set(self._accounts.values()):
+            if account.is_application:
+                account.again.update(torn)
+                if account.shared:
+                    account.again.update(account.awaited.keys())
 
     # --- subscriptions that come and go ------------------------------------------------------
 
@@ -280,3 +320,4 @@ class Ledger:
         verdict.acknowledged = self._acknowledged_count
         verdict.delivered = self._delivered_count
         verdict.repeated = self.repeated
+        verdict.torn = sum(account.again_count for account in set(self._accounts.values()))

@@ -246,9 +246,8 @@ class Mortal(Player):
 
     def dies(self) -> None:
         """The broker, or the connection, is about to end without a DISCONNECT."""
-        if self._will is not None and self.peer.online:
-            self._will.acknowledged = True
-            self.ledger.owe(self._will)
+        if self._will is not None:
+            self.ledger.bequeath(self._will, owed=self.peer.online)
         self._will = None
 
 

@@ -20,11 +20,11 @@ from typing import NoReturn
 
 from flowguard.codec.packets import Disconnect
 from tests.support.patience import HANG_S
-from tests.torture.cast import cast, settings
+from tests.torture.cast import APPLICATIONS, cast, settings
 from tests.torture.ledger import Ledger
 from tests.torture.players import Mortal, Player, Publisher
 from tests.torture.process import Broker, Start
-from tests.torture.stores import LOGGING
+from tests.torture.stores import APPLYING, LOGGING
 from tests.torture.verdict import Moment, Verdict
 from tests.torture.wire import TcpWire, reserve_port
 
@@ -74,7 +74,8 @@ class Torture:
         self._quiet_s = min(PATIENCE_S, patience_s)
         self._on_kill = on_kill
         self._random = Random(seed)
-        self._ledger = Ledger(logs=store in LOGGING, refuses=refuses)
+        applications = APPLICATIONS if store in APPLYING else ()
+        self._ledger = Ledger(logs=store in LOGGING, refuses=refuses, applications=applications)
         self._selector = selectors.DefaultSelector()
         self._reserved = reserve_port()
         self._port: int = self._reserved.getsockname()[1]
@@ -196,7 +197,7 @@ class Torture:
             player.night()
         self._is_ending = False
         store = self.verdict.store
-        chosen = settings(self._random, logs=store in LOGGING)
+        chosen = settings(self._random, logs=store in LOGGING, applications=store in APPLYING)
         start = Start(self._port, self._folder, store, chosen)
         self._broker = Broker(start)
         return self._broker
@@ -232,6 +233,8 @@ class Torture:
             if player.line.wire is not None:
                 player.line.wire.read_rest()
             self._part(player, killed=killed)
+        if killed:
+            self._ledger.killed()
         return killed
 
     def _fail(self, finding: str) -> NoReturn:

@@ -3,8 +3,8 @@
 `rocks` is the one on trial, `status` the same in its other layout, `rocks-log` the same with a
 durable log of many short generations. `log` is the simplest store that
 keeps the contract: it checks harness and broker without RocksDB. `redis` is on trial, too, on a
-server that whoever starts the broker has started. All others break one promise each,
-and must be found out.
+server that whoever starts the broker has started; so is `kafka`, in which the queues of
+applications are in topics. All others break one promise each, and must be found out.
 """
 
 import io
@@ -19,6 +19,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from flowguard.broker.stores import open_store
 from flowguard.config import Settings, StoreSettings
 from flowguard.records import (
     Append,
@@ -43,7 +44,10 @@ STATUS = {"layout": "status"}
 REDIS_FILE = "redis"
 RESERVE = 2**20
 """Of a Redis that has a limit, bytes."""
+KAFKA_FILE = "kafka-place"
 ROLLING = "rocks-log"
+APPLYING = ("kafka", "late-kafka", "no-release-kafka")
+"""Those that keep the queues of applications in Kafka."""
 LOGGING = (ROLLING, "no-place")
 """Those of which brokers may keep messages in the durable log."""
 GENERATION_BYTES = 96 * 1024
@@ -303,6 +307,14 @@ def _client_of(url: str) -> Any:
     return driver.RedisCluster.from_url(f"redis://{rest.partition(',')[0]}")
 
 
+def kafka(folder: Path, settings: StoreSettings) -> Store:
+    """On the servers and with the prefix that are in a file beside `folder`."""
+    servers, prefix = (folder.parent / KAFKA_FILE).read_text().split()
+    place = {"servers": servers, "prefix": prefix}
+    chosen = Settings.model_validate({"store": settings.model_dump(), "kafka": place})
+    return open_store(chosen, folder)
+
+
 STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {
     "rocks": rocks,
     "status": lambda folder, settings: rocks(folder, settings.model_copy(update=STATUS)),
@@ -310,6 +322,9 @@ STORES: dict[str, Callable[[Path, StoreSettings], Store]] = {
     "no-place": lambda *given: RollingStore(rocks(*given), PutLogPlace),
     "log": LogStore,
     "redis": redis,
+    "kafka": kafka,
+    "late-kafka": lambda *given: LateStore(kafka(*given)),
+    "no-release-kafka": lambda *given: ForgetfulStore(kafka(*given), Release),
     "late": lambda *given: LateStore(LogStore(*given)),
     "late-rocks": lambda *given: LateStore(rocks(*given)),
     "no-inbound": lambda *given: ForgetfulStore(LogStore(*given), PutInbound),

@@ -30,6 +30,8 @@ class Verdict:
     delivered: int = 0
     repeated: int = 0
     """Deliveries of what had come before: allowed at QoS 1."""
+    torn: int = 0
+    """Those of QoS 2: allowed where applications have their queues in Kafka."""
     restarts_s: list[float] = field(default_factory=list)
     """From the fork of the process until it serves."""
     wall_s: float = 0.0
