@@ -27,9 +27,6 @@ HOLD_MIN_S: Final = 0.25
 GROW_GAIN: Final = 0.125
 GROWTH_USED: Final = 1.15
 GROWTH_UNUSED: Final = 1.02
-WINDOW_START: Final = 32.0
-"""Of a node that starts, cost units: to come down from 100 to what a flood in its first second
-leaves room for takes the law 1.6 s. No client is told more of it as its Receive Maximum."""
 USED_SHARE: Final = 0.5
 """From this share of its window on, a client uses it."""
 REST_TICKS: Final = 233
@@ -40,7 +37,7 @@ REST_TICKS: Final = 233
 class WindowLaw:
     """The window of one node: cost units of one client in process, `window_floor` to `window_max`.
 
-    It starts at its maximum, or at `start`; `peer_lost` is for a node that inherits load.
+    A node that starts is calm and starts at the maximum; `peer_lost` is for one that is not.
     """
 
     __slots__ = ("_controller",)

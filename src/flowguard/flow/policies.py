@@ -14,7 +14,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow.adaptive import Flowguard, RestartableGate, Tell, tell_nobody
 from flowguard.flow.cluster import Cluster
 from flowguard.flow.gate import ConnectGate
-from flowguard.flow.law import WINDOW_START, WindowLaw
+from flowguard.flow.law import WindowLaw
 from flowguard.flow.policy import Policy
 from flowguard.flow.pressure import objectives_of
 
@@ -79,8 +79,7 @@ def _flowguard(order: Order) -> Policy[Any]:
 
 def adaptive(order: Order, gate: RestartableGate[Any]) -> Policy[Any]:
     settings = order.settings
-    start = min(WINDOW_START, settings.window_max)
-    law = WindowLaw(settings.window_max, settings.window_floor, start)
+    law = WindowLaw(settings.window_max, settings.window_floor)
     objectives = objectives_of(settings)
     return Flowguard(order.name, law, gate, objectives, order.cluster, order.tell)
 

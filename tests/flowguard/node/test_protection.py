@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Puback, Will
 from flowguard.config import FlowSettings, SessionSettings
-from flowguard.flow.law import WINDOW_START
 from flowguard.records import PutInbound
 from flowguard.session.handshake import grant, receive_maximum_of
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
@@ -78,7 +77,7 @@ def test_memory_above_its_objective_closes_the_window() -> None:
 
 
 def test_a_node_at_rest_decides_nothing() -> None:
-    stage = Stage({"flow": {"window_max": WINDOW_START}})
+    stage = Stage()
     stage.advance(5)
     assert not stage.node.guard.decisions
 
@@ -381,7 +380,7 @@ def test_other_limits_watch_as_another_policy_does(
     named: str | None, limits: dict[str, Any], policy: str, window: int
 ) -> None:
     stage = Stage({"flow": {"shadow_policy": named}}, shadow=FlowSettings.model_validate(limits))
-    stage.advance(15)
+    stage.advance(1)
     assert stage.node.window.limit == 100
     assert stage.node.guard.shadow is not None
     report = stage.node.guard.shadow.report()

@@ -14,7 +14,6 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsubscribe,
 )
-from flowguard.flow.law import WINDOW_START
 from flowguard.session.inbound import RUN_MAX
 from flowguard.types import Publish, SubscriptionOptions
 from tests.support.stage import Client, Stage
@@ -253,14 +252,3 @@ def test_what_waits_when_the_connection_is_cut_is_never_admitted() -> None:
     assert stage.node.counters.publish_received == 2
     again = stage.connect_durable("s")
     assert [message.payload for message in again.publishes()] == [b"1", b"2"]
-
-
-def test_a_node_that_starts_has_a_third_of_its_window_and_grows_to_the_whole_of_it() -> None:
-    stage = Stage()
-    windows = []
-    for _ in range(130):
-        stage.advance(0.1)
-        windows.append(stage.node.window.limit)
-    assert windows[0] == WINDOW_START
-    assert windows == sorted(windows)
-    assert windows[-1] == 100
