@@ -41,9 +41,9 @@ compile: rooms  ## compile the hot rooms with mypyc, as serve does where it can
 demo: $(RUN)  ## a flash crowd against a small broker, live in the terminal, about a minute
 	@$(PY) -m flowguard demo $(ARGS)
 
-test: $(DEV)  ## the tests, two processes per core; as root, first the clients they need (ARGS for pytest)
+test: $(DEV)  ## the tests, three processes per core; as root, first the clients they need (ARGS for pytest)
 	@scripts/setup-test-peers.sh
-	@$(PY) -m pytest -n $$((2 * $$(nproc))) $(ARGS)
+	@$(PY) -m pytest -n $$((3 * $$(nproc))) $(ARGS)
 
 quick: $(DEV)  ## the rooms without IO in under a minute: few examples, no slow test (ARGS for pytest)
 	@HYPOTHESIS_PROFILE=quick $(PY) -m pytest -q -n auto -m 'not slow and not long' $(QUICK) $(ARGS)

@@ -1,9 +1,9 @@
 """What holds for all tests: how hard the property tests try, and in which order they run.
 
-test is the default, ci (more examples) where the variable CI is set, brief where the same was tried
-before, quick for a first answer (`make quick`): all of them repeat the same examples each time, so
-that what is red once can be repeated. soak draws others each time (`make soak`), and so does every
-profile with --hypothesis-seed=N.
+test is the default, brief where the same was tried before, quick for a first answer
+(`make quick`): all of them repeat the same examples each time, so that what is red once can be
+repeated. soak draws others each time (`make soak`), and so does every profile with
+--hypothesis-seed=N.
 HYPOTHESIS_PROFILE chooses another one by name. No profile has a deadline: the time of one example
 says more about the machine than about the code.
 """
@@ -29,7 +29,6 @@ COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("test", COMMON, max_examples=50, derandomize=True)
 settings.register_profile("brief", COMMON, max_examples=10, derandomize=True)
 settings.register_profile("quick", COMMON, max_examples=4, stateful_step_count=15, derandomize=True)
-settings.register_profile("ci", COMMON, max_examples=100, derandomize=True)
 settings.register_profile(
     "soak",
     COMMON,
@@ -47,9 +46,7 @@ TOGETHER = (
 )
 """Beginnings of names of tests that share what is dear: a Spark session, two wheels, a broker in
 Java, three nodes of Kafka."""
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "test")
-)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
 
 # Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests
 # start, and each process of pytest-xdist, compiles all of its modules anew.

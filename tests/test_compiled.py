@@ -31,16 +31,16 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector() ->
 @pytest.mark.parametrize(
     "room",
     [
-        "flowguard/codec",
-        "flowguard/flow",
-        "flowguard/routing",
-        "flowguard/node",
-        "flowguard/session",
-        "flowguard/stores/rocks",
+        "torture",  # What takes longest comes first.
         "flowguard/broker",
-        "fuzz",
+        "flowguard/stores/rocks",
         "interop",
-        "torture",
+        "flowguard/node",
+        "flowguard/flow",
+        "flowguard/codec",
+        "flowguard/routing",
+        "flowguard/session",
+        "fuzz",
     ],
 )
 def test_the_tests_of_a_room_pass_on_the_compiled_rooms(room: str) -> None:

@@ -1,6 +1,6 @@
 """`flowguard reload`: a running broker reads certificates, users, keys and rules anew."""
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -9,6 +9,9 @@ from flowguard.cli.console import refused
 
 if TYPE_CHECKING:
     from flowguard.ops.reload import Reloaded
+
+READING_S: Final = 60.0
+"""Patience for a broker that reads: its files may be large, or lie far away."""
 
 
 def reload(
@@ -19,7 +22,7 @@ def reload(
     Connections stay. Where a file is wrong, nothing changes, and the exit code is 1.
     """
     try:
-        code, answer = ask(url, "/reload", {})
+        code, answer = ask(url, "/reload", {}, READING_S)
         if not isinstance(answer, dict):
             raise NoAnswer(f"{url}: this is no HTTP port of flowguard (status {code})")
     except NoAnswer as error:

@@ -214,5 +214,5 @@ class Queues(RuleBasedStateMachine):
 
 TestQueues = Queues.TestCase
 TestQueues.settings = settings(
-    stateful_step_count=50, max_examples=4 * settings.default.max_examples
+    stateful_step_count=50, max_examples=2 * settings.default.max_examples
 )

@@ -125,12 +125,14 @@ def test_runs_and_files_follow_one_another(tmp_path: Path) -> None:
     with running_broker(tmp_path, "--record", str(live), environment=environment) as broker:
         talk(broker, "first")
         wait_until(lambda: len(runs_in(live)) >= 2)
+        # A busy machine has few samples to write; some run has them in more than one file.
+        wait_until(lambda: any(len([*run.glob("samples-*.parquet")]) > 1 for run in runs_in(live)))
         talk(broker, "second")
     found, left_out = examine(find_runs([live]))
     ends = [run.end["ended_by"] for run in found]
     assert ends == ["duration"] * (len(ends) - 1) + ["stopped"]
     assert not left_out
-    assert len(found[0].files["samples"]) >= 2
+    assert max(len(run.files["samples"]) for run in found) >= 2
     published = [rows(run, "samples") for run in runs_in(live)]
     assert sum(row["published_count"] for run in published for row in run) == 2 * MESSAGES
     for run in published:
