@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow.window import UNBOUNDED, AdmissionWindow
 from flowguard.records import PutSession, Settle
-from flowguard.session.connection import READ_BYTES_MAX
 from flowguard.session.inbound import RUN_MAX
+from flowguard.session.input import READ_BYTES_MAX
 from simulations.connection import CONNECTED, ClientPackets, Connection, Packet
 
 if TYPE_CHECKING:

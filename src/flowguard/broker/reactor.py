@@ -19,7 +19,8 @@ from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.node.ports import NodePorts
 from flowguard.node.turns import NOTHING
-from flowguard.session.connection import READ_BYTES_MAX, ServerConnection
+from flowguard.session.connection import ServerConnection
+from flowguard.session.input import READ_BYTES_MAX
 from flowguard.stores import Store
 
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL

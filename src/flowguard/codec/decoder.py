@@ -17,6 +17,7 @@ A bad packet stays where it is: every further call raises again.
 from typing import Final, Literal, NoReturn, final
 
 from flowguard.codec import tables as t
+from flowguard.codec.burst import Burst, find_burst
 from flowguard.codec.connect import decode_connect, decode_protocol
 from flowguard.codec.packets import Packet, Puback, Subscribe, Unsubscribe
 from flowguard.codec.primitives import remaining_length
@@ -25,6 +26,7 @@ from flowguard.codec.publish import (
     decode_carefully,
     decode_publish,
     known_topics,
+    publish_at_sight,
 )
 from flowguard.codec.sides import FROM_CLIENT, FROM_SERVER, Body
 from flowguard.codec.strict import check_strings
@@ -152,32 +154,22 @@ class PacketDecoder:
         properties, a topic known before. None: it is something else, or bytes wait before it;
         `feed` it.
         """
-        size = len(data)
-        if self._data or self._tail is not None or self._strict:
+        if self._data or self._tail is not None or self._strict or not self.version:
             return None
-        if not 4 <= size < 0x82 or data[1] != size - 2:
+        return publish_at_sight(data, self.version, self.packet_size_max)
+
+    def burst(self, room: int) -> Burst | None:
+        """The burst that comes next, of `room` packets at most, if one does; nothing is taken."""
+        if self._strict or not self.version:
             return None
-        version = self.version
-        first = data[0]
-        if (first != 0x32 and first != 0x30) or size > self.packet_size_max or not version:
-            return None
-        after = 4 + (data[2] << 8 | data[3])
-        topic = known_topics.get(data[4:after])
-        qos = packet_id = 0
-        try:
-            if first == 0x32:
-                qos = 1
-                packet_id = data[after] << 8 | data[after + 1]
-                after += 2
-            if version == MQTT_5:
-                if data[after]:
-                    return None
-                after += 1
-        except IndexError:
-            return None
-        if topic is None or after > size or (qos and not packet_id):
-            return None
-        return Publish(topic, data[after:], qos, False, False, packet_id, NO_PROPERTIES)
+        return find_burst(self._data, self._pos, room, self.version, self.packet_size_max)
+
+    def take(self, burst: Burst) -> None:
+        """Leave out what `burst` returned: it has been handled."""
+        self._pos += len(burst.frames)
+        if self._pos == len(self._data):
+            self._data = _NOTHING
+            self._pos = 0
 
     def next(self) -> Packet | None:
         """The next complete packet in order; None: more bytes are needed.

@@ -56,6 +56,34 @@ def decode_publish(
     return decode_carefully(data, pos, end, flags, version, from_client)
 
 
+def publish_at_sight(data: bytes, version: int, size_max: int) -> Publish | None:
+    """The PUBLISH that `data` is, all of it, if it is small and plain; see
+    `PacketDecoder.at_sight`."""
+    size = len(data)
+    if not 4 <= size < 0x82 or data[1] != size - 2 or size > size_max:
+        return None
+    first = data[0]
+    if first != 0x32 and first != 0x30:
+        return None
+    after = 4 + (data[2] << 8 | data[3])
+    topic = known_topics.get(data[4:after])
+    qos = packet_id = 0
+    try:
+        if first == 0x32:
+            qos = 1
+            packet_id = data[after] << 8 | data[after + 1]
+            after += 2
+        if version == MQTT_5:
+            if data[after]:
+                return None
+            after += 1
+    except IndexError:
+        return None
+    if topic is None or after > size or (qos and not packet_id):
+        return None
+    return Publish(topic, data[after:], qos, False, False, packet_id, NO_PROPERTIES)
+
+
 def check_publish_flags(flags: int) -> tuple[int, bool, bool]:
     marks = t.PUBLISH_FLAGS[flags]
     if marks is None:

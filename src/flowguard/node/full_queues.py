@@ -17,7 +17,8 @@ from typing import final
 from flowguard.node.plans import Plan, Shared
 from flowguard.node.publishing import Router
 from flowguard.records import message_bytes
-from flowguard.session.inbound import WAITS, Inbound
+from flowguard.session.host import WAITS
+from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import Publish

@@ -95,11 +95,14 @@ class Plan:
     is_empty: bool = field(init=False)
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
+    burst_qos: int = field(init=False)
+    """Bursts up to this QoS can be routed as one; -1: none can."""
 
     def __post_init__(self) -> None:
         self.durable = self.ops > 0
         self.is_empty = not self.groups and not self.shared
         self.solo = self._solo()
+        self.burst_qos = self._burst_qos()
 
     def made(self, grouping: Grouping, own: list[Group], cost: Cost) -> None:
         """These are its groups; of `cost` units."""
@@ -131,6 +134,15 @@ class Plan:
         if len(group.sessions) != 1 or not group.qos or group.no_local or group.identifiers:
             return None
         return group.sessions[0]
+
+    def _burst_qos(self) -> int:
+        if self.refused is not None or self.shared or self.own or self.is_wide:
+            return -1
+        if any([group.no_local or group.identifiers for group in self.groups]):
+            return -1
+        if self.is_empty or self.durable or not all([group.qos for group in self.groups]):
+            return 0
+        return 1
 
 
 @final

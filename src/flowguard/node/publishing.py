@@ -32,7 +32,8 @@ from flowguard.records import (
     StoreOp,
 )
 from flowguard.routing import RetainedMessages, RetainOutcome
-from flowguard.session.inbound import IN_PROCESS, WAITS, Inbound
+from flowguard.session.host import IN_PROCESS, WAITS
+from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
 from flowguard.session.session import Session

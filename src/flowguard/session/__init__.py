@@ -31,6 +31,7 @@ The conversation:
 - `session`        what outlives a connection
 - `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
 - `inbound`        from the client: PUBLISH, PUBREL, SUBSCRIBE, the window
+- `input`          what a peer has sent and nobody has handled, and whether more of it is read
 - `connection`     from the first byte to the last: hands bytes to the decoder, owns the life cycle
 
 Replies go into the outbox; what needs the rest of the node is a call to an interface of `host`, or

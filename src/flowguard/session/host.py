@@ -1,21 +1,28 @@
-"""Questions of a conversation to the node it runs on: with `inbound.Routing` the session room's
-only doors upwards. State that both read and write is in `node_state`.
+"""Questions of a conversation to the node it runs on: the session room's only doors upwards. State
+that both read and write is in `node_state`.
 
 Tests implement them in plain Python, beside compiled rooms.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from flowguard.codec.packets import Auth, Connect
+from flowguard.codec.burst import Burst
+from flowguard.codec.packets import Auth, Connect, Subscribe, Unsubscribe
 from flowguard.errors import PeerError
 from flowguard.records import StoreOp
-from flowguard.types import ReasonCode
+from flowguard.types import Publish, ReasonCode
 
 C = TypeVar("C")
+In = TypeVar("In")
+
+IN_PROCESS: Final = -1
+"""The answer comes later, when the work is durable; until then the packet counts."""
+WAITS: Final = -2
+"""A subscriber's queue is full: nothing was done, and the packet has to wait."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -36,6 +43,37 @@ class GroupCommit(ABC):
     @abstractmethod
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Routing(ABC, Generic[In]):
+    """Where the packets of a client go; `In` is `Inbound`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def publish(self, inbound: In, message: Publish, now_s: float) -> int:
+        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
+
+        Or WAITS: it is not handled yet. Its window has no room until it fits, or `inbound.blocked`
+        is set, and `Inbound.go_on` follows.
+        """
+
+    def publish_burst(self, inbound: In, burst: Burst, now_s: float) -> bool:
+        """Route all of it, as `publish` would packet by packet, each with success; False: it cannot
+        be routed as one, and nothing was done."""
+        return False
+
+    @abstractmethod
+    def subscribe(self, inbound: In, packet: Subscribe, now_s: float) -> bool:
+        """`Inbound.answered` with the SUBACK follows, maybe at once.
+
+        False: nothing was done; its window has no room until it fits.
+        """
+
+    @abstractmethod
+    def unsubscribe(self, inbound: In, packet: Unsubscribe, now_s: float) -> bool:
+        """Unsubscribe and answer with the UNSUBACK; False: as for `subscribe`."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -5,18 +5,17 @@ pauses the conversation: packets that wait stay undecoded in the buffer, in orde
 control lane goes on (PINGREQ and acknowledgements), so that a paused client is neither cut off for
 silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
 those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
-most `RUN_MAX` packets, which bounds the slice of the reactor that one client gets.
+most `RUN_MAX` packets, which bounds the slice of the reactor that one client gets. Bursts
+(`codec.burst`) are handled as one, where nothing about them needs a look at each packet.
 
 A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, final
 
-from mypy_extensions import mypyc_attr
-
 from flowguard.codec.bodies import PUBACK_BYTES, count_pubacks
+from flowguard.codec.burst import BURST_MIN
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
 from flowguard.codec.packets import (
@@ -40,6 +39,7 @@ from flowguard.records import DropInbound, StoreOp
 from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
 from flowguard.session.aliases import ClientAliases
 from flowguard.session.conversation import Conversation
+from flowguard.session.host import IN_PROCESS, WAITS, Routing
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import INBOUND_ID_BYTES, packet_bytes
@@ -51,38 +51,6 @@ RUN_MAX: Final = 16
 """Packets of a run: with a full window of them everybody else would wait for 100."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
-
-
-IN_PROCESS: Final = -1
-"""The answer comes later, when the work is durable; until then the packet counts."""
-WAITS: Final = -2
-"""A subscriber's queue is full: nothing was done, and the packet has to wait."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Routing(ABC):
-    """Where the packets of a client go."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def publish(self, inbound: "Inbound", message: Publish, now_s: float) -> int:
-        """Route a PUBLISH; its reason code, or IN_PROCESS: `Inbound.published` follows.
-
-        Or WAITS: it is not handled yet. Its window has no room until it fits, or `inbound.blocked`
-        is set, and `Inbound.go_on` follows.
-        """
-
-    @abstractmethod
-    def subscribe(self, inbound: "Inbound", packet: Subscribe, now_s: float) -> bool:
-        """`Inbound.answered` with the SUBACK follows, maybe at once.
-
-        False: nothing was done; its window has no room until it fits.
-        """
-
-    @abstractmethod
-    def unsubscribe(self, inbound: "Inbound", packet: Unsubscribe, now_s: float) -> bool:
-        """Unsubscribe and answer with the UNSUBACK; False: as for `subscribe`."""
 
 
 @final
@@ -109,7 +77,7 @@ class Inbound:
         decoder: PacketDecoder,
         outbound: Outbound,
         session: Session,
-        routing: Routing,
+        routing: "Routing[Inbound]",
     ) -> None:
         self._connection = connection
         self._decoder = decoder
@@ -172,6 +140,8 @@ class Inbound:
         if held is not None and room > 0:
             self._held = None
             room = self._serve(held, room, now_s)
+        if room >= BURST_MIN:
+            room = self._take_bursts(room, now_s)
         if room > 0:
             packets = decoder.next_batch(room)
             self._outbound.node.counters.messages_received += len(packets)
@@ -189,6 +159,26 @@ class Inbound:
             waits = more or self._held is not None or decoder.has_deferred
         self.window.rest(waits)
         return not waits
+
+    def _take_bursts(self, room: int, now_s: float) -> int:
+        """Handle the bursts that come first, each as one; the room that is left.
+
+        What is none, or cannot be handled as one, is left to be handled packet by packet.
+        """
+        decoder, routing, outbound = self._decoder, self._routing, self._outbound
+        while room >= BURST_MIN:
+            burst = decoder.burst(room)
+            if burst is None or not routing.publish_burst(self, burst, now_s):
+                break
+            decoder.take(burst)
+            count = burst.count
+            if burst.qos:
+                outbound.write_answers(burst.pubacks(), count)
+            outbound.node.counters.messages_received += count
+            self.window.spend(count)
+            room -= count + self.extra
+            self.extra = 0
+        return room
 
     def _serve(self, packets: list[Packet], room: int, now_s: float) -> int:
         """`_handle`, counted where a policy limits a rate."""

@@ -17,6 +17,7 @@ bounded in any case. (Only its INFLIGHT_BYTES may exceed the limit, once per cli
 from typing import Final, final
 
 from flowguard.bounds import Bounds
+from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget
 from flowguard.records import Delivery
 
@@ -56,6 +57,21 @@ class Inflight:
         self.queue_budget = queue_budget
         self.charges: dict[Delivery, Charge] = {}
         """Of what is shared."""
+
+    def has_common_room(self, burst: Burst, receivers: int) -> bool:
+        """Whether so many may have all of it in flight, as plain messages, whoever they are."""
+        payload_bytes = burst.payload_bytes
+        if payload_bytes >= self.plain_bytes_max:
+            return False
+        if burst.frame_bytes - payload_bytes > PLAIN_HEAD_MAX:
+            return False
+        more_bytes = plain_bytes(payload_bytes) * burst.count * receivers
+        return self.budget.used_bytes + more_bytes <= self.budget.common_bytes
+
+
+def plain_bytes(payload_bytes: int) -> int:
+    """A plain message counts so many bytes."""
+    return INFLIGHT_BYTES + 2 * payload_bytes
 
 
 def content_bytes(delivery: Delivery) -> int:

@@ -12,6 +12,7 @@ a drained socket) moves things on, through one `pump`; `acknowledging` has what 
 from collections.abc import Iterator
 from typing import Final, final
 
+from flowguard.codec.burst import Burst
 from flowguard.codec.primitives import encode_u16
 from flowguard.flow import Reason
 from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
@@ -19,7 +20,12 @@ from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
 from flowguard.session.frames import Frame, frame_v4, frame_v5
-from flowguard.session.inflight import INFLIGHT_BYTES, PLAIN_HEAD_MAX, SHARED_BYTES
+from flowguard.session.inflight import (
+    INFLIGHT_BYTES,
+    PLAIN_HEAD_MAX,
+    SHARED_BYTES,
+    plain_bytes,
+)
 from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
@@ -240,6 +246,58 @@ class Outbound(Outbox):
             self.node.sent[session.client_id] = pos
         self._sent(size_bytes, payload_bytes)
         return True
+
+    # --- bursts ------------------------------------------------------------------------------
+
+    def takes_as_is(self, burst: Burst) -> bool:
+        """Whether its packets say all that this client is to be told, and can be sent now."""
+        return (
+            burst.is_5 is (self.version == MQTT_5)
+            and self._aliases is None
+            and not self.blocked
+            and burst.frame_bytes <= self._packet_size_max
+            and self.outbox_bytes + len(burst.frames) <= self.node.outbox_bytes_max
+        )
+
+    def send_as_is(self, burst: Burst) -> None:
+        """Send what it takes as it is, at QoS 0."""
+        self.outbox.append(burst.frames)
+        self._sent_burst(burst)
+
+    def takes_in_flight(self, burst: Burst, session: Receiver) -> bool:
+        """Whether `send` would send each of the packets now, at QoS 1.
+
+        But for the node's budget, which counts them for all who get them.
+        """
+        inflight, count = session.inflight, burst.count
+        first_id = packet_id_of(session.next_pos, 1)
+        return (
+            self.takes_as_is(burst)
+            and not self.has_more
+            and len(inflight) + count <= self.inflight_max
+            and self.outbox_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
+            and first_id + count - 1 <= QOS_1_IDS
+            and (not inflight or inflight.keys().isdisjoint(range(first_id, first_id + count)))
+        )
+
+    def send_in_flight(self, burst: Burst, delivery: Delivery, session: Receiver) -> None:
+        """Send what it takes at QoS 1; `delivery`, its first message, stands for all of them.
+
+        They count the same, and nobody is going to look at one of them: nothing of a session that
+        ends with its connection is sent again.
+        """
+        inflight, count = session.inflight, burst.count
+        first_id = packet_id_of(session.next_pos, 1)
+        session.next_pos += count
+        budget = self.node.inflight.budget
+        if not inflight:
+            budget.holders_count += 1
+        budget.used_bytes += plain_bytes(burst.payload_bytes) * count
+        inflight.update(dict.fromkeys(range(first_id, first_id + count), delivery))
+        self.outbox.append(burst.numbered(first_id))
+        self._sent_burst(burst)
+
+    # --- what waits --------------------------------------------------------------------------
 
     def pump(self, now_s: float) -> None:
         """A new turn: send what may be sent."""

@@ -6,6 +6,7 @@ charged to the node until it takes it, and whoever takes nothing is not read for
 
 from typing import Final
 
+from flowguard.codec.burst import Burst
 from flowguard.codec.encoder import encode, pubrel_frame
 from flowguard.codec.packets import Packet
 from flowguard.config import PACKET_SIZE_MAX
@@ -85,6 +86,11 @@ class Outbox(Sender):
         if not self.dirty:
             self.dirty = True
             self.node.dirty.append(self.connection)
+
+    def write_answers(self, frames: bytes, count: int) -> None:
+        """Queue so many of them, encoded, at once."""
+        self.write(frames)
+        self.node.counters.messages_sent += count - 1
 
     def _write_blocked(self, frame: bytes) -> None:
         """Keep an answer that its client does not read, charged to the node.
@@ -170,6 +176,12 @@ class Outbox(Sender):
     def takes_more(self) -> bool:
         """Whether little enough is unsent."""
         return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
+
+    def _sent_burst(self, burst: Burst) -> None:
+        """All of it is in the outbox."""
+        count = burst.count
+        self._sent(len(burst.frames), burst.payload_bytes * count)
+        self.node.counters.publish_sent += count - 1
 
     def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
         """A PUBLISH is in the outbox."""

@@ -16,7 +16,7 @@ from flowguard.codec.packets import (
     Subscribe,
 )
 from flowguard.flow.signals import StoreState
-from flowguard.session.connection import LOOKAHEAD_BYTES
+from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
 from tests.support.real import (
     SlowStore,

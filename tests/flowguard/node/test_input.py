@@ -9,7 +9,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq, Pingresp, Puback, Will
 from flowguard.flow import Reason
 from flowguard.node.node import HALF_PACKET_S
-from flowguard.session.connection import LOOKAHEAD_BYTES
+from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, Publish, ReasonCode
 from tests.support.stage import Client, Stage
 

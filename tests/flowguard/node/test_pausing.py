@@ -3,7 +3,7 @@
 import pytest
 
 from flowguard.codec.packets import Pingreq, Pingresp, Puback
-from flowguard.session.connection import LOOKAHEAD_BYTES
+from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.support.stage import Client, Stage
 

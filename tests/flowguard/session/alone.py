@@ -26,8 +26,8 @@ from flowguard.flow import NodeWindow
 from flowguard.records import Append, Delivery, StoreOp
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, grant
-from flowguard.session.host import GroupCommit, Lifecycle
-from flowguard.session.inbound import IN_PROCESS, Inbound, Routing
+from flowguard.session.host import IN_PROCESS, GroupCommit, Lifecycle, Routing
+from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, Properties, Publish, ReasonCode
@@ -59,7 +59,7 @@ class Commits(GroupCommit):
             done(NOW_S)
 
 
-class Routes(Routing):
+class Routes(Routing[Inbound]):
     """Where the packets of the client go."""
 
     def __init__(self, commits: Commits) -> None:

@@ -11,7 +11,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Will,
 )
-from flowguard.session.inbound import IN_PROCESS
+from flowguard.session.host import IN_PROCESS
 from flowguard.session.states import State
 from flowguard.types import MQTT_311, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.session.alone import NOW_S, Alone

@@ -15,7 +15,7 @@ from flowguard.codec.packets import (
     Pubrec,
     Pubrel,
 )
-from flowguard.session.inbound import IN_PROCESS
+from flowguard.session.host import IN_PROCESS
 from flowguard.session.states import (
     RECEIVED,
     SENT,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from flowguard.codec.packets import Packet, Puback, Pubrec
 from flowguard.flow import Pause, Reason
 from flowguard.records import Append, Delivery, QueueEntry, Settle
-from flowguard.session.inbound import IN_PROCESS
+from flowguard.session.host import IN_PROCESS
 from flowguard.session.states import Undelivered
 from flowguard.types import Publish
 from tests.flowguard.session.alone import NOW_S, Alone

@@ -1,0 +1,92 @@
+"""Bursts: the short way of a PUBLISH inside a node, for many of one topic at once.
+
+`Router` says what is done with a message. Here it is done with a burst (`codec.burst`), if that
+comes to the same for each packet of it: all who get it take it as it is and at once, nothing of it
+has to be durable, nobody asks who may publish it. Else nothing is done, and each goes the long way.
+"""
+
+from typing import final
+
+from flowguard.codec.burst import Burst
+from flowguard.node.plans import Plan
+from flowguard.node.publishing import Router
+from flowguard.records import NEVER_S, Delivery
+from flowguard.session.inbound import Inbound
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+
+
+@final
+class Bursts:
+    """One per node."""
+
+    def __init__(self, node: NodeState, router: Router) -> None:
+        self._node = node
+        self._router = router
+        self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
+        """A larger message is refused, or weighs more than one."""
+
+    def publish(self, inbound: Inbound, burst: Burst, now_s: float) -> bool:
+        """See `Routing.publish_burst`."""
+        router = self._router
+        plans = router.plans
+        plan = plans.by_topic.get(burst.topic)
+        if plan is None or plan.version != plans.version or burst.qos > plan.burst_qos:
+            return False
+        if router.asks or burst.payload_bytes > self._payload_bytes_max:
+            return False
+        if burst.qos:
+            if not self._admits(inbound, plan, burst):
+                return False
+            self._deliver(plan, burst)
+            acknowledgements = router.acknowledgements
+            acknowledgements.at_once_count += burst.count
+            acknowledgements.since_s = now_s
+        elif not self._deliver_qos_0(plan, burst, inbound.session):
+            return False
+        counters = self._node.counters
+        counters.publish_received += burst.count
+        counters.publish_bytes_received += burst.payload_bytes * burst.count
+        inbound.extra += plan.extra
+        return True
+
+    def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
+        """Whether all of it can be answered with success in this stretch."""
+        node, origin = self._node, inbound.session
+        if origin.durable or inbound.window.in_process or node.maximum_qos < burst.qos:
+            return False
+        if burst.is_5 and inbound.unacknowledged >= node.receive_maximum:
+            return False
+        if not node.inflight.has_common_room(burst, plan.deliveries):
+            return False
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None or session is origin:
+                    return False
+                if not outbound.takes_in_flight(burst, session):
+                    return False
+        return True
+
+    def _deliver(self, plan: Plan, burst: Burst) -> None:
+        delivery = Delivery(burst.first, 1, False, (), NEVER_S)
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                assert outbound is not None
+                outbound.send_in_flight(burst, delivery, session)
+
+    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> bool:
+        """To everybody who is connected; False: not everybody takes it."""
+        for group in plan.groups:
+            for session in group.sessions:
+                outbound = session.outbound
+                if outbound is None:
+                    continue
+                if session is origin or not outbound.takes_as_is(burst):
+                    return False
+        for group in plan.groups:
+            for session in group.sessions:
+                if session.outbound is not None:
+                    session.outbound.send_as_is(burst)
+        return True
