@@ -32,6 +32,7 @@ from flowguard.records import (
     StoreOp,
     message_bytes,
 )
+from flowguard.session.fetch import Moving
 from flowguard.session.host import GroupCommit
 
 Continuation = Callable[[float], None]
@@ -60,6 +61,8 @@ class Batch:
     """When the youngest was."""
     wide: list[tuple[int, WideContinuation]] = field(default_factory=list)
     """In the place of which continuations, in their order."""
+    readers_count: int = 0
+    """Of the continuations: those for readers, which are no live work."""
     ended: set[str] | None = None
     """Clients whose sessions end with it; None: there are none."""
 
@@ -95,6 +98,10 @@ class Journal(GroupCommit):
         """The disk has no room for the batch under way: what waits now waits for that, and says
         nothing about the speed of the store."""
         self._ops_count = 0
+        self.moving = Moving()
+        """What moves from the log into queues shares the commits with live work."""
+        self._is_live = False
+        """Live work was in a commit since the last tick."""
         self._promised_count = 0
         """Operations that are on their way, of packets that are admitted."""
         self._waiting_count = 0
@@ -165,6 +172,9 @@ class Journal(GroupCommit):
         """Every tick: what waits is told to the observer before the policy decides."""
         self._observer.waiting(self.waiting_s(now_s))
         self._observer.committing(self.committing_s(now_s))
+        if not self._is_live:
+            self.moving.have_all()
+        self._is_live = False
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Make `ops` durable together, then call `done`."""
@@ -183,6 +193,11 @@ class Journal(GroupCommit):
             self.note(op)
         if self.is_full:
             self._window.closed = True
+
+    def append_for_reader(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
+        """Append a page of what was missed, or a release of QoS 2: nobody publishes who waits."""
+        self.append(ops, done, now_s)
+        self._growing.readers_count += 1
 
     def append_wide(self, ops: list[StoreOp], go_on: WideContinuation, now_s: float) -> None:
         """Append work whose answer is as much as many are, and comes piece by piece.
@@ -259,6 +274,10 @@ class Journal(GroupCommit):
         self._under_way = batch
         self._committing_since_s = now_s
         if batch.continuations:
+            live_count = len(batch.continuations) - batch.readers_count
+            if live_count:
+                self._is_live = True
+                self.moving.share(live_count)
             # The luckiest of a batch, like CoDel's minimum: one that all waits for stands.
             self._observer.started(now_s - batch.until_s)
         return batch

@@ -47,7 +47,8 @@ from flowguard.types import NO_PROPERTIES, Publish
 # Not final: tests have smaller ones, and the compiled code should look at them.
 PAGE_MAX = 500
 PAGE_BYTES_MAX: Final = 256 * 1024
-"""Messages in a queue that come from the log: half of them move at a time, or this size."""
+"""Messages in a queue that come from the log: half of them move at a time, or this size; beside
+live work fewer do (`Moving`)."""
 TAIL_MAX = 4_096
 TAIL_BYTES_MAX: Final = 4 * 1024 * 1024
 """Messages that are kept because pages may have been read before they were committed."""
@@ -265,7 +266,8 @@ class LogReaders:
         self._fetching.add(reader)
         bytes_max = min(PAGE_BYTES_MAX, limits.queue_bytes_max // 2)
         starts = self._starts.get(reader)
-        self._node.fetches.append(LogFetch(reader, starts, max(1, room // 2), bytes_max))
+        count_max = max(1, min(room // 2, self._node.moving.page_max))
+        self._node.fetches.append(LogFetch(reader, starts, count_max, bytes_max))
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -405,4 +407,4 @@ class LogReaders:
             if targets and self._reading.get(reader, False):
                 self._ask(reader)  # Else with the next tick: it only waits for others.
 
-        node.journal.append(ops, done, now_s)
+        node.journal.append_for_reader(ops, done, now_s)

@@ -107,7 +107,7 @@ class Node(Lifecycle[ServerConnection]):
         self.outbox_budget = state.outbox_budget
         self.state_budget = state.state_budget
         self.input_holders = cast("Holders[ServerConnection]", state.input_holders)
-        state.sent = self.journal.sent
+        state.sent, state.moving = self.journal.sent, self.journal.moving
         self.pages: Pages[Fetch, Answered | Outbound] = Pages(moving=state.moving)
         state.fetches = self.pages.wanted
         state.replays = cast("deque[Sender]", self.pages.ready)

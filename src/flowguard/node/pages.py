@@ -35,10 +35,6 @@ READ_S: Final = 0.001
 """Pages read together: so many, and on while it has taken no longer: commits wait for them."""
 READY_MAX: Final = 8
 """No page is read while so many pieces are ready."""
-# Not final: tests have smaller ones, and the compiled code should look at them.
-MOVING_MAX = 500
-"""No backlog has its turn while so many messages are on their way from the log into queues: what is
-live waits for the commit that they are in, and then for the next one."""
 
 
 @final
@@ -70,7 +66,7 @@ class Pages(Generic[Q, P]):
         """Whether the store is to be asked for pages now."""
         if self._is_reading or len(self.ready) >= self._ready_max:
             return False
-        return bool(self.wanted) and self._moving.count < MOVING_MAX
+        return bool(self.wanted) and not self._moving.is_full
 
     @property
     def is_busy(self) -> bool:
@@ -81,7 +77,7 @@ class Pages(Generic[Q, P]):
     def waits(self) -> bool:
         """Whether a piece only waits for its turn, which nothing announces; what is on its way to
         the store does announce itself."""
-        return bool(self.ready) and self._moving.count < MOVING_MAX
+        return bool(self.ready) and not self._moving.is_full
 
     def to_read(self) -> list[Q]:
         """Return what the store is to be asked for now; if there is something, `came` follows.

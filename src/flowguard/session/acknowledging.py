@@ -64,7 +64,7 @@ def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float
         assert isinstance(session, Session)
         pos = session.positions[packet_id]
         release = Release(session.client_id, pos, packet_id, delivery)
-        outbound.node.journal.append([release], _released(session, packet_id), now_s)
+        outbound.node.journal.append_for_reader([release], _released(session, packet_id), now_s)
     else:
         outbound.release(packet_id)
 

@@ -1,10 +1,19 @@
 """Fetch: a question to the store, for a page of what waits there for one client or group."""
 
-from typing import final
+from typing import Final, final
 
 from flowguard.errors import NotNowError, StoreError
 from flowguard.records import QueueEntry
 from flowguard.stores import Store
+
+# Not final: tests have a smaller one, and the compiled code should look at it.
+MOVING_MAX = 500
+"""Messages on their way from the log into queues with which no more set out: what is live waits
+for the commit that they are in, and then for the next one."""
+MOVING_PAGE: Final = 50
+"""Of which one page has no more while live work shares the commits."""
+MOVING_SHARE: Final = 0.5
+"""What moves then, of the live work in a commit; a page may always."""
 
 
 class PageOwner:
@@ -47,12 +56,28 @@ class ReadProgress:
 
 @final
 class Moving:
-    """The messages that are on their way from the log into queues, all clients together."""
+    """The messages that are on their way from the log into queues, all clients together, and how
+    many there may be: a commit takes as long as what is in it."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_count_max", "count", "page_max")
 
     def __init__(self) -> None:
         self.count = 0
+        self.have_all()
+
+    @property
+    def is_full(self) -> bool:
+        """No page sets out."""
+        return self.count >= min(self._count_max, MOVING_MAX)
+
+    def share(self, live_count: int) -> None:
+        """The commit that begins has so much live work in it."""
+        self._count_max = max(1, int(MOVING_SHARE * live_count))
+        self.page_max = MOVING_PAGE
+
+    def have_all(self) -> None:
+        """There is no live work."""
+        self._count_max = self.page_max = MOVING_MAX
 
 
 class Fetch:

@@ -39,6 +39,12 @@ class GroupCommit(ABC):
     def append(self, ops: list[StoreOp], done: Callable[[float], None], now_s: float) -> None:
         """Make `ops` durable together, with all that came before; then call `done(now_s)`."""
 
+    @abstractmethod
+    def append_for_reader(
+        self, ops: list[StoreOp], done: Callable[[float], None], now_s: float
+    ) -> None:
+        """Append what brings a client what it has missed, or says that it has it: no live work."""
+
     @property
     @abstractmethod
     def is_idle(self) -> bool:

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from flowguard.flow import NodeWindow, Observer
 from flowguard.node.journal import BATCH_BYTES, OP_BYTES, Batch, Journal
 from flowguard.records import NEVER_S, Append, Delivery, PutInbound, PutRetained, StoreOp
+from flowguard.session.fetch import MOVING_MAX, MOVING_PAGE
 from flowguard.types import Publish
 
 LARGE = 10**9
@@ -253,6 +254,33 @@ def test_a_journal_full_of_bytes_is_full_until_they_are_committed(large: StoreOp
     assert batch is not None
     complete(journal, batch, 0.0)
     assert not journal.is_full
+
+
+def test_what_moves_from_the_log_shares_commits_with_live_work_until_a_tick_without_any() -> None:
+    journal = Journal(ops_max=LARGE, bytes_max=LARGE, window=NodeWindow(), observer=Observer())
+
+    def begun() -> None:
+        batch = journal.take(0.0)
+        assert batch is not None
+        complete(journal, batch, 0.0)
+
+    journal.append_for_reader([op(1)], nothing, 0.0)
+    begun()
+    assert journal.moving.page_max == MOVING_MAX, "readers share with nobody"
+    for number in range(3):
+        journal.append([op(2 + number)], nothing, 0.0)
+    journal.append_for_reader([op(5)], nothing, 0.0)
+    begun()
+    assert journal.moving.page_max == MOVING_PAGE
+    journal.moving.count = 1
+    assert journal.moving.is_full, "half of three, the reader left out"
+    journal.observe(0.1)
+    assert journal.moving.is_full, "there was live work since the last tick"
+    journal.append_for_reader([op(6)], nothing, 0.1)
+    begun()
+    journal.observe(0.2)
+    assert not journal.moving.is_full
+    assert journal.moving.page_max == MOVING_MAX
 
 
 def test_completing_a_batch_that_is_not_in_commit_is_a_bug() -> None:

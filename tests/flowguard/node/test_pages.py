@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from flowguard.codec.packets import Puback
-from flowguard.node.pages import MOVING_MAX, READ_MAX, READY_MAX, REST, TURN_S, Pages
+from flowguard.node.pages import READ_MAX, READY_MAX, REST, TURN_S, Pages
 from flowguard.session.backlog import PIECE_MAX
-from flowguard.session.fetch import Moving
+from flowguard.session.fetch import MOVING_MAX, MOVING_PAGE, Moving
 from flowguard.types import Publish
 from tests.support.stage import Stage, StoreOnDisk
 
@@ -122,6 +122,27 @@ def test_no_backlog_has_a_turn_while_much_is_on_its_way_from_the_log() -> None:
     assert pages.next(0.0) == 1
     moving.count += 1
     assert pages.next(0.0) is None
+
+
+def test_beside_live_work_half_as_much_moves_as_a_commit_has_of_that_and_a_page_always() -> None:
+    moving = Moving()
+    pages: Pages[int, int] = Pages(moving=moving)
+    pages.ready.append(1)
+    moving.share(1)
+    assert moving.page_max == MOVING_PAGE
+    assert pages.begins(0.0, idle=False), "there is room for a page, however little is live"
+    moving.count = MOVING_PAGE
+    assert not pages.waits
+    moving.share(2 * MOVING_PAGE + 2)
+    assert pages.waits, "that is less than half"
+    moving.share(1_000_000)
+    moving.count = MOVING_MAX
+    assert not pages.waits, "however much is live"
+    moving.count = MOVING_PAGE
+    moving.share(1)
+    moving.have_all()
+    assert pages.waits
+    assert moving.page_max > MOVING_PAGE
 
 
 # --- through a node --------------------------------------------------------------------------

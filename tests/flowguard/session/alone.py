@@ -49,6 +49,8 @@ class Commits(GroupCommit):
         self.ops += ops
         self.waiting.append(done)
 
+    append_for_reader = append
+
     @property
     def is_idle(self) -> bool:
         return not self.waiting
