@@ -31,7 +31,9 @@ class Bursts:
         router = self._router
         plans = router.plans
         plan = plans.by_topic.get(burst.topic)
-        if plan is None or plan.version != plans.version or burst.qos > plan.burst_qos:
+        if plan is None or plan.version != plans.version:
+            plan = plans.find(burst.topic)
+        if burst.qos > plan.burst_qos:
             return False
         if router.asks or burst.payload_bytes > self._payload_bytes_max:
             return False

@@ -257,7 +257,7 @@ class Plans:
         plan.size_bytes += PLACE_BYTES * len(routes.groups)
         plan.size_bytes += (GROUP_BYTES + PLACE_BYTES + IDENTIFIER_BYTES) * len(routes.plain)
         plan.weigh(self._cost)
-        plan.durable, plan.is_empty = True, False
+        plan.durable, plan.is_empty, plan.burst_qos = True, False, -1
         plan.making = Making(self, topic, plan, self._pieces(topic, plan, routes))
         self._making[topic] = plan
         return plan

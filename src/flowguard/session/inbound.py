@@ -49,6 +49,8 @@ CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
 RUN_MAX: Final = 16
 """Packets of a run: with a full window of them everybody else would wait for 100."""
+LONG_WAY_RUNS: Final = 8
+"""Runs without a look for bursts, once one was refused: most times the next would be, too."""
 LAST_PACKETS_MAX: Final = 100
 """Looked through at once."""
 
@@ -62,6 +64,7 @@ class Inbound:
         "_connection",
         "_decoder",
         "_held",
+        "_long_way",
         "_outbound",
         "_routing",
         "blocked",
@@ -86,6 +89,8 @@ class Inbound:
         self.session = session
         self.window = AdmissionWindow(outbound.node.window)
         self._held: list[Packet] | None = None
+        self._long_way = 0
+        """So many runs more go packet by packet."""
         self.blocked = False
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
         self.extra = 0
@@ -166,9 +171,12 @@ class Inbound:
         What is none, or cannot be handled as one, is left to be handled packet by packet.
         """
         decoder, routing, outbound = self._decoder, self._routing, self._outbound
-        while room >= BURST_MIN:
-            burst = decoder.burst(room)
-            if burst is None or not routing.publish_burst(self, burst, now_s):
+        if self._long_way:
+            self._long_way -= 1
+            return room
+        while room >= BURST_MIN and (burst := decoder.burst(room)) is not None:
+            if not routing.publish_burst(self, burst, now_s):
+                self._long_way = LONG_WAY_RUNS
                 break
             decoder.take(burst)
             count = burst.count

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Pingreq, Puback
 from flowguard.node.authentication import Hooks
-from flowguard.session.inbound import RUN_MAX
+from flowguard.session.inbound import LONG_WAY_RUNS, RUN_MAX
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, Publish
 from tests.support.stage import Client, Stage
 
@@ -331,6 +331,22 @@ def test_where_one_packet_may_differ_from_another_each_goes_the_long_way(what: s
     assert (pieces == 1) is (what == "nothing of all that")
     stage.settle()
     assert [packet.payload for packet in plain.publishes()] == [packet.payload for packet in sent]
+
+
+def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
+    stage = Stage()
+    client, neighbour, publisher = (stage.connect(name, version=version) for name in "cnp")
+    client.subscribe("a/b", qos=1)
+    neighbour.subscribe("a/b", qos=0)
+    pieces = []
+    for run in range(LONG_WAY_RUNS + 2):
+        publisher.connection.receive_data(frames(4, version), stage.now_s)
+        pieces.append(len(client.connection.outbound.outbox))
+        stage.settle()
+        client.publishes()
+        if not run:
+            neighbour.unsubscribe("a/b")
+    assert pieces == [4] * (LONG_WAY_RUNS + 1) + [1]
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -47,6 +47,19 @@ def test_as_many_as_one_stretch_takes_are_made_at_once() -> None:
     assert stage.node.router.plans.find("wide/t").making is None
 
 
+def test_a_burst_whose_plan_is_not_made_yet_reaches_everybody() -> None:
+    """Handled as one, it would reach nobody: the plan has no groups yet."""
+    stage = crowded(qos=0)
+    subscriber = stage.connect("first", version=MQTT_311)
+    subscriber.subscribe("wide/t", qos=0)
+    publisher = stage.connect("p", version=MQTT_311)
+    publisher.publish("wide/t", b"before")
+    stage.connect("second").subscribe("wide/+")  # The plan is not right any more.
+    publisher.send(*[Publish("wide/t", bytes((number,))) for number in range(3)])
+    received = [packet.payload for packet in subscriber.publishes()]
+    assert received == [b"before", b"\0", b"\1", b"\2"]
+
+
 @settings(max_examples=10)
 @given(
     overlapping=st.sampled_from([0, 1, 7, COUNT]),
