@@ -7,8 +7,8 @@
 - `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`); a
               `connection` is one attempt, both ends in one object
 - `broker`    one process with its real gate, windows, pool, journal and policy; it accepts and
-              reads at `sockets`, connects in `entrance`, serves in `packets`, sends what waited in
-              `replays`; a `loop` drives the real turns
+              reads at `sockets`, connects in `entrance`, serves in `packets` (those for thousands
+              in `wide`), sends what waited in `replays`; a `loop` drives the real turns
 - `machine`   the host of a process: its disk, its sessions; the network around it, and faults
 - `run`       a scenario to its end, and its figures; `view` shows them
 - `loading`   scenarios from files and `library`, with `traces` and changed keys;

@@ -89,6 +89,7 @@ class Broker:
         self.listener = Listener(self)
         self.packets = Packets(self)
         self.replays = Replays(self)
+        self.chores = Chores(None)
         self._is_immediate = world.scenario.store.immediate
         self.turns = self._make_turns()
         self._batch: Batch | None = None
@@ -110,7 +111,7 @@ class Broker:
             guard.window,
             guard.observer,
             self.replays.pages,
-            Chores(None),
+            self.chores,
             immediate=self._is_immediate,
             round_turn_s=ROUND_TURN_S if plan.takes_turns else inf,
         )
@@ -181,6 +182,7 @@ class Broker:
             or self.entrance.is_serving
             or self.guard.has_work
             or self.journal.is_answering
+            or len(self.chores)
             or self.replays.is_ready
         )
 
@@ -354,6 +356,8 @@ class Broker:
         broken = [*self.connections, *self.listener.backlog]
         for message, deliveries in self.ports.take_forwarded():
             self.world.lose(message, deliveries)
+        for arriving, message in self.packets.arriving.items():
+            self.world.lose(message, arriving.left)
         self.connections.clear()
         self.listener.backlog.clear()
         now_s = max(self.engine.now_s, self.loop.clock_s)

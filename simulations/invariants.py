@@ -15,6 +15,7 @@ from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S
 from flowguard.node.turns import ACCEPTS_MAX
 from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
+from simulations.wide import is_wide
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -79,6 +80,7 @@ class Invariants:
         self._payload_max = max((t.payload_bytes for t in topics), default=0)
         costs = [cost.of(t.deliveries_max, t.payload_bytes) for t in topics]
         self._cost_max = max(costs, default=1)
+        self._fills_windows = any(is_wide(world.scenario.node, t.deliveries_max) for t in topics)
         self._buffer_max = settings.connect_buffer_max
         self._buffer_bytes_max = settings.connect_buffer_bytes_max
         self._refusing = [_Refusing(settings.refusal_share) for _ in world.machines]
@@ -105,8 +107,9 @@ class Invariants:
         granted, limit = broker.guard.grant.window, window.limit
         if not (0.0 < granted <= self._window_max and 1 <= limit <= granted + 1.0):
             self._violate(broker, WINDOW, f"granted {granted:g}, in force {limit}")
-        # One packet is always possible, whatever it weighs.
-        if window.used_max > max(limit, self._cost_max):
+        # One packet is always possible, whatever it weighs; a wide one fills the window.
+        most = max(limit, self._cost_max, window.limit_max if self._fills_windows else 0)
+        if window.used_max > most:
             detail = f"a client had {window.used_max} units in process with a window of {limit}"
             self._violate(broker, WINDOW, detail)
         units, size_bytes = window.in_process, window.in_process_bytes

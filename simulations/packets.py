@@ -12,6 +12,7 @@ from flowguard.records import PutSession, Settle
 from flowguard.session.inbound import RUN_MAX
 from flowguard.session.input import READ_BYTES_MAX
 from simulations.connection import CONNECTED, ClientPackets, Connection, Packet
+from simulations.wide import WideDelivery, is_wide
 
 if TYPE_CHECKING:
     from simulations.broker import Broker
@@ -30,6 +31,8 @@ class Packets:
         self.in_process_units = 0
         """Begun and not done, in cost units: what the windows should say, too."""
         self.in_process_bytes = 0
+        self.arriving: dict[WideDelivery, Message] = {}
+        """What other nodes have sent, and not everybody here has got."""
         self._reached: set[tuple[Topic, int]] = set()
         """Who gets something at the end of this slice anyway."""
         self._broker = broker
@@ -100,6 +103,8 @@ class Packets:
         assert topic is not None
         message = topic.route(connection, due_s, broker.node)
         cost = broker.machine.cost.of(message.deliveries, topic.payload_bytes)
+        if is_wide(self._plan, message.deliveries):
+            cost = max(cost, self._window.limit_max)
         if cost > 1 and not inbound.window.fits(cost):
             return False
         broker.spend(self._plan.publish_s)
@@ -113,14 +118,34 @@ class Packets:
     def _published(
         self, connection: Connection, message: "Message", cost: int, now_s: float
     ) -> None:
-        """It is durable: deliver, acknowledge, make room."""
-        broker = self._broker
+        """It is durable: forward, and deliver what is delivered here; `_done` follows."""
+        broker, here = self._broker, 0
         for node, deliveries in message.targets:
             if node == broker.node:
-                self.deliver(message, deliveries)
+                here = deliveries
             else:
                 broker.spend(self._plan.forward_s)
                 broker.world.forward(broker.node, node, message, deliveries, self._loop.clock_s)
+        done = partial(self._done, connection, message, cost)
+        if is_wide(self._plan, here):
+            broker.chores.add(WideDelivery(here, partial(self.deliver, message), done))
+            return
+        if here:
+            self.deliver(message, here)
+        done()
+
+    def arrived(self, message: "Message", deliveries: int) -> None:
+        """Another node, which has acknowledged it, sends a message for so many here."""
+        if not is_wide(self._plan, deliveries):
+            self.deliver(message, deliveries)
+            return
+        deliver = partial(self.deliver, message)
+        arriving = WideDelivery(deliveries, deliver, lambda: self.arriving.pop(arriving))
+        self.arriving[arriving] = message
+        self._broker.chores.add(arriving)
+
+    def _done(self, connection: Connection, message: "Message", cost: int) -> None:
+        """Everybody here has it: acknowledge, make room."""
         self._settle(connection, cost, message.topic.payload_bytes)
         population = connection.population
         assert population.publishers is not None

@@ -82,7 +82,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
             broker.listener.accept(now_s)
         elif event is OtherSocket.PEERS:
             for message, deliveries in self.take_forwarded():
-                broker.packets.deliver(message, deliveries)
+                broker.packets.arrived(message, deliveries)
         else:
             assert isinstance(event, Connection)
             event.is_ready = False
@@ -136,7 +136,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
 
     @property
     def has_work(self) -> bool:
-        return self._broker.guard.has_work
+        return self._broker.guard.has_work or len(self._broker.chores) > 0
 
     def admit(self, now_s: float) -> None:
         self._broker.guard.turn(now_s)

@@ -36,8 +36,10 @@ from flowguard.routing import (
 from flowguard.session.session import Session
 from flowguard.types import ReasonCode, SubscriptionOptions
 
-DELIVERIES_PIECE: Final = 1_000
-"""Of a message, in one stretch: up to four milliseconds where they are durable."""
+WIDE_DELIVERIES: Final = 1_000
+"""A message for more is delivered in pieces: one stretch of up to four milliseconds for others."""
+DELIVERIES_PIECE: Final = 250
+"""Of such a message: who comes meanwhile waits for one of them, up to a millisecond."""
 MATCHES_PIECE: Final = 4_000
 """Subscriptions of which a plan is made in one stretch: up to three milliseconds."""
 RIGHTS_PIECE: Final = 500
@@ -125,7 +127,7 @@ class Plan:
         """Set what follows from its deliveries and operations."""
         self.extra = cost.of(self.deliveries, 0) - 1
         self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
-        self.is_wide = self.deliveries > DELIVERIES_PIECE
+        self.is_wide = self.deliveries > WIDE_DELIVERIES
 
     def _solo(self) -> Session | None:
         if len(self.groups) != 1 or self.shared or self.own or self.durable:

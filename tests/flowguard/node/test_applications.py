@@ -382,6 +382,7 @@ def test_all_that_is_owed_comes_in_order_whatever_the_class_becomes(
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr(log_readers, "QUEUE_MAX", 3)
+    monkeypatch.setattr("flowguard.node.plans.WIDE_DELIVERIES", 1)
     monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
     run_state_machine_as_test(Changing)
 

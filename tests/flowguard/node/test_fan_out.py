@@ -9,14 +9,14 @@ from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
 from flowguard.node.fan_out import OFFERS_PIECE
 from flowguard.node.grouping import Group
 from flowguard.node.journal import Journal
-from flowguard.node.plans import DELIVERIES_PIECE, Plan, Shared, cut
+from flowguard.node.plans import DELIVERIES_PIECE, WIDE_DELIVERIES, Plan, Shared, cut
 from flowguard.routing import SharedGroup
 from flowguard.session.session import Session
 from flowguard.types import MQTT_5, MQTT_311, Publish
 from tests.flowguard.node.test_pieces import Pieces, names, subscribe
 from tests.support.stage import Client, Stage
 
-COUNT = DELIVERIES_PIECE + 200
+COUNT = WIDE_DELIVERIES + 200
 SETTINGS = {"node": {"subscriptions_max": 100_000}}
 
 

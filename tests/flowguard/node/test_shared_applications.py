@@ -176,5 +176,6 @@ def test_every_message_comes_to_one_member_whatever_happens(
     monkeypatch.setattr(log_readers, "PAGE_MAX", 4)
     monkeypatch.setattr(log_readers, "TAIL_MAX", 3)
     monkeypatch.setattr(log_readers, "QUEUE_MAX", 3)
+    monkeypatch.setattr("flowguard.node.plans.WIDE_DELIVERIES", 1)
     monkeypatch.setattr("flowguard.node.plans.DELIVERIES_PIECE", 1)
     run_state_machine_as_test(Group)

@@ -14,7 +14,7 @@ from flowguard.flow import Reason
 from flowguard.flow.observer import BOUNDS_S, BUCKET_RATIO
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED
 from flowguard.node.authentication import Hooks
-from flowguard.node.plans import DELIVERIES_PIECE
+from flowguard.node.plans import WIDE_DELIVERIES
 from flowguard.telemetry.observation import Observation, run_row
 from flowguard.telemetry.pending import Row
 from flowguard.telemetry.schema import (
@@ -251,7 +251,7 @@ def test_a_publish_that_is_answered_at_once_is_observed_too() -> None:
 def test_a_publish_that_is_delivered_piece_by_piece_is_observed_once_and_whole() -> None:
     watched = Watched()
     stage = watched.stage
-    for number in range(DELIVERIES_PIECE + 1):
+    for number in range(WIDE_DELIVERIES + 1):
         stage.connect(f"s{number}").subscribe("wide")
     for publisher in (stage.connect("clean"), stage.connect_durable("durable")):
         for qos in (0, 1, 2):

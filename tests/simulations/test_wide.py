@@ -1,0 +1,58 @@
+"""A message for thousands is delivered piece by piece, as by the broker itself."""
+
+from flowguard.node.plans import DELIVERIES_PIECE, WIDE_DELIVERIES
+from simulations.run import run
+from simulations.scenario import Fault, NodePlan, PopulationPlan, PublishPlan, Scenario
+from simulations.world import World
+
+COUNT = 4 * WIDE_DELIVERIES + 1
+DELIVERY_S = 0.000_05
+PIECE_S = DELIVERIES_PIECE * DELIVERY_S
+
+
+def scenario(*, takes_turns: bool = True, publisher: int = 0, **changes: object) -> Scenario:
+    """Somebody publishes for all of `COUNT` at node 0 now and then, which takes 0.2 s; a
+    bystander wants an answer within eight pieces."""
+    populations = {
+        "many": PopulationPlan(clients=COUNT, durable=False, subscribes=True, at=(0,)),
+        "one": PopulationPlan(
+            clients=1,
+            start_s=10.0,
+            stay_s=20.0,
+            publish=PublishPlan(rate_per_s=2.0, to="many"),
+            at=(publisher,),
+        ),
+        "bystander": PopulationPlan(
+            clients=1,
+            start_s=9.0,
+            publish=PublishPlan(rate_per_s=20.0, deadline_s=8 * PIECE_S),
+            at=(0,),
+        ),
+    }
+    node = NodePlan(delivery_s=DELIVERY_S, takes_turns=takes_turns)
+    made = Scenario(nodes=publisher + 1, duration_s=40.0, populations=populations, node=node)
+    return made.model_copy(update=changes)
+
+
+def test_others_are_served_between_two_pieces() -> None:
+    by_turns = run(scenario(), "flowguard").in_time_shares["bystander"]
+    in_one_stretch = run(scenario(takes_turns=False), "flowguard").in_time_shares["bystander"]
+    assert in_one_stretch < 0.9 < by_turns == 1.0
+
+
+def test_everybody_gets_it_once_before_it_is_acknowledged() -> None:
+    world = World(scenario(), "flowguard")
+    world.run()
+    counters = world.machines[0].counters
+    one = world.populations[1]
+    assert one.topic is not None
+    assert one.topic.delivered_count > 0
+    assert one.topic.delivered_count % COUNT == 0
+    assert counters.lost_count == 0
+
+
+def test_what_another_node_has_acknowledged_and_a_dying_one_not_delivered_is_lost() -> None:
+    dies = Fault(kind="node_down", node=0, at_s=15.0)  # While it delivers.
+    world = World(scenario(publisher=1, faults=(dies,)), "flowguard")
+    world.run()
+    assert world.machines[1].counters.lost_count % COUNT > 0
