@@ -39,7 +39,9 @@ from tests.support.caller import Caller
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and complaint of a broker that must not start."""
+    """Exit code and complaint of a broker that must not start; not at the port that all have."""
+    if "--listen" not in arguments:
+        arguments = ("--listen", "127.0.0.1:0", *arguments)
     process = start("serve", *arguments, environment=environment)
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     assert stdout == ""
