@@ -28,13 +28,22 @@ from .overload import (
     e09_keep_alive,
     e12_cost,
     side_by_side,
+    slow_redis,
 )
 from .runner import BadData
 from .store import drift, durable_log, fetch, layouts, merging, reconnect, restart
 
 Measure = Callable[[Conditions], Reported]
 ROOMS = (
-    *(side_by_side, e01_fan_out, e07_slow_subscribers, e08_self_loop, e09_keep_alive, e12_cost),
+    *(
+        side_by_side,
+        slow_redis,
+        e01_fan_out,
+        e07_slow_subscribers,
+        e08_self_loop,
+        e09_keep_alive,
+        e12_cost,
+    ),
     *(layouts, fetch, reconnect, restart, drift, merging, durable_log),
     *(fleet, fan_out, resuming),
     proxy,

@@ -14,7 +14,8 @@ mkdir -p "$folder"
 # The path of a socket may have no more than 107 bytes.
 sockets=$(mktemp -d)
 redis-server --port 0 --unixsocket "$sockets/redis.sock" --dir "$folder" --save '' \
-    --appendonly yes --appendfsync always --logfile "$folder/redis.log" &
+    --appendonly yes --appendfsync always --stream-node-max-bytes 1024 \
+    --logfile "$folder/redis.log" &
 server=$!
 broker=""
 finish() {

@@ -7,6 +7,7 @@ the other one.
 - `broker`       the broker's program: serves with that store, and says how it is
 - `subject`      starts that program under one policy, reads what it said
 - `flood`        drives `flood.c`, the generator: phases in, seconds out
+- `slow_redis` the headline on a Redis behind a slow line
 - `side_by_side` the headline: two policies at three times the capacity, for a minute
 - `e01_fan_out`, `e07_slow_subscribers`, `e08_self_loop`, `e09_keep_alive`, `e12_cost`: experiments,
   one file and one result each, scaled to one machine

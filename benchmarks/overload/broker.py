@@ -1,9 +1,9 @@
 """`python -m benchmarks.overload.broker`: a flowguard that watches itself, in the open.
 
-Its store has a known capacity, or is RocksDB (`--data`). Settings come from `FLOWGUARD_...`
-variables, as for `flowguard serve`. Prints `listening on HOST:PORT`, then lines of JSON. SIGUSR1
-holds the node under the highest pressure there is, SIGUSR2 lets go: a test driver's lever, which
-the product does not have.
+Its store has a known capacity, or is RocksDB (`--data`), or Redis where its settings say so. They
+come from `FLOWGUARD_...` variables, as for `flowguard serve`. Prints `listening on HOST:PORT`, then
+lines of JSON. SIGUSR1 holds the node under the highest pressure there is, SIGUSR2 lets go: a test
+driver's lever, which the product does not have.
 """
 
 import gc
@@ -24,6 +24,7 @@ import typer
 from benchmarks.store.filling import open_store
 from flowguard.broker.memory import bounds_of, memory_gauge
 from flowguard.broker.server import Running, listen, serve
+from flowguard.broker.stores import open_store as open_named_store
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.settings import load_settings
@@ -162,6 +163,8 @@ def main(
     store: Store = MemoryStore()
     if data is not None:
         store = open_store(data, **settings.store.model_dump())
+    elif settings.store.kind == "redis":
+        store = open_named_store(settings, Path())
     elif commit_ms:
         store = LimitedStore(commit_ms / 1e3, message_us / 1e6)
     trio.run(run, settings, store, port, row_s)

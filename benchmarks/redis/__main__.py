@@ -38,6 +38,7 @@ from benchmarks.redis.measures import (
     share_of,
     started,
 )
+from benchmarks.redis.servers import NODE_BYTES
 from benchmarks.redis.subjects import (
     FSYNC,
     LITERAL,
@@ -47,6 +48,7 @@ from benchmarks.redis.subjects import (
     POSTGRES_EACH,
     ROCKS,
     STREAM,
+    STREAM_DEFAULT,
     ZSET,
     Ours,
     Subject,
@@ -55,7 +57,7 @@ from benchmarks.redis.subjects import (
 from benchmarks.runner import BadData
 
 KEY: Final = "redis"
-ON_REDIS: Final = (STREAM, ZSET, LITERAL)
+ON_REDIS: Final = (STREAM, STREAM_DEFAULT, ZSET, LITERAL)
 DURABLE: Final = (STREAM, ZSET, ROCKS)
 """Those a broker starts from."""
 CPU_SHARE, MEMORY_SHARE, BROKER_SHARE, START_S = 0.5, 0.35, 0.5, 5.0
@@ -85,7 +87,8 @@ class Found:
             f"batches of {BATCH}; a batch is one commit, but for `{LITERAL}` one pipeline of a "
             f"script call for each message, and for `{POSTGRES_EACH}` a commit for each. Level "
             f"`os`: appendfsync everysec, synchronous_commit off, a write-ahead log that is not "
-            "synced; level `fsync`: appendfsync always, synchronous_commit on, a log that is.",
+            "synced; level `fsync`: appendfsync always, synchronous_commit on, a log that is. "
+            f"Redis has stream-node-max-bytes {NODE_BYTES:,}, unless its own is named.",
             tuple(self._checks()),
             tuple(grid for grid in grids if grid.rows),
             tuple(self.missing),

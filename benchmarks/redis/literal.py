@@ -85,8 +85,11 @@ class LiteralQueue:
     def payloads(self) -> list[str]:
         return [each["payload"] for each in self.all()]
 
-    def remove(self, packet_id: int) -> None:
-        self._client.eval(REMOVE, 1, self.messages, packet_id)
+    def remove(self, *packet_ids: int) -> None:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for packet_id in packet_ids:
+                pipeline.eval(REMOVE, 1, self.messages, packet_id)
+            pipeline.execute()
 
     def release(self, packet_id: int) -> None:
         """PUBREC has come."""

@@ -14,6 +14,10 @@ from benchmarks.build import Unavailable
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 START_LIMIT_S: Final = 30.0
+NODE_BYTES: Final = 1_024
+"""Of a node of a stream, as docs/redis.md recommends it."""
+DEFAULT_NODE_BYTES: Final = 4_096
+"""As Redis comes."""
 POSTGRES: Final = "/usr/lib/postgresql"
 USERS: Final = ("postgres", "nobody")
 """Who PostgreSQL is run as where we are root, which it refuses."""
@@ -78,7 +82,7 @@ class RedisServer(Server):
 
 
 @contextmanager
-def redis_server(folder: Path, fsync: str) -> Iterator[RedisServer]:
+def redis_server(folder: Path, fsync: str, node_bytes: int = NODE_BYTES) -> Iterator[RedisServer]:
     """`fsync`: everysec or always. Raises `Unavailable`."""
     program = shutil.which("redis-server")
     if program is None:
@@ -87,6 +91,7 @@ def redis_server(folder: Path, fsync: str) -> Iterator[RedisServer]:
     path, log = folder / "s", folder / "log"
     words = [program, "--port", "0", "--unixsocket", str(path), "--dir", str(folder)]
     words += ["--save", "", "--appendonly", "yes", "--appendfsync", fsync]
+    words += ["--stream-node-max-bytes", str(node_bytes)]
     with started(words, log) as process:
         until(path.exists, process, log)
         yield RedisServer(process, path)

@@ -12,7 +12,14 @@ from typing import Any, Final
 
 from benchmarks.redis.literal import ADD, GET, LIMIT, REMOVE, TTL_S
 from benchmarks.redis.postgres import Placed, Tables
-from benchmarks.redis.servers import RedisServer, Server, postgres_server, redis_server
+from benchmarks.redis.servers import (
+    DEFAULT_NODE_BYTES,
+    NODE_BYTES,
+    RedisServer,
+    Server,
+    postgres_server,
+    redis_server,
+)
 from flowguard.broker.stores import open_store
 from flowguard.config import Settings
 from flowguard.records import (
@@ -30,6 +37,7 @@ from flowguard.types import Publish, SubscriptionOptions
 TOPIC: Final = "devices/1/commands"
 PAYLOAD_BYTES: Final = 150
 STREAM, ZSET, LITERAL = "redis stream", "redis zset", "published schema"
+STREAM_DEFAULT: Final = "redis stream, nodes as Redis comes"
 POSTGRES, POSTGRES_EACH = "postgresql, batched", "postgresql, each"
 ROCKS = "rocksdb window"
 NAMES: Final = (STREAM, ZSET, LITERAL, POSTGRES, POSTGRES_EACH, ROCKS)
@@ -172,7 +180,7 @@ class InTables(Subject):
 def open_ours(kind: str, level: str, folder: Path, server: RedisServer | None) -> Store:
     settings: dict[str, Any] = {"store": {"kind": kind, "durability": level}}
     if server is not None:
-        settings["redis"] = {"url": server.url, "layout": kind.partition(" ")[2]}
+        settings["redis"] = {"url": server.url, "layout": kind}
         settings["store"]["kind"] = "redis"
     return open_store(Settings.model_validate(settings), folder)
 
@@ -201,8 +209,10 @@ def opened(name: str, level: str, folder: Path) -> Iterator[Subject]:
         ):
             yield Literal(client, server)
     else:
+        node_bytes = DEFAULT_NODE_BYTES if name == STREAM_DEFAULT else NODE_BYTES
+        layout = name.removeprefix("redis ").partition(",")[0]
         with (
-            redis_server(folder, fsync) as server,
-            closing(Ours(name, level, folder, server)) as ours,
+            redis_server(folder, fsync, node_bytes) as server,
+            closing(Ours(layout, level, folder, server)) as ours,
         ):
             yield ours

@@ -12,11 +12,12 @@ from benchmarks import pages
 from benchmarks.build import Unavailable, build
 from benchmarks.checks import Check, Grid, Report, at_least, at_most, none_of
 from benchmarks.conditions import Conditions
-from benchmarks.overload import e08_self_loop, e12_cost, side_by_side
+from benchmarks.overload import e08_self_loop, e12_cost, side_by_side, slow_redis
 from benchmarks.overload.plot import Panel, Series, nice, svg
 from benchmarks.overload.side_by_side import SideBySide, judge
 from benchmarks.overload.subject import Subject
 from flowguard.storm import Target
+from tests.support.redis_server import needs_redis
 
 SHORT = Conditions(None, seconds=2.0)
 
@@ -32,7 +33,7 @@ def compiler() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_the_headline_measures_each_policy_and_judges_it() -> None:
-    run = side_by_side.measure_one(SHORT, "flowguard", flooders=20)
+    run = side_by_side.measure_one(SHORT, Subject("flowguard"), flooders=20)
     runs = (run, replace(run, policy=side_by_side.CONTROL))
     result = SideBySide(runs, SHORT.seconds)
     for run in runs:
@@ -48,6 +49,18 @@ def test_the_headline_measures_each_policy_and_judges_it() -> None:
         assert all(line.points for line in panel.series)
     Console(quiet=True).print(pages.terminal(report))
     ElementTree.fromstring(report.picture or "")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
+def test_the_headline_is_measured_on_a_slow_redis() -> None:
+    needs_redis()
+    run = slow_redis.measure_on_redis(SHORT, "flowguard", flooders=20)
+    assert run.peak_per_s > 0
+    assert run.books.lost_connections == 0
+    report = SideBySide((run,), SHORT.seconds, key=slow_redis.KEY, store=slow_redis.STORE).report()
+    assert report.key == "overload-redis"
+    assert "MB/s" in report.scaled
 
 
 @pytest.mark.slow

@@ -113,21 +113,23 @@ local function settle(queues, queue, argv, at, count, size, settled_size)
   return queues.bytes_of(queue)
 end
 
-local function on_queue(queues, queue, argv, at, state, token, seq)
-  local adds, settled, added_size, settled_size, last, next_pos, sent_pos =
-    struct.unpack('>I4I4I8I8I8I8I8', argv[at])
-  local code, there, size = may_change(state, token, last, seq)
-  at = at + 1
-  if code then return at + 3 * adds + settled, nil, code, there end
+local function add_and_settle(queues, queue, argv, at, adds, settled, size, settled_size)
   for _ = 1, adds do
     queues.add(queue, argv[at], argv[at + 1], argv[at + 2])
     at = at + 3
   end
-  size = size + added_size
-  if settled > 0 then
-    size = settle(queues, queue, argv, at, settled, size, settled_size)
-    at = at + settled
-  end
+  if settled > 0 then size = settle(queues, queue, argv, at, settled, size, settled_size) end
+  return at + settled, size
+end
+
+local function on_queue(queues, queue, argv, at, state, token, seq)
+  local adds, settled, added_size, settled_size, last, next_pos, sent_pos =
+    struct.unpack('>I4I4I8I8I8I8I8', argv[at])
+  local code, there, size = may_change(state, token, last, seq)
+  if code then return at + 1 + 3 * adds + settled, nil, code, there end
+  at, size = add_and_settle(
+    queues, queue, argv, at + 1, adds, settled, size + added_size, settled_size
+  )
   return at, state_of(token, seq, size, next_pos, sent_pos)
 end
 
@@ -148,15 +150,9 @@ local function change(queues, session, queue, released, argv, at, token, size, s
   at = each_page(at, drops, function(from, to)
     redis.call('HDEL', session, unpack(argv, from, to))
   end)
-  for _ = 1, adds do
-    queues.add(queue, argv[at], argv[at + 1], argv[at + 2])
-    at = at + 3
-  end
-  size = size + added_size
-  if settled > 0 then
-    size = settle(queues, queue, argv, at, settled, size, settled_size)
-    at = at + settled
-  end
+  at, size = add_and_settle(
+    queues, queue, argv, at, adds, settled, size + added_size, settled_size
+  )
   for _ = 1, unknown do
     local less = queues.take(queue, argv[at])
     if less then
