@@ -54,7 +54,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
     """In-flight state is written while it changes, not when the client leaves."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 4, qos=2)])
     store.commit([Sent("c", 3), Settle("c", 1)])
     store.commit([Release("c", 2, packet_id_of(2, 2))])
     crash(store)
@@ -75,7 +75,7 @@ def test_what_was_released_is_known_after_a_crash_and_what_was_acknowledged_come
 def test_nothing_is_skipped_however_often_it_is_read() -> None:
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 20)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 20)])
     store.commit([Settle("c", pos) for pos in range(2, 21)])
     for _ in range(5):
         assert positions(store) == [1]
@@ -91,7 +91,7 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
     """A node dies between Kafka's answer and its own commit; the topic has records of nobody."""
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 2)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
     plan = store._planned(appends(3, 4))
     store._write(plan)  # And dies before it could note where.
     store.commit(appends(3, 5))
@@ -111,12 +111,12 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
 def test_a_client_that_becomes_a_device_takes_its_queue_along_and_back() -> None:
     base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 4, qos=2), Sent("c", 2)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 4, qos=2), Sent("c", 2)])
     store.commit([Settle("c", 1), Release("c", 2, packet_id_of(2, 2))])
-    store.commit([PutSession("c", 10, None, False)])
+    commit_at_last(store, [PutSession("c", 10, None, False)])
     assert queue_of(base) == queue_of(store)
     assert [pos for pos, *_ in queue_of(base)] == [2, 3, 4]  # type: ignore[misc]
-    store.commit([PutSession("c", 10, None, True)])
+    commit_at_last(store, [PutSession("c", 10, None, True)])
     assert queue_of(base) == []
     assert positions(store) == [2, 3, 4]
     assert session_of(store).next_pos == 5
@@ -172,7 +172,7 @@ def test_a_sleeping_client_is_told_how_many_messages_retention_has_taken() -> No
     server = shared_kafka()
     base, place = MemoryStore(), place_on(server, new_prefix())
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 10)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 10)])
     store.commit([Settle("c", 2)])
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
     delete_before(server, topic, 5)
@@ -194,7 +194,7 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> N
     base, place = MemoryStore(), place_on(server, new_prefix())
     place.wait_s = 5.0
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 10)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 10)])
     store.commit([Settle("c", 1)])
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
     server.call(lambda admin: admin.delete_topics([topic]))
@@ -212,7 +212,7 @@ def test_topics_of_one_data_directory_are_no_other_ones(tmp_path: Path) -> None:
     place = place_on(shared_kafka(), new_prefix())
     first, second = tmp_path / "first", tmp_path / "second"
     store = KafkaStore(MemoryStore(), place, lambda: 0.0, first)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 2)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
     store.close()
     with pytest.raises(ConfigError, match="those of another data directory"):
         KafkaStore(MemoryStore(), place, lambda: 0.0, second)
@@ -227,7 +227,7 @@ def test_while_no_server_answers_upkeep_waits_and_what_was_acknowledged_is_kept_
         base, place = MemoryStore(), place_on(server, new_prefix())
         place.wait_s = 5.0
         store = open_store(base, place)
-        store.commit([PutSession("c", 10, None, True), *appends(1, 3)])
+        commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 3)])
         server.nodes[0].kill()
         store.commit([Settle("c", 1, delivery(1))])
         store.maintain()
@@ -257,7 +257,7 @@ def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
         base, place = MemoryStore(), place_on(server, new_prefix())
         place.wait_s = 5.0
         store = open_store(base, place)
-        store.commit([PutSession("c", 10, None, True), *appends(1, 100)])
+        commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 100)])
         server.nodes[0].kill()
         commit_at_last(store, appends(101, 200))
         server.nodes[1].kill()

@@ -74,7 +74,7 @@ def test_no_more_than_a_few_acknowledgements_are_told_again_where_nobody_has_tim
     base = MemoryStore()
     store = open_store(base, place)
     count, batch = 5 * CHANGES_MAX, 100
-    store.commit([PutSession("c", 10, None, True), *appends(1, count)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, count)])
     for first in range(1, count, batch):
         store.commit([Settle("c", pos, delivery(pos)) for pos in range(first, first + batch)])
     crash(store)
@@ -88,7 +88,7 @@ def test_what_was_acknowledged_counts_and_not_what_of_another_attempt_has_its_po
     _, place = server_and_place()
     base = MemoryStore()
     store = open_store(base, place)
-    store.commit([PutSession("c", 10, None, True), *appends(1, 2)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
     late = [Append("c", pos, delivery(100 + pos)) for pos in (3, 4)]
     store._write(store._planned(late))
     store.commit(appends(3, 5))
@@ -116,7 +116,7 @@ def test_a_commit_for_many_applications_is_no_larger_than_what_a_server_takes(
         place.wait_s = 5.0
         store = open_store(MemoryStore(), place)
         names = [f"c{number}" for number in range(40)]
-        store.commit([PutSession(name, 10, None, True) for name in names])
+        commit_at_last(store, [PutSession(name, 10, None, True) for name in names])
         large = Delivery(Publish("t", noise(MIB), 1), 1, False, (), float("inf"))
         for pos in range(1, 4):
             commit_at_last(store, [Append(name, pos, large) for name in names])
@@ -149,7 +149,7 @@ def test_windows_are_committed_anew_before_servers_forget_them() -> None:
     _, place = server_and_place()
     base, now_s = MemoryStore(), [1e9]
     store = KafkaStore(base, place, lambda: now_s[0])
-    store.commit([PutSession("c", 10, None, True), *appends(1, 3)])
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 3)])
     store.commit([Settle("c", pos, delivery(pos)) for pos in (1, 2)])
     store.maintain()
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
@@ -171,7 +171,7 @@ def test_while_there_are_too_few_nodes_for_a_new_topic_its_commit_waits() -> Non
     with pytest.raises(StallError, match="too few nodes"):
         store.commit([PutSession("c", 10, None, True)])
     place.replicas = 1
-    store.commit([PutSession("c", 10, None, True)])
+    commit_at_last(store, [PutSession("c", 10, None, True)])
     store.close()
 
 
