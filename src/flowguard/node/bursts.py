@@ -5,7 +5,7 @@ comes to the same for each packet of it: all who get it take it as it is and at 
 has to be durable, nobody asks who may publish it. Else nothing is done, and each goes the long way.
 """
 
-from typing import final
+from typing import Final, final
 
 from flowguard.codec.burst import Burst
 from flowguard.node.plans import Plan
@@ -14,6 +14,10 @@ from flowguard.records import NEVER_S, Delivery
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
+
+DELIVERIES_MAX: Final = 4_000
+"""Of a burst, in one stretch: up to three milliseconds at QoS 1. Who sends more goes the long way,
+where each message takes its weight from its client's turn."""
 
 
 @final
@@ -36,6 +40,8 @@ class Bursts:
         if burst.qos > plan.burst_qos:
             return False
         if router.asks or burst.payload_bytes > self._payload_bytes_max:
+            return False
+        if burst.count * plan.deliveries > DELIVERIES_MAX:
             return False
         if burst.qos:
             if not self._admits(inbound, plan, burst):
