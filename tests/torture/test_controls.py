@@ -15,7 +15,7 @@ ROUNDS_MAX = 10
     ("store", "expected"),
     [
         pytest.param("late", "lost", id="acknowledged before written"),
-        pytest.param("late-rocks", "lost", id="the same over RocksDB"),
+        pytest.param("late-rocks", "was acknowledged and is lost", id="the same over RocksDB"),
         pytest.param("no-inbound", "came twice, at QoS 2", id="forgets PUBLISH ids"),
         pytest.param("no-release", "came twice, at QoS 2", id="forgets PUBREC"),
         pytest.param("all-inbound", "was acknowledged and is lost", id="forgets PUBREL"),
