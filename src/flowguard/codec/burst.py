@@ -11,7 +11,7 @@ All packets have the same size: what has the same place in each of them is a sli
 from typing import Final, final
 
 from flowguard.codec.publish import known_topics
-from flowguard.records import QOS_1_IDS
+from flowguard.records import NEVER_S, QOS_1_IDS, Delivery
 from flowguard.types import MQTT_5, Publish
 
 BURST_MIN: Final = 2
@@ -19,7 +19,6 @@ BURST_MIN: Final = 2
 _QOS_0: Final = 0x30
 _QOS_1: Final = 0x32
 """First bytes: neither RETAIN nor DUP."""
-_PUBACK: Final = b"\x40\x02\0\0"
 _HIGH: Final = bytes(packet_id >> 8 for packet_id in range(1, QOS_1_IDS + 1))
 _LOW: Final = bytes(packet_id & 255 for packet_id in range(1, QOS_1_IDS + 1))
 """The two bytes of all identifiers that a server gives, in their order."""
@@ -32,6 +31,7 @@ class Burst:
     __slots__ = (
         "_first_id",
         "_id_at",
+        "_in_flight",
         "_numbered",
         "count",
         "frame_bytes",
@@ -65,6 +65,7 @@ class Burst:
         self._id_at = id_at
         self._first_id = 0
         self._numbered = b""
+        self._in_flight: dict[int, Delivery | None] = {}
 
     @property
     def first(self) -> Publish:
@@ -72,12 +73,27 @@ class Burst:
         end = self.frame_bytes
         return Publish(self.topic, self.frames[end - self.payload_bytes : end], self.qos)
 
+    def first_of(self, count: int) -> "Burst":
+        """The first `count` packets, 1 at least; itself where it has no more."""
+        if count >= self.count:
+            return self
+        return Burst(
+            self.topic,
+            self.frames[: count * self.frame_bytes],
+            self.frame_bytes,
+            self.payload_bytes,
+            self._id_at,
+            qos=self.qos,
+            is_5=self.is_5,
+        )
+
     def pubacks(self) -> bytes:
         """PUBACKs with success for all of them, encoded, in their order [MQTT-4.6.0-2]."""
-        at, step = self._id_at, self.frame_bytes
-        answers = bytearray(_PUBACK * self.count)
-        answers[2 :: len(_PUBACK)] = self.frames[at::step]
-        answers[3 :: len(_PUBACK)] = self.frames[at + 1 :: step]
+        answers = [0x40, 2, 0, 0] * self.count
+        frames, at = self.frames, self._id_at
+        for pos in range(2, len(answers), 4):
+            answers[pos], answers[pos + 1] = frames[at], frames[at + 1]
+            at += self.frame_bytes
         return bytes(answers)
 
     def numbered(self, first_id: int) -> bytes:
@@ -86,14 +102,30 @@ class Burst:
         Remembered: who have been sent as many messages so far get the same identifiers.
         """
         if first_id != self._first_id:
-            at, step = self._id_at, self.frame_bytes
-            start, end = first_id - 1, first_id - 1 + self.count
-            frames = bytearray(self.frames)
-            frames[at::step] = _HIGH[start:end]
-            frames[at + 1 :: step] = _LOW[start:end]
-            self._first_id = first_id
-            self._numbered = bytes(frames)
+            self._number(first_id)
         return self._numbered
+
+    def in_flight(self, first_id: int) -> dict[int, Delivery | None]:
+        """Deliveries by the same identifiers, not to be changed.
+
+        The first message stands for all of them: they count the same.
+        """
+        if first_id != self._first_id:
+            self._number(first_id)
+        return self._in_flight
+
+    def _number(self, first_id: int) -> None:
+        at, step = self._id_at, self.frame_bytes
+        start, end = first_id - 1, first_id - 1 + self.count
+        frames = bytearray(self.frames)
+        frames[at::step] = _HIGH[start:end]
+        frames[at + 1 :: step] = _LOW[start:end]
+        delivery = Delivery(self.first, 1, False, (), NEVER_S)
+        in_flight: dict[int, Delivery | None] = {}
+        for packet_id in range(first_id, first_id + self.count):
+            in_flight[packet_id] = delivery
+        self._first_id = first_id
+        self._numbered, self._in_flight = bytes(frames), in_flight
 
 
 def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) -> Burst | None:

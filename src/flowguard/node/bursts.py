@@ -10,14 +10,13 @@ from typing import Final, final
 from flowguard.codec.burst import Burst
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import Router
-from flowguard.records import NEVER_S, Delivery
 from flowguard.session.inbound import Inbound
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 
 DELIVERIES_MAX: Final = 4_000
-"""Of a burst, in one stretch: up to three milliseconds at QoS 1. Who sends more goes the long way,
-where each message takes its weight from its client's turn."""
+"""Of a burst, in one stretch: up to three milliseconds at QoS 1. What is left of it goes another
+time. More than one message's, as a wide plan has no bursts."""
 
 
 @final
@@ -30,7 +29,7 @@ class Bursts:
         self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
         """A larger message is refused, or weighs more than one."""
 
-    def publish(self, inbound: Inbound, burst: Burst, now_s: float) -> bool:
+    def publish(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
         """See `Routing.publish_burst`."""
         router = self._router
         plans = router.plans
@@ -38,25 +37,25 @@ class Bursts:
         if plan is None or plan.version != plans.version:
             plan = plans.find(burst.topic)
         if burst.qos > plan.burst_qos:
-            return False
+            return None
         if router.asks or burst.payload_bytes > self._payload_bytes_max:
-            return False
+            return None
         if burst.count * plan.deliveries > DELIVERIES_MAX:
-            return False
+            burst = burst.first_of(DELIVERIES_MAX // plan.deliveries)
         if burst.qos:
             if not self._admits(inbound, plan, burst):
-                return False
+                return None
             self._deliver(plan, burst)
             acknowledgements = router.acknowledgements
             acknowledgements.at_once_count += burst.count
             acknowledgements.since_s = now_s
         elif not self._deliver_qos_0(plan, burst, inbound.session):
-            return False
+            return None
         counters = self._node.counters
         counters.publish_received += burst.count
         counters.publish_bytes_received += burst.payload_bytes * burst.count
-        inbound.extra += plan.extra
-        return True
+        inbound.extra += plan.extra * burst.count
+        return burst
 
     def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
         """Whether all of it can be answered with success in this stretch."""
@@ -77,12 +76,11 @@ class Bursts:
         return True
 
     def _deliver(self, plan: Plan, burst: Burst) -> None:
-        delivery = Delivery(burst.first, 1, False, (), NEVER_S)
         for group in plan.groups:
             for session in group.sessions:
                 outbound = session.outbound
                 assert outbound is not None
-                outbound.send_in_flight(burst, delivery, session)
+                outbound.send_in_flight(burst, session)
 
     def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> bool:
         """To everybody who is connected; False: not everybody takes it."""

@@ -36,8 +36,8 @@ class PacketRouting(Routing[Inbound]):
             return self._full_queues.publish(inbound, message, now_s)
         return self._router.publish(inbound, message, now_s)
 
-    def publish_burst(self, inbound: Inbound, burst: Burst, now_s: float) -> bool:
-        return not self._blocks and self._bursts.publish(inbound, burst, now_s)
+    def publish_burst(self, inbound: Inbound, burst: Burst, now_s: float) -> Burst | None:
+        return None if self._blocks else self._bursts.publish(inbound, burst, now_s)
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         return self._subscriptions.subscribe(inbound, packet, now_s)

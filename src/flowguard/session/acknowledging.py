@@ -9,6 +9,7 @@ identifier that is not in use is counted and no more: its session may have ended
 from collections.abc import Callable
 from typing import Final
 
+from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.codec.packets import Pubrel
 from flowguard.errors import ProtocolViolation
 from flowguard.records import Delivery, Release
@@ -32,6 +33,15 @@ def on_puback(outbound: Outbound, packet_id: int, now_s: float) -> None:
     session.end_exchange(packet_id, delivery, outbound.node)
     if outbound.has_more:
         outbound.send_waiting(now_s)
+
+
+def on_pubacks(outbound: Outbound, pubacks: bytes, now_s: float) -> None:
+    """`on_puback` for each of many with success, PUBACK_BYTES each."""
+    session = outbound.session
+    assert session is not None
+    done_bytes = 0 if outbound.has_more else session.end_plain(pubacks, outbound.node)
+    for end in range(done_bytes + PUBACK_BYTES, len(pubacks) + 1, PUBACK_BYTES):
+        on_puback(outbound, pubacks[end - 2] << 8 | pubacks[end - 1], now_s)
 
 
 def on_pubrec(outbound: Outbound, packet_id: int, reason_code: int, now_s: float) -> None:

@@ -65,10 +65,12 @@ class Routing(ABC, Generic[In]):
         is set, and `Inbound.go_on` follows.
         """
 
-    def publish_burst(self, inbound: In, burst: Burst, now_s: float) -> bool:
-        """Route all of it, as `publish` would packet by packet, each with success; False: it cannot
-        be routed as one, and nothing was done."""
-        return False
+    def publish_burst(self, inbound: In, burst: Burst, now_s: float) -> Burst | None:
+        """Route it, or its first packets, as `publish` would packet by packet, each with success.
+
+        Returns what was routed; None: it cannot be as one, and nothing was done.
+        """
+        return None
 
     @abstractmethod
     def subscribe(self, inbound: In, packet: Subscribe, now_s: float) -> bool:

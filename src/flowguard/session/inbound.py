@@ -14,7 +14,7 @@ A PUBLISH for which a subscriber has no room pauses the conversation in the same
 from collections.abc import Iterator
 from typing import Final, final
 
-from flowguard.codec.bodies import PUBACK_BYTES, count_pubacks
+from flowguard.codec.bodies import count_pubacks
 from flowguard.codec.burst import BURST_MIN
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
 from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
@@ -36,7 +36,7 @@ from flowguard.codec.packets import (
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import AdmissionWindow, Pause
 from flowguard.records import DropInbound, StoreOp
-from flowguard.session.acknowledging import on_puback, on_pubcomp, on_pubrec
+from flowguard.session.acknowledging import on_puback, on_pubacks, on_pubcomp, on_pubrec
 from flowguard.session.aliases import ClientAliases
 from flowguard.session.conversation import Conversation
 from flowguard.session.host import IN_PROCESS, WAITS, Routing
@@ -115,10 +115,11 @@ class Inbound:
     def _take_pubacks(self, data: bytes, now_s: float) -> bool:
         outbound = self._outbound
         count = count_pubacks(data) if self._decoder.is_empty else 0
-        for end in range(PUBACK_BYTES, count * PUBACK_BYTES + 1, PUBACK_BYTES):
-            on_puback(outbound, data[end - 2] << 8 | data[end - 1], now_s)
+        if not count:
+            return False
+        on_pubacks(outbound, data, now_s)
         outbound.node.counters.messages_received += count
-        return count > 0
+        return True
 
     def room(self) -> int:
         """How many packets may be handled now."""
@@ -175,13 +176,14 @@ class Inbound:
             self._long_way -= 1
             return room
         while room >= BURST_MIN and (burst := decoder.burst(room)) is not None:
-            if not routing.publish_burst(self, burst, now_s):
+            routed = routing.publish_burst(self, burst, now_s)
+            if routed is None:
                 self._long_way = LONG_WAY_RUNS
                 break
-            decoder.take(burst)
-            count = burst.count
-            if burst.qos:
-                outbound.write_answers(burst.pubacks(), count)
+            decoder.take(routed)
+            count = routed.count
+            if routed.qos:
+                outbound.write_answers(routed.pubacks(), count)
             outbound.node.counters.messages_received += count
             self.window.spend(count)
             room -= count + self.extra

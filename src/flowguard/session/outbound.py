@@ -277,23 +277,25 @@ class Outbound(Outbox):
             and len(inflight) + count <= self.inflight_max
             and self.outbox_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
             and first_id + count - 1 <= QOS_1_IDS
-            and (not inflight or inflight.keys().isdisjoint(range(first_id, first_id + count)))
+            and (not inflight or are_free(inflight, first_id, count))
         )
 
-    def send_in_flight(self, burst: Burst, delivery: Delivery, session: Receiver) -> None:
-        """Send what it takes at QoS 1; `delivery`, its first message, stands for all of them.
+    def send_in_flight(self, burst: Burst, session: Receiver) -> None:
+        """Send what it takes at QoS 1.
 
-        They count the same, and nobody is going to look at one of them: nothing of a session that
-        ends with its connection is sent again.
+        Nobody is going to look at one of the messages: nothing of a session that ends with its
+        connection is sent again.
         """
         inflight, count = session.inflight, burst.count
         first_id = packet_id_of(session.next_pos, 1)
         session.next_pos += count
         budget = self.node.inflight.budget
-        if not inflight:
-            budget.holders_count += 1
         budget.used_bytes += plain_bytes(burst.payload_bytes) * count
-        inflight.update(dict.fromkeys(range(first_id, first_id + count), delivery))
+        if inflight:
+            inflight.update(burst.in_flight(first_id))
+        else:
+            budget.holders_count += 1
+            session.inflight = burst.in_flight(first_id).copy()
         self.outbox.append(burst.numbered(first_id))
         self._sent_burst(burst)
 
@@ -485,3 +487,8 @@ class Outbound(Outbox):
         budget.give_back(self.blocked_bytes, 0)
         self.blocked_bytes = 0
         self.has_more = False
+
+
+def are_free(inflight: dict[int, Delivery | None], first_id: int, count: int) -> bool:
+    """Whether none of so many identifiers is in use."""
+    return all([packet_id not in inflight for packet_id in range(first_id, first_id + count)])

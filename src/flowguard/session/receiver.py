@@ -7,10 +7,11 @@ It knows no connection: `session` does, which it is the lower half of.
 from typing import TYPE_CHECKING
 
 from flowguard.access.rights import NOTHING, Rights, decision_bytes
+from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.flow import Reason
 from flowguard.records import Delivery, Settle
 from flowguard.session.backlog import Backlog
-from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes
+from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes, plain_bytes
 from flowguard.session.node_state import NodeState
 from flowguard.session.owner import QueueOwner
 
@@ -225,6 +226,29 @@ class Receiver(QueueOwner):
             assert self.positions is not None
             pos = self.positions.pop(packet_id)
             node.journal.note(Settle(self.client_id, pos, delivery))
+
+    def end_plain(self, pubacks: bytes, node: NodeState) -> int:
+        """End the exchanges that these PUBACKs begin with, while nothing but places is given back.
+
+        Returns how many bytes of them were; the others are for `end_exchange`.
+        """
+        if self.durable or self.charges or self.membership is not None:
+            return 0
+        inflight = self.inflight
+        freed_bytes = end = 0
+        while end < len(pubacks):
+            packet_id = pubacks[end + 2] << 8 | pubacks[end + 3]
+            delivery = inflight.get(packet_id)
+            if delivery is None or delivery.qos != 1:
+                break
+            del inflight[packet_id]
+            freed_bytes += plain_bytes(len(delivery.message.payload))
+            end += PUBACK_BYTES
+        budget = node.inflight.budget
+        budget.used_bytes -= freed_bytes
+        if end and not inflight:
+            budget.holders_count -= 1
+        return end
 
     def _hold(self, packet_id: int, charge: Charge) -> None:
         charge.holders += 1

@@ -17,6 +17,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Packet, Pingreq, Puback
 from flowguard.node.authentication import Hooks
 from flowguard.node.bursts import DELIVERIES_MAX
+from flowguard.node.plans import WIDE_DELIVERIES
 from flowguard.session.inbound import LONG_WAY_RUNS, RUN_MAX
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, Publish
 from tests.support.stage import Client, Stage
@@ -334,22 +335,29 @@ def test_where_one_packet_may_differ_from_another_each_goes_the_long_way(what: s
     assert [packet.payload for packet in plain.publishes()] == [packet.payload for packet in sent]
 
 
-def test_a_burst_for_too_many_subscribers_goes_the_long_way_and_each_message_takes_its_weight(
-    version: int,
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("subscribers", [250, 251, 400, WIDE_DELIVERIES])
+def test_a_burst_for_many_subscribers_is_shortened_and_each_message_takes_its_weight(
+    qos: int, subscribers: int, version: int
 ) -> None:
     stage = Stage()
-    clients = [stage.connect(f"s{n}", version=version) for n in range(DELIVERIES_MAX // 16 + 1)]
+    clients = [stage.connect(f"s{n}", version=version) for n in range(subscribers)]
     publisher = stage.connect("p", version=version)
     for client in clients:
         client.subscribe("a/b", qos=1)
-    pieces = []
-    for count in (15, 16):
-        publisher.connection.receive_data(frames(count, version), stage.now_s)
-        pieces.append(len(clients[0].connection.outbound.outbox))
-        stage.settle()
-        received = [client.publishes() for client in clients]
-        assert {len(each) for each in received} == {count}
-    assert pieces[0] == 1 < pieces[1] < 16
+    publisher.publish("a/b", qos=1)
+    for client in clients:
+        client.publishes()
+    counters = stage.node.counters
+    before = counters.publish_received
+    publisher.connection.receive_data(frames(RUN_MAX, version, qos), stage.now_s)
+    assert counters.publish_received - before == DELIVERIES_MAX // subscribers
+    assert {len(client.connection.outbound.outbox) for client in clients} == {1}
+    stage.settle()
+    for client in clients:
+        received = [packet.payload for packet in client.publishes()]
+        assert received == [bytes((number,)) for number in range(RUN_MAX)]
+    assert stage.node.inflight.budget.used_bytes == 0
 
 
 def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
