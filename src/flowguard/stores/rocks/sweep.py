@@ -56,7 +56,7 @@ class Sweep:
             return
         elif not self._payloads.is_complete:
             try:
-                self._mark()
+                self._mark(work)
             except CorruptionError:
                 self._is_blind = True
                 self._place = None
@@ -110,8 +110,11 @@ class Sweep:
 
     # --- shared messages ----------------------------------------------------------------------
 
-    def _mark(self) -> None:
-        """Count the references of entries that were there at the start."""
+    def _mark(self, work: Draft) -> None:
+        """Count the references of entries that were there at the start.
+
+        What was settled meanwhile has one until a record says so, which is written now.
+        """
         references = self._payloads.references
         for _ in range(QUEUES_MAX):
             if not self._unmarked:
@@ -121,6 +124,8 @@ class Sweep:
             if not queue.dropped:
                 for place in queue.mark(self._engine, SCAN_ROWS):
                     references[place] = references.get(place, 0) + 1
+                if queue.pending_forgets:
+                    work.records.append(queue)
                 if queue.marked_pos < POS_ALL:
                     return
             self._unmarked.pop()

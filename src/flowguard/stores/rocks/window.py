@@ -383,14 +383,16 @@ class WindowQueue(Queue):
         return found
 
     def mark(self, engine: RocksEngine, rows: int) -> list[bytes]:
-        start = max(self.marked_pos, self.lo) + 1
+        start = max(self.marked_pos, self._trimmed) + 1
         found: list[bytes] = []
         taken = engine.queues.scan(self.entry_key(start), self.entry_key(self.next_pos), rows)
         for key, value in taken:
             pos = pos_of(key)
             place = entry_place(value)
-            if place != INLINE and not self._is_released(pos) and not self.is_settled(pos):
+            if place != INLINE and not self._is_released(pos):
                 found.append(place)
+                if self.is_settled(pos):
+                    self._forget(place)  # Until a record says so a crash brings the entry back.
         self.marked_pos = pos_of(taken[-1][0]) if taken else POS_ALL
         return found
 

@@ -206,6 +206,28 @@ def test_what_is_settled_while_entries_are_looked_at_is_counted_once(
     assert payloads_of(again) == 0
 
 
+@pytest.mark.parametrize("slices", range(8))
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_shared_message_is_there_as_long_as_a_crash_brings_its_entry_back(
+    store: RocksStore, open_store: Open, tmp_path: Path, slices: int, late: int
+) -> None:
+    """It was settled before its entry was looked at, and no record says so yet."""
+    appended(store, CLIENTS[:2], bytes(600))
+    again = open_store(crashed(store, tmp_path / "again"))
+    for _ in range(8):
+        again.commit([])  # The turn of their records has passed.
+    again.commit([Settle(CLIENTS[0], 1)])
+    for slice in range(slices):
+        if slice == late:
+            again.commit([Settle(CLIENTS[1], 1)])
+        again.maintain()
+    late_store = open_store(crashed(again, tmp_path / "late"))
+    for client_id in CLIENTS[:2]:
+        queue_of(late_store, client_id)
+    finish(again)
+    assert payloads_of(again) == (slices <= late)
+
+
 def test_what_was_settled_before_a_start_refers_to_nothing(
     store: RocksStore, open_store: Open
 ) -> None:
