@@ -38,6 +38,9 @@ def main(
         float | None, typer.Option(min=0.5, max=600, help="Measured, each run.")
     ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, max=100, help="Runs of each.")] = None,
+    more: Annotated[
+        bool, typer.Option("--more", help="Beside the rows of the last run, which is kept.")
+    ] = False,
     write: Write = False,
     strict: Strict = False,
 ) -> None:
@@ -62,6 +65,10 @@ def main(
     versions, missing = prepare(names)
     with machine.pinned(cores.generator if cores else None):  # keep off the broker's core
         samples = run_all(bench, [BROKERS[name] for name in versions], chosen, repeat)
+    if more:
+        samples = [*earlier({s.key for s in chosen}), *samples]
+        measured_keys = {sample.scenario for sample in samples}
+        chosen = tuple(s for s in SCENARIOS if s.key in measured_keys)
     results = Results(chosen, samples)
     origin = report.Origin(
         command=pages.command(),
@@ -195,6 +202,13 @@ def keep(samples: list[Sample], origin: report.Origin) -> None:
     """The raw samples of the last run, for whoever wants to look again."""
     data = {"origin": asdict(origin), "samples": [asdict(sample) for sample in samples]}
     (work_folder() / "last.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def earlier(anew: set[str]) -> list[Sample]:
+    """What `keep` kept, but for rows that are measured anew."""
+    kept = json.loads((work_folder() / "last.json").read_text())["samples"]
+    samples = [Sample(**{**each, "notes": tuple(each["notes"])}) for each in kept]
+    return [sample for sample in samples if sample.scenario not in anew]
 
 
 if __name__ == "__main__":
