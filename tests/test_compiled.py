@@ -34,7 +34,6 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector() ->
         "torture",  # What takes longest comes first.
         "flowguard/broker",
         "flowguard/stores/rocks",
-        "interop",
         "flowguard/node",
         "flowguard/flow",
         "flowguard/codec",
@@ -44,11 +43,19 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector() ->
     ],
 )
 def test_the_tests_of_a_room_pass_on_the_compiled_rooms(room: str) -> None:
-    # Without src on pytest's own path: it would come before the compiled folder.
-    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=."]
+    # Without src on pytest's own path: it would come before the compiled folder. And without what
+    # has been on these rooms already, or says nothing of them: the marker `once`.
+    options = ["-q", "-p", "no:cacheprovider", "-o", "pythonpath=.", "-m", "not once"]
     rooms = compiled_rooms()
     how = {"HYPOTHESIS_PROFILE": "brief", "BUILD_UNDER_TEST": "compiled"}
     run("-m", "pytest", *options, f"tests/{room}", rooms=rooms, **how)
+
+
+def test_messages_and_sessions_of_a_client_are_the_same_on_pure_rooms() -> None:
+    """Interop's broker is a program of its own, compiled where it can be; here once it is not."""
+    options = ["-q", "-p", "no:cacheprovider", "-k", "paho"]
+    tests = [f"tests/interop/test_{name}.py" for name in ("messages", "sessions", "start_time")]
+    run("-m", "pytest", *options, *tests, BUILD_UNDER_TEST="pure Python")
 
 
 def test_what_a_compiler_that_was_killed_left_is_deleted(tmp_path: Path) -> None:

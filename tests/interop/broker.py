@@ -14,6 +14,7 @@ from tests.support.patience import HANG_S
 
 PATIENCE_S = HANG_S
 ANNOUNCEMENT = "listening on "
+PURE = "pure Python"
 OURS = (sys.executable, "-m", "flowguard")
 
 
@@ -23,8 +24,13 @@ def start(
     stderr: Any = subprocess.PIPE,
     program: Sequence[str] = OURS,
 ) -> "subprocess.Popen[str]":
-    """`flowguard ARGUMENTS` with piped output, in an environment without settings but these."""
+    """`flowguard ARGUMENTS` with piped output, in an environment without settings but these.
+
+    It runs the compiled rooms if they are there; where BUILD_UNDER_TEST is set, that build.
+    """
     clean = {name: text for name, text in os.environ.items() if not name.startswith("FLOWGUARD_")}
+    if os.environ.get("BUILD_UNDER_TEST") == PURE:
+        clean["FLOWGUARD_PURE"] = "1"
     return subprocess.Popen(
         [*program, *arguments],
         stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ KILLS_MAX = 60
 ROUNDS_MAX = 10
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "expected"),

@@ -36,6 +36,7 @@ def test_a_killed_broker_keeps_what_it_promised_to_applications(tmp_path: Path) 
     assert (tmp_path / "broker.log").read_text() == ""
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "expected"),

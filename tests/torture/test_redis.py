@@ -63,6 +63,7 @@ def test_nothing_acknowledged_is_lost_whatever_happens_to_redis(
     assert (torture.refused_count > 0) == (fault == "full")
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill", "partition"])
 def test_a_level_that_is_too_low_loses_what_was_acknowledged(tmp_path: Path, fault: str) -> None:

@@ -10,6 +10,7 @@ CLIENTS = 60
 KILLS = 3
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_a_killed_upstream_costs_no_acknowledged_message_and_no_client(tmp_path: Path) -> None:
     findings = run(tmp_path, CLIENTS, KILLS)

@@ -178,6 +178,7 @@ async def test_a_store_that_fails_ends_the_broker_and_acknowledges_nothing() -> 
     await publisher.close()
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_program_drains_on_a_signal_and_exits_with_zero(
