@@ -40,12 +40,13 @@ settings.register_profile(
 )
 TOGETHER = (
     "tests/spark_",
+    "tests/test_tidy.py",
     "tests/test_wheels.py",
     "tests/interop/test_through_proxy.py",
     "tests/flowguard/stores/kafka/test_contract_on_three.py",
 )
-"""Beginnings of names of tests that share what is dear: a Spark session, two wheels, a broker in
-Java, three nodes of Kafka."""
+"""Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, two
+wheels, a broker in Java, three nodes of Kafka."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
 
 # Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests
@@ -112,6 +113,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests live until the end: the collector need not look through them each time."""
+    """Thousands of tests live until the end: the collector need not look through them each time,
+    nor every 700 objects at those of a test."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)

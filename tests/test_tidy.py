@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,19 @@ FRAGMENT = re.compile(
 
 def python_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Parsed once for all rules, which one process looks at (TOGETHER in conftest.py)."""
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_trees() -> Iterator[None]:
+    """A million nodes would be in the way of the collector for all tests that follow."""
+    yield
+    tree_of.cache_clear()
 
 
 def name_of(path: Path) -> str:
@@ -90,7 +104,7 @@ def test_no_function_is_too_long() -> None:
     findings = []
     waiting = dict(LONG_FUNCTIONS)
     for path in python_files(*PACKAGES):
-        for function, lines in functions(ast.parse(path.read_text()), f"{name_of(path)}:"):
+        for function, lines in functions(tree_of(path), f"{name_of(path)}:"):
             allowed = waiting.pop(function, FUNCTION_LINES_MAX)
             if lines > allowed:
                 findings.append(f"{function}: {lines} lines, at most {allowed}")
@@ -106,7 +120,7 @@ def test_public_class_names_are_unique() -> None:
     """A name in a traceback, a log or a review is understood without its module."""
     places: dict[str, list[str]] = {}
     for path in python_files(*PACKAGES):
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(f"{name_of(path)}:{node.lineno}")
     report([f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1])
@@ -122,7 +136,7 @@ def test_docstrings_are_sentences_or_noun_phrases() -> None:
     """ "A number that grows with every change", not "Of the changes": it is read alone."""
     findings = []
     for path in python_files(*PACKAGES):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node) or ""
                 if FRAGMENT.match(text):
@@ -146,7 +160,7 @@ def test_the_glossary_defines_what_exists() -> None:
 def test_nothing_prints() -> None:
     findings = []
     for path in python_files(*PACKAGES):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
@@ -211,7 +225,7 @@ def test_every_cited_page_exists_and_has_the_section() -> None:
 def test_a_room_that_lists_its_files_lists_all_of_them() -> None:
     findings = []
     for init in (path for path in python_files(*PACKAGES) if path.name == "__init__.py"):
-        listed = ast.get_docstring(ast.parse(init.read_text())) or ""
+        listed = ast.get_docstring(tree_of(init)) or ""
         if "- `" in listed:
             files = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
             findings += [
@@ -230,7 +244,7 @@ def imports_within(room: Path) -> dict[str, set[str]]:
     for name, path in files.items():
         modules = [
             node.module
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(tree_of(path))
             if isinstance(node, ast.ImportFrom) and node.module
         ]
         names = {module.removeprefix(f"{package}.") for module in modules}
@@ -274,7 +288,7 @@ def test_the_wheel_holds_the_five_packages_and_nothing_else() -> None:
     targets = pyproject["tool"]["hatch"]["build"]["targets"]
     assert targets == {"wheel": {"packages": PACKAGES, "hooks": hook}}
     for package in PACKAGES:
-        assert ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
+        assert ast.get_docstring(tree_of(ROOT / package / "__init__.py"))
 
 
 def test_no_python_file_lies_in_the_root() -> None:

@@ -20,6 +20,11 @@ class Recording:
     to_broker: list[bytearray] = field(default_factory=list)
     to_client: list[bytearray] = field(default_factory=list)
 
+    def forget(self) -> None:
+        """Begin anew; what connections from before may still say is not recorded."""
+        self.to_broker.clear()
+        self.to_client.clear()
+
 
 class Recorder:
     """A thread that accepts, and one for each connection."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -105,14 +104,22 @@ def upstream(
             yield broker.port
 
 
-@pytest.fixture
-def chain(upstream: int, tmp_path: Path) -> Iterator[Chain]:
+@pytest.fixture(scope="module")
+def one_chain(upstream: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    """One proxy for all clients of a broker: it begins with the next as with the first."""
     with (
         recording(upstream) as behind,
-        proxy(tmp_path, behind.port) as port,
+        proxy(tmp_path_factory.mktemp("proxy"), behind.port) as port,
         recording(port) as before,
     ):
         yield Chain(before, behind)
+
+
+@pytest.fixture
+def chain(one_chain: Chain) -> Chain:
+    one_chain.before.forget()
+    one_chain.behind.forget()
+    return one_chain
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -62,7 +62,7 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", *words],
         cwd=ROOT,
-        env=clean | {"PYTEST_PLUGINS": "tests.conftest"},
+        env=clean | {"PYTEST_PLUGINS": "tests.conftest", "PYTEST_XDIST_AUTO_NUM_WORKERS": "1"},
         capture_output=True,
         text=True,
         check=False,
