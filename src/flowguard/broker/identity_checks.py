@@ -6,7 +6,6 @@ here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at 
 right is remembered, and an address that is wrong too often is not checked any more.
 """
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import CheckAnswer, ExchangeMaker
 from flowguard.node.door import CheckOutcome, Door
+from flowguard.priority import give_way
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from flowguard.identity.passwords import PasswordFile
     from flowguard.identity.tokens import TokenFile
 
-NICE: Final = 10
-"""How much less of a processor the thread gets that the loop wants, too: a tenth."""
 QUESTIONS_MAX: Final = 10_000
 """The gate lets in far fewer at once; the others have left since, and are passed over."""
 TOKEN: Final = "token"
@@ -278,9 +276,7 @@ def _certificate_name(connection: ServerConnection) -> str | None:
 
 def _give_way() -> None:
     """The thread that hashes runs where the loop, which others wait for, leaves it time."""
-    thread = threading.get_native_id()
-    nice = max(NICE, os.getpriority(os.PRIO_PROCESS, thread))
-    os.setpriority(os.PRIO_PROCESS, thread, nice)
+    give_way(threading.get_native_id())
 
 
 def _tell(token: trio.lowlevel.TrioToken, done: trio.Event) -> None:

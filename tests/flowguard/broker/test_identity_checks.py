@@ -22,7 +22,7 @@ from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.broker import identity_checks
 from flowguard.broker.doorway import open_doorways
-from flowguard.broker.identity_checks import NICE, IdentityChecks, Proofs
+from flowguard.broker.identity_checks import IdentityChecks, Proofs
 from flowguard.broker.server import Running, unix_clock
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback
 from flowguard.identity.failures import BURST
@@ -31,6 +31,7 @@ from flowguard.identity.remembered import RememberedTokens
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import Hooks
 from flowguard.node.door import CheckOutcome
+from flowguard.priority import NICE
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
 from tests.support.real import TEST_S, Wire, broker, connect, open_wire, until
 

@@ -38,6 +38,7 @@ from rocksdict import (
 from flowguard.config import MIB, StoreSettings
 from flowguard.errors import CorruptionError, RemovedError, StoreError, SyncError
 from flowguard.flow.signals import StoreState
+from flowguard.priority import named_give_way
 from flowguard.stores.log.rows import Cursor, Found, Search
 from flowguard.stores.rocks.driver_errors import CONTENT, translated
 from flowguard.stores.rocks.log_files import check_logs
@@ -57,6 +58,8 @@ TABLES_DELAY: Final = 40
 TABLES_STOP: Final = 64
 """Young tables that slow writes down, and stop them."""
 LOG_BYTES: Final = MIB
+THREADS: Final = "rocksdb:"
+"""Beginning of the names of the threads that write tables and merge them; engines share them."""
 SLICE: Final = "log."
 """Beginning of the names of the durable log's families; the number follows, eight hex digits."""
 SIZES: Final = (
@@ -317,6 +320,7 @@ class RocksEngine:
                 self._synced = Synced(self._folder)
         self._db = db
         if not self._read_only:
+            named_give_way(THREADS)
             _open_here.add(self._folder.resolve())
 
     def _options(self, family: str = "default") -> Options:

@@ -37,8 +37,9 @@ STRIDE_MIN: Final = 8
 STRIDE_BYTES: Final = 16 * 1024
 """Payload by which the mark may be ahead, too. Settled rows are deleted half a stride at a time, so
 most messages delivered soon die in the write buffer, and are never written as a table."""
-TRIM_SINGLY_MAX: Final = 64
-"""Rows deleted one by one where there is time: a range slows every scan a little."""
+TRIM_SINGLY_MAX: Final = 16
+"""Rows deleted one by one where there is time: a range slows every scan a little. Those of a page
+from the log go as a range: one by one they were as many rows again, and filled the write buffer."""
 
 
 @final

@@ -26,6 +26,7 @@ from flowguard.errors import (
     SyncError,
 )
 from flowguard.flow.signals import StoreState
+from flowguard.priority import NICE
 from flowguard.stores.rocks.engine import FAMILIES, RocksEngine, families_in
 from tests.flowguard.stores.rocks.limits import file_size_limit
 
@@ -74,6 +75,28 @@ def test_a_batch_reaches_all_families_and_survives_opening_again(folder: Path) -
     assert [family.get(b"k") for family in families] == [name.encode() for name in FAMILIES]
     assert sorted(families_in(folder)) == sorted(FAMILIES)
     engine.close()
+
+
+def test_the_threads_of_rocksdb_leave_the_processor_to_the_loop_and_no_other_does(
+    folder: Path,
+) -> None:
+    def niceness() -> dict[Path, tuple[str, int]]:
+        threads = list(Path("/proc/self/task").iterdir())
+        return {
+            one: ((one / "comm").read_text(), os.getpriority(os.PRIO_PROCESS, int(one.name)))
+            for one in threads
+        }
+
+    before = niceness()
+    RocksEngine(folder, SETTINGS.model_copy(update={"background_jobs": 8})).close()
+    after = niceness()
+    background = {one for one, (name, _) in after.items() if name.startswith("rocksdb:")}
+    assert {after[one][0] for one in background} == {"rocksdb:low\n", "rocksdb:high\n"}
+    assert len(background) >= 8
+    assert {after[one][1] for one in background} == {NICE}
+    others = before.keys() - background
+    assert threading.get_native_id() in {int(one.name) for one in others}
+    assert {one: after[one][1] for one in others} == {one: before[one][1] for one in others}
 
 
 def test_a_scan_stays_within_its_bounds_its_rows_and_its_bytes(engine: RocksEngine) -> None:
