@@ -1,5 +1,6 @@
 """Attacks on the disk: it is full, files may not grow, the data directory is removed."""
 
+import errno
 import os
 import resource
 import shutil
@@ -47,10 +48,18 @@ async def on_small_disk(size: Size, left_bytes: int) -> Finding:
         ballast = folder / "ballast"
 
         def fill(_: Victim) -> None:
-            found = os.statvfs(folder)
             with ballast.open("wb") as file:
-                free_bytes = found.f_bavail * found.f_frsize
-                os.posix_fallocate(file.fileno(), 0, free_bytes - left_bytes)
+                while True:
+                    file.truncate(0)
+                    found = os.statvfs(folder)
+                    free_bytes = found.f_bavail * found.f_frsize
+                    try:
+                        os.posix_fallocate(file.fileno(), 0, free_bytes - left_bytes)
+                    except OSError as error:
+                        if error.errno != errno.ENOSPC:
+                            raise
+                        continue  # The broker has written something meanwhile.
+                    break
 
         return await without_room(folder, fill, lambda _: ballast.unlink())
 
