@@ -51,10 +51,13 @@ def test_the_tests_of_a_room_pass_on_the_compiled_rooms(room: str) -> None:
     run("-m", "pytest", *options, f"tests/{room}", rooms=rooms, **how)
 
 
-def test_messages_and_sessions_of_a_client_are_the_same_on_pure_rooms() -> None:
+def test_foreign_clients_find_the_same_broker_on_pure_rooms() -> None:
     """Interop's broker is a program of its own, compiled where it can be; here once it is not."""
-    options = ["-q", "-p", "no:cacheprovider", "-k", "paho"]
-    tests = [f"tests/interop/test_{name}.py" for name in ("messages", "sessions", "start_time")]
+    options = ["-q", "-p", "no:cacheprovider"]
+    tests = [
+        f"tests/interop/test_{name}.py"
+        for name in ("messages", "sessions", "start_time", "together")
+    ]
     run("-m", "pytest", *options, *tests, BUILD_UNDER_TEST="pure Python")
 
 

@@ -39,7 +39,7 @@ STRIDE_BYTES: Final = 16 * 1024
 most messages delivered soon die in the write buffer, and are never written as a table."""
 TRIM_SINGLY_MAX: Final = 16
 """Rows deleted one by one where there is time: a range slows every scan a little. Those of a page
-from the log go as a range: one by one they were as many rows again, and filled the write buffer."""
+from the log go as a range: one by one they would be as many rows again in the write buffer."""
 
 
 @final
