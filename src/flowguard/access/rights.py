@@ -124,6 +124,7 @@ class Quotas:
         "packet_size_max",
         "queue_messages_max",
         "subscriptions_max",
+        "window_max",
     )
 
     def __init__(
@@ -133,13 +134,15 @@ class Quotas:
         queue_messages_max: int | None = None,
         keep_alive_max_s: int | None = None,
         packet_size_max: int | None = None,
+        window_max: int | None = None,
     ) -> None:
-        """`headcounts`: those that the client counts in."""
+        """`headcounts`: those that the client counts in; `window_max`: cost units."""
         self.headcounts = headcounts
         self.subscriptions_max = subscriptions_max
         self.queue_messages_max = queue_messages_max
         self.keep_alive_max_s = keep_alive_max_s
         self.packet_size_max = packet_size_max
+        self.window_max = window_max
 
     def with_more(self, other: "Quotas") -> "Quotas":
         """Return what holds for whoever is under both."""
@@ -149,6 +152,7 @@ class Quotas:
             least(self.queue_messages_max, other.queue_messages_max),
             least(self.keep_alive_max_s, other.keep_alive_max_s),
             least(self.packet_size_max, other.packet_size_max),
+            least(self.window_max, other.window_max),
         )
 
 

@@ -75,6 +75,7 @@ class _Role(_Table):
     queue_messages_max: int | None = Field(None, ge=1)
     keep_alive_max_s: int | None = Field(None, ge=1, le=65_535)
     packet_size_max: int | None = Field(None, ge=PACKET_SIZE_MIN)
+    window_max: int | None = Field(None, ge=1)
     client_class: Literal["device", "application"] | None = Field(None, alias="class")
 
     @property
@@ -93,6 +94,7 @@ class _Role(_Table):
             self.queue_messages_max,
             self.keep_alive_max_s,
             self.packet_size_max,
+            self.window_max,
         )
 
 

@@ -1,7 +1,8 @@
 """Admission windows: how much of one client's work is in process, and of all clients together.
 
 A packet is in process from its decoding until the durable work for it is done. The limit is the
-node's (`NodeWindow`, set by the policy every tick), the count is the client's (`AdmissionWindow`).
+node's (`NodeWindow`, set by the policy every tick), or a smaller one of the client's own; the count
+is the client's (`AdmissionWindow`).
 Both count cost units: an ordinary packet is one (`flow/cost`). Shrinking never cancels admitted
 work: a client above a shrunken limit just admits nothing until enough of its packets are done. One
 packet is always possible, whatever it weighs; with others it has to fit. (docs/overload.md, "What
@@ -72,12 +73,15 @@ class AdmissionWindow:
         "_permits",
         "_waits",
         "in_process",
+        "limit_max",
         "needs",
         "weight",
     )
 
-    def __init__(self, node: NodeWindow) -> None:
+    def __init__(self, node: NodeWindow, limit_max: int = UNBOUNDED) -> None:
         self._node = node
+        self.limit_max = limit_max
+        """What this client may have in process however calm the node is, cost units."""
         self.in_process = 0
         """Cost units."""
         self._waits = False
@@ -93,10 +97,16 @@ class AdmissionWindow:
         self._credits_round = 0
         self._credits_used = 0
 
+    @property
+    def limit(self) -> int:
+        """Cost units that it may have in process now: the node's limit, or its own."""
+        limit, limit_max = self._node.limit, self.limit_max
+        return limit if limit < limit_max else limit_max
+
     def room(self) -> int:
         """How many packets may still be admitted now; never negative."""
         node = self._node
-        room = node.limit - self.in_process
+        room = self.limit - self.in_process
         if room < self.needs or node.closed:
             return 0
         if node.shared:
@@ -124,14 +134,14 @@ class AdmissionWindow:
     @property
     def is_full(self) -> bool:
         """Whether its next packet waits for one of its own, whatever room the node has."""
-        return self._node.limit - self.in_process < self.needs
+        return self.limit - self.in_process < self.needs
 
     def fits(self, cost: int) -> bool:
         """Whether a packet that weighs so much may join those in process; alone it always may.
 
         False: it is the next one, and there is no `room` until it fits.
         """
-        if not self.in_process or self.in_process + cost <= self._node.limit:
+        if not self.in_process or self.in_process + cost <= self.limit:
             return True
         self.needs = cost
         return False
@@ -140,7 +150,7 @@ class AdmissionWindow:
         """Count one packet; in the same synchronous stretch its caller asked `room()`, and `fits`
         where it weighs more than one."""
         node = self._node
-        assert self.in_process + cost <= node.limit or not self.in_process
+        assert self.in_process + cost <= self.limit or not self.in_process
         self.needs = 1
         self.weight = cost
         if not self.in_process:

@@ -108,6 +108,8 @@ class Reviews:
             if session.outbound is not None:
                 session.outbound.connection.end(ReasonCode.QUOTA_EXCEEDED, now_s)
             return
+        if session.outbound is not None:
+            session.outbound.connection.limit_window(session.window_max)
         will = session.will
         if will is not None:
             message = will.message

@@ -162,8 +162,10 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
         address="" if peer is None else peer(),
         silent_s=max(0.0, now_s - connection.last_received_s),
         keep_alive_s=connection.keep_alive_s or None,
-        window=Use(
-            used=0 if inbound is None else inbound.window.in_process, limit=node.window.limit
+        window=(
+            Use(used=0, limit=node.window.limit)
+            if inbound is None
+            else Use(used=inbound.window.in_process, limit=inbound.window.limit)
         ),
         unacknowledged=Use(
             used=0 if inbound is None else inbound.unacknowledged,
@@ -190,7 +192,7 @@ def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float)
         case Pause.SOCKET:
             text = _unread_answers(node, connection.outbound.outbox_bytes)
         case Pause.WINDOW:
-            text = _spent_window(node, connection)
+            text = _spent_window(connection)
         case Pause.TURN:
             text = (
                 f"clients take turns: {window.in_process:,} packets with "
@@ -218,13 +220,10 @@ def _closed(node: Node) -> Cause:
     return Cause(reason="journal", text=text)
 
 
-def _spent_window(node: Node, connection: ServerConnection) -> str:
+def _spent_window(connection: ServerConnection) -> str:
     assert connection.inbound is not None
     window = connection.inbound.window
-    text = (
-        f"its window is spent: {window.in_process:,} of {node.window.limit:,} packets "
-        "are in process"
-    )
+    text = f"its window is spent: {window.in_process:,} of {window.limit:,} packets are in process"
     return text if window.needs == 1 else f"{text}, and the next one weighs {window.needs:,}"
 
 

@@ -79,6 +79,11 @@ class ServerConnection(Input):
         """The window that its packets count in; None: it is no client yet, or any more."""
         return None if self.inbound is None else self.inbound.window
 
+    def limit_window(self, limit_max: int) -> None:
+        if self.inbound is not None and self.inbound.window.limit_max != limit_max:
+            self.inbound.window.limit_max = limit_max
+            self.schedule()
+
     @property
     def version(self) -> int:
         return self._decoder.version

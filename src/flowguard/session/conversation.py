@@ -21,6 +21,10 @@ class Conversation:
         """The node has no room for what it sent."""
         raise NotImplementedError
 
+    def limit_window(self, limit_max: int) -> None:
+        """Let it have so much in process from now on, cost units; less where the node has less."""
+        raise NotImplementedError
+
     def client_disconnects(self, packet: Disconnect, now_s: float) -> None:
         """DISCONNECT from the client: the orderly end ([MQTT 5.0, 3.14])."""
         raise NotImplementedError

@@ -107,6 +107,8 @@ def grant(
         keep_alive_s = limit_s
     expiry_s = min(asked_s, settings.session_expiry_max_s)
     told = min(settings.receive_maximum, receive_maximum_of(window, weight))
+    if quotas.window_max is not None:
+        told = min(told, max(RECEIVE_MAXIMUM_LEAST, quotas.window_max))
     size_max = least(settings.packet_size_max, quotas.packet_size_max)
     return ConnectTerms(expiry_s, keep_alive_s, told, size_max or settings.packet_size_max)
 

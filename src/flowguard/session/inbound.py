@@ -87,7 +87,7 @@ class Inbound:
         self._outbound = outbound
         self._routing = routing
         self.session = session
-        self.window = AdmissionWindow(outbound.node.window)
+        self.window = AdmissionWindow(outbound.node.window, session.window_max)
         self._held: list[Packet] | None = None
         self._long_way = 0
         """So many runs more go packet by packet."""

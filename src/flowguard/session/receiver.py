@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.flow import Reason
+from flowguard.flow.window import UNBOUNDED
 from flowguard.records import Delivery, Settle
 from flowguard.session.backlog import Backlog
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes, plain_bytes
@@ -88,6 +89,12 @@ class Receiver(QueueOwner):
         most = node.settings.session.queue_messages_max
         quota = None if self.rights is None else self.rights.quotas.queue_messages_max
         return most if quota is None else min(most, quota)
+
+    @property
+    def window_max(self) -> int:
+        """Cost units that its roles let it have in process."""
+        quota = None if self.rights is None else self.rights.quotas.window_max
+        return UNBOUNDED if quota is None else quota
 
     def may_receive(self, topic: str) -> bool:
         """Whether its rights let it; who was not here since the start is asked when it comes."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from flowguard.flow import AdmissionWindow, NodeWindow, Pause
+from flowguard.flow.window import UNBOUNDED
 
 CLIENTS = st.integers(0, 2)
 
@@ -22,10 +23,11 @@ CLIENTS = st.integers(0, 2)
 class Windows(RuleBasedStateMachine):
     """Three clients of one node, against three plain counts."""
 
-    @initialize(limit_max=st.integers(1, 100))
-    def node_starts(self, limit_max: int) -> None:
+    @initialize(limit_max=st.integers(1, 100), own_max=st.integers(1, 100))
+    def node_starts(self, limit_max: int, own_max: int) -> None:
         self.node = NodeWindow(limit_max)
-        self.windows = [AdmissionWindow(self.node) for _ in range(3)]
+        self.own_max = [UNBOUNDED, UNBOUNDED, own_max]
+        self.windows = [AdmissionWindow(self.node, most) for most in self.own_max]
         self.costs: list[list[int]] = [[], [], []]
         self.needs = [0, 0, 0]
         self.waits = [False] * 3
@@ -34,6 +36,13 @@ class Windows(RuleBasedStateMachine):
     def load_changes(self, limit: int) -> None:
         self.node.resize(limit)
         assert self.node.limit == max(1, limit)
+
+    @rule(own_max=st.integers(1, 200))
+    def its_roles_change(self, own_max: int) -> None:
+        self.windows[2].limit_max = self.own_max[2] = own_max
+
+    def _limit(self, client: int) -> int:
+        return min(self.node.limit, self.own_max[client])
 
     @rule(closed=st.booleans())
     def journal_fills_or_empties(self, closed: bool) -> None:
@@ -50,7 +59,7 @@ class Windows(RuleBasedStateMachine):
         if not window.room():
             return
         if not window.fits(cost):
-            assert window.in_process + cost > self.node.limit
+            assert window.in_process + cost > self._limit(client)
             self.needs[client] = cost
             return
         self._admit(client, cost)
@@ -60,7 +69,7 @@ class Windows(RuleBasedStateMachine):
         self.windows[client].admit(cost)
         self.costs[client].append(cost)
         self.needs[client] = 0
-        assert not others or self.windows[client].in_process <= self.node.limit
+        assert not others or self.windows[client].in_process <= self._limit(client)
 
     @precondition(lambda self: any(self.costs))
     @rule(client=CLIENTS)
@@ -75,9 +84,10 @@ class Windows(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree_and_room_follows(self) -> None:
-        for window, costs, needs in zip(self.windows, self.costs, self.needs, strict=True):
+        for client, window in enumerate(self.windows):
+            costs, needs = self.costs[client], self.needs[client]
             assert window.in_process == sum(costs)
-            room = max(0, self.node.limit - sum(costs))
+            room = max(0, self._limit(client) - sum(costs))
             if costs and needs > room:
                 room = 0
             assert window.is_full is (room == 0)

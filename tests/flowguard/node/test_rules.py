@@ -5,8 +5,9 @@ import pytest
 from flowguard.access.rights import TOPICS_MAX, Principal
 from flowguard.access.rules_toml import parse_toml
 from flowguard.codec.packets import Connack, Connect, Disconnect, Puback, Pubrec, Will
-from flowguard.flow import Reason
+from flowguard.flow import Pause, Reason
 from flowguard.node.authentication import CheckAnswer, Hooks
+from flowguard.ops.explain import explain
 from flowguard.session.connection import ServerConnection
 from flowguard.types import MQTT_5, MQTT_311, Properties, Publish, ReasonCode
 from tests.support.stage import Client, Stage, StoreWithLog
@@ -377,6 +378,49 @@ def test_a_role_sends_packets_of_that_size_and_5_0_clients_are_told(version: int
         assert client.is_closed is is_bounded
         if version == MQTT_5 and is_bounded:
             assert client.expect(Disconnect).reason_code == ReasonCode.PACKET_TOO_LARGE
+
+
+WINDOWS = """
+[roles.slow]
+users = ["ann"]
+window_max = {window_max}
+[roles.all]
+users = ["*"]
+publish = ["#"]
+receive = ["#"]
+"""
+
+
+def in_process(client: Client) -> int:
+    assert client.connection.window is not None
+    return client.connection.window.in_process
+
+
+@pytest.mark.parametrize("version", [MQTT_5, MQTT_311])
+def test_a_role_has_so_many_packets_in_process_and_new_rules_reach_who_is_here(
+    version: int,
+) -> None:
+    stage = make_stage(WINDOWS.format(window_max=3))
+    come(stage, "root", "sleeper", keeps=True).subscribe("#", qos=1)
+    ann, bob = (come(stage, user, version=version) for user in ("ann", "bob"))
+    if version == MQTT_5:
+        told = [client.connack.properties.receive_maximum for client in (ann, bob)]
+        assert told == [3, 32]
+    stage.hold_commits = True
+    for client in (ann, bob):
+        client.send(*(Publish("t", b"x", 1, packet_id=number) for number in range(1, 21)))
+    assert (in_process(ann), in_process(bob)) == (3, 20)
+    described = explain(stage.node, ann.connection.client_id or "", stage.now_s)
+    assert described is not None
+    assert described["connected"] is not None
+    assert described["connected"]["window"] == {"used": 3, "limit": 3}
+    assert [cause["reason"] for cause in described["paused"]] == [Pause.WINDOW]
+
+    stage.node.use_rules(parse_toml(WINDOWS.format(window_max=5), "acl.toml"), stage.now_s)
+    ann.send(Publish("t", b"x", 1, packet_id=21))
+    assert (in_process(ann), in_process(bob)) == (5, 20)
+    stage.release_commits()
+    assert [answer.packet_id for answer in ann.inbox] == list(range(1, 22))
 
 
 def test_connections_of_a_role_are_counted_anew_with_new_rules() -> None:
