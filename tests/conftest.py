@@ -44,9 +44,10 @@ TOGETHER = (
     "tests/test_wheels.py",
     "tests/interop/test_through_proxy.py",
     "tests/flowguard/stores/kafka/test_contract_on_three.py",
+    "tests/flowguard/stores/test_contract.py",
 )
 """Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, two
-wheels, a broker in Java, three nodes of Kafka."""
+wheels, a broker in Java, three nodes of Kafka, six of Redis."""
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "test")
 
 # Bytecode is kept, whatever the environment says: else each of the hundreds of programs that tests

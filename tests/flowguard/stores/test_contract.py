@@ -10,7 +10,7 @@ A store joins by a line in STORES: a function that makes a `Bench` from a folder
 6. A session's record counts what is unsettled, messages and bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -48,13 +48,8 @@ from flowguard.records import (
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
-from tests.flowguard.stores.redis.benches import (
-    new_prefix,
-    open_store,
-    shared_cluster,
-    shared_server,
-)
-from tests.support.redis_cluster import RedisCluster
+from tests.flowguard.stores.redis.benches import moving, new_prefix, open_store, shared_server
+from tests.support.redis_cluster import RedisCluster, redis_cluster
 from tests.support.redis_server import RedisServer
 
 SESSION_FIELDS = [
@@ -103,32 +98,37 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
     return make
 
 
-def redis(
-    layout: str, server: Callable[[], RedisServer | RedisCluster] = shared_server
-) -> Callable[[Path], Bench]:
-    def make(folder: Path) -> Bench:
-        prefix = new_prefix()
-        return Bench(lambda: open_store(server(), prefix, layout=layout))
-
-    return make
+def redis(layout: str, server: RedisServer | RedisCluster) -> Bench:
+    prefix = new_prefix()
+    return Bench(lambda: open_store(server, prefix, layout=layout))
 
 
 STORES: dict[str, Callable[[Path], Bench]] = {
     "memory": memory,
     "window": rocks("window"),
     "status": rocks("status"),
-    "redis-stream": redis("stream"),
-    "redis-zset": redis("zset"),
+    "redis-stream": lambda folder: redis("stream", shared_server()),
+    "redis-zset": lambda folder: redis("zset", shared_server()),
 }
-CLUSTERS = {f"redis-cluster-{name}": redis(name, shared_cluster) for name in ("stream", "zset")}
-"""Of three primaries and replicas, while slots move from one to another."""
 ALL = [pytest.param(make, id=name) for name, make in STORES.items()]
-ALL += [pytest.param(make, id=name, marks=pytest.mark.slow) for name, make in CLUSTERS.items()]
+for layout in ("stream", "zset"):
+    ALL.append(pytest.param(layout, id=f"redis-cluster-{layout}", marks=pytest.mark.slow))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    with redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=ALL)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
-    return request.param(tmp_path)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """A store; one on a cluster sees slots move from one of three primaries to another."""
+    if isinstance(request.param, str):
+        with moving(request.getfixturevalue("cluster")) as cluster:
+            yield redis(request.param, cluster)
+    else:
+        yield request.param(tmp_path)
 
 
 def delivery(payload: bytes = b"x", qos: int = 1, expires_at_s: float = NEVER_S) -> Delivery:

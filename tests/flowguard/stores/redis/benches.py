@@ -5,6 +5,8 @@ import itertools
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from flowguard.stores.redis import RedisStore
 
 MOVED = (b"c", b"d", b"a", b"a/b", b"new", b"a\0b")
-"""Client ids and topics of which the slots move in the shared cluster."""
+"""Client ids and topics of which the slots move."""
 _numbers = itertools.count(1)
 
 
@@ -36,31 +38,15 @@ def shared_server() -> RedisServer:
     return server
 
 
-@cache
-def shared_cluster() -> RedisCluster:
-    """Three primaries and three replicas, as `shared_server`; from now on its slots move."""
-    needs_redis()
+@contextmanager
+def moving(cluster: RedisCluster) -> Iterator[RedisCluster]:
+    """Its slots move all the while: only as long as a test looks, since that takes half a core."""
     from flowguard.stores.redis.cluster import slot_of
     from flowguard.stores.redis.keys import bucket_of
 
-    folder = Path(tempfile.mkdtemp(prefix="fg-redis-"))
-    cluster = RedisCluster(folder)
-
-    try:
-        cluster.start()
-    except BaseException:
-        cluster.remove()
-        raise
-    moving = cluster.moving([slot_of(b"%03x" % bucket_of(name)) for name in MOVED])
-    moving.__enter__()
-
-    def end() -> None:
-        moving.__exit__(None, None, None)
-        cluster.remove()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
-    return cluster
+    slots = [slot_of(b"%03x" % bucket_of(name)) for name in MOVED]
+    with cluster.moving(slots, seed=next(_numbers)):
+        yield cluster
 
 
 def new_prefix() -> str:
