@@ -12,9 +12,11 @@ from spark_analysis.session import spark_session
 from tests.spark_analysis.crowd import draw_few
 from tests.support.kafka import PEERS
 
-# Compiling plans, and compiling what that gives, takes longer than these jobs do.
+# Compiling plans, and compiling what that gives, takes longer than these jobs do; so does sweeping
+# a cache of code that is too small for them, and collecting what a small nursery is too small for.
 SHORT_JOBS = (
-    '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"'
+    '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'
+    ' -XX:ReservedCodeCacheSize=256m -Xmn400m"'
     " --conf spark.sql.codegen.wholeStage=false"
     " --conf spark.sql.codegen.factoryMode=NO_CODEGEN pyspark-shell"
 )
