@@ -1,7 +1,6 @@
 """`flowguard proxy`: overload protection in front of somebody else's broker."""
 
 import errno
-import gc
 import os
 import secrets
 import socket
@@ -32,8 +31,6 @@ from flowguard.config import FlowSettings, LogSettings
 from flowguard.errors import ConfigError
 from flowguard.flow.signals import TICK_S
 
-GC_THRESHOLDS = (100_000, 50, 100)
-"""Pairs make no garbage cycles to speak of."""
 UPSTREAM_CONNECTS = 64
 """Mosquitto and amqtt keep 100 connections that they have not accepted; TCP asks again for one more
 after a second."""
@@ -152,7 +149,6 @@ def _refused(why: str, code: int) -> typer.Exit:
 async def _main(
     core: ProxyCore, reactor: ProxyReactor, doorways: list[Doorway], errors: ErrorLog
 ) -> None:
-    gc.set_threshold(*GC_THRESHOLDS)
     stop = trio.Event()
     try:
         async with trio.open_nursery() as nursery:

@@ -21,9 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from flowguard import build
+from flowguard.__main__ import GC_THRESHOLDS
 from flowguard.bounds import Bounds
 from flowguard.broker.reactor import Reactor
-from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.codec.encoder import puback_frame
 from flowguard.config import MIB, Settings, StoreSettings
 from flowguard.node.node import Node

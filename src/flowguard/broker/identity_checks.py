@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -81,9 +80,13 @@ class IdentityChecks:
         self._door = Door()
 
     def read(self) -> Proofs:
-        """Read users and keys as the files have them now. Raises ConfigError."""
-        path = self._network.password_file
-        users = None if path is None else read_passwords(path, self._key)
+        """Read users and keys as the files have them now. Raises ConfigError, ModuleNotFoundError
+        without argon2 or PyJWT."""
+        users = None
+        if (path := self._network.password_file) is not None:
+            from flowguard.identity.passwords import PasswordFile
+
+            users = PasswordFile.read(path, self._key)
         return Proofs(users, read_tokens(self._network))
 
     def use(self, proofs: Proofs) -> None:
@@ -236,19 +239,6 @@ def _judged(question: _Question, proofs: Proofs, now_s: float) -> Principal:
     if user is None or users is None or not users.verify(user, question.password):
         raise UnprovedError("")  # Not even the log learns which names there are.
     return Principal(user)
-
-
-def read_passwords(path: Path, key: bytes = b"") -> "PasswordFile":
-    """Read a file of users and hashes; raises ConfigError, ModuleNotFoundError without argon2."""
-    from flowguard.identity.passwords import PasswordFile
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no file of users and hashes") from error
-    return PasswordFile.parse(text, str(path), key)
 
 
 def read_tokens(network: NetworkSettings) -> "TokenFile | None":

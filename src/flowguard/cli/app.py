@@ -1,22 +1,11 @@
-"""The commands of `flowguard`."""
+"""The command line by itself; `flowguard.cli.plugins` knows where the commands stand."""
 
 from typing import Annotated
 
 import typer
 
 from flowguard import __version__, build
-from flowguard.cli.check import check
-from flowguard.cli.demo import demo
-from flowguard.cli.explain import explain
-from flowguard.cli.import_conf import import_conf
-from flowguard.cli.passwd import passwd
 from flowguard.cli.plugins import Commands
-from flowguard.cli.reload import reload
-from flowguard.cli.serve import serve
-from flowguard.cli.settings import settings
-from flowguard.cli.store import store
-from flowguard.cli.storm import storm
-from flowguard.cli.top import top
 
 app = typer.Typer(
     name="flowguard",
@@ -26,17 +15,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-app.command()(serve)
-app.command()(top)
-app.command()(explain)
-app.command()(demo)
-app.command()(storm)
-app.command()(settings)
-app.command()(check)
-app.command()(reload)
-app.command("import")(import_conf)
-app.add_typer(passwd, name="passwd")
-app.add_typer(store, name="store")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,6 +1,5 @@
 """`flowguard demo`: a flash crowd against a small broker, live in the terminal, under a minute."""
 
-import gc
 import json
 import sys
 import tempfile
@@ -26,7 +25,6 @@ from flowguard.cli.demo_broker import CLIENT_TIMEOUT_S, DemoStore, demo_settings
 from flowguard.cli.demo_screen import DemoHistory, line, screen
 from flowguard.cli.demo_summary import DemoOutcome, show_summary
 from flowguard.cli.descriptors import OWN_DESCRIPTORS, use_all_descriptors
-from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.ops.status import status_of
@@ -211,7 +209,6 @@ def demo(
         f"and soon {clients:,} clients at once."
     )
     structlog.configure(processors=[_silence])
-    gc.set_threshold(*GC_THRESHOLDS)
     settings = demo_settings(lateness_s())
     with tempfile.TemporaryDirectory(prefix="flowguard-demo-") as folder:
         outcome = trio.run(_run, plan, settings, console, Path(folder))

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowguard.broker.identity_checks import read_passwords
 from flowguard.cli.plugins import needs_extra
 from flowguard.errors import ConfigError
 
 if TYPE_CHECKING:
     from flowguard.identity.passwords import PasswordFile
 
-passwd = typer.Typer(help="Users and their passwords.", no_args_is_help=True)
+passwd = typer.Typer(help="Users and their passwords.", no_args_is_help=True, add_completion=False)
 
 User = Annotated[str, typer.Argument(help="Name of the user.")]
 File = Annotated[Path, typer.Option("--file", help="File of users and hashes.")]
@@ -68,11 +67,9 @@ def _ask(prompt: str) -> str:
 
 def _read(file: Path, *, may_be_absent: bool = False) -> "PasswordFile":
     try:
-        if may_be_absent and not file.exists():
-            from flowguard.identity.passwords import PasswordFile
+        from flowguard.identity.passwords import PasswordFile
 
-            return PasswordFile({})
-        return read_passwords(file)
+        return PasswordFile({}) if may_be_absent and not file.exists() else PasswordFile.read(file)
     except ModuleNotFoundError as error:
         raise _refused(f"flowguard passwd {needs_extra('passwords')}") from error
     except ConfigError as error:

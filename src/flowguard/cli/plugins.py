@@ -1,6 +1,8 @@
-"""Commands of the front rooms: entry points of the group `flowguard.commands`.
+"""Where the commands stand: our own here, those of the front rooms as entry points of the group
+`flowguard.commands`.
 
-A command is imported when it is called, or listed by `--help`; until then only its name is known.
+A command is imported when it is called, or listed by `--help`; until then only its name is known:
+`serve` need not wait for what only `storm` needs.
 (`Any` is click's, which typer brings along under a name of its own.)
 """
 
@@ -17,6 +19,23 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 GROUP: Final = "flowguard.commands"
+OWN: Final = {
+    name: EntryPoint(name, f"flowguard.cli.{place}", GROUP)
+    for name, place in {
+        "serve": "serve:serve",
+        "top": "top:top",
+        "explain": "explain:explain",
+        "demo": "demo:demo",
+        "storm": "storm:storm",
+        "settings": "settings:settings",
+        "check": "check:check",
+        "reload": "reload:reload",
+        "import": "import_conf:import_conf",
+        "passwd": "passwd:passwd",
+        "store": "store:store",
+    }.items()
+}
+"""Our own, in the order in which `--help` lists them: a function each, or a group of commands."""
 DISTRIBUTION: Final = "flowguard-mqtt"
 """What pip installs: `flowguard` alone is another project's name in the package registry."""
 _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""")
@@ -25,21 +44,19 @@ _REQUIREMENT: Final = re.compile(r"""([\w.-]+).*;.*\bextra == ["']([\w-]+)["']""
 class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, own ones first."""
-        own = super().list_commands(ctx)
-        return own + [name for name in sorted(_plugged_in()) if name not in own]
+        return [*OWN, *sorted(_plugged_in().keys() - OWN)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name; one that cannot be imported says what it needs."""
-        command = super().get_command(ctx, cmd_name)
-        plug = None if command else _plugged_in().get(cmd_name)
+        plug = OWN.get(cmd_name) or _plugged_in().get(cmd_name)
         if plug is None:
-            return _flowing(command)
-        app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
+            names: Any = dict.fromkeys(self.list_commands(ctx))
+            self.commands = names  # of which typer names the nearest
+            return None
         try:
-            app.command(cmd_name)(plug.load())
+            return _flowing(_command_at(plug))
         except ModuleNotFoundError as error:
             return _command_without(error, plug)
-        return _flowing(get_command(app))
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; a package that only some options need may be missing."""
@@ -77,9 +94,20 @@ def needs_extra(extra: str) -> str:
     return f"needs: {sys.executable} -m pip install '{DISTRIBUTION}[{extra}]'"
 
 
+def _command_at(plug: EntryPoint) -> Any:
+    what = plug.load()
+    if isinstance(what, typer.Typer):
+        command = get_command(what)
+        command.name = plug.name
+        return command
+    app = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
+    app.command(plug.name)(what)
+    return get_command(app)
+
+
 def _flowing(command: Any) -> Any:
     """Paragraphs of its help end their lines where the terminal does, not where the source does."""
-    if command is not None and command.help:
+    if command.help:
         paragraphs = cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(part.replace("\n", " ") for part in paragraphs)
     return command

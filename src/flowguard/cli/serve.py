@@ -1,7 +1,6 @@
 """`flowguard serve`: a broker in the foreground."""
 
 import errno
-import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from flowguard.broker.server import Running, unix_clock
 from flowguard.broker.server import serve as serve_broker
 from flowguard.broker.stores import open_store
 from flowguard.cli import serve_options as options
-from flowguard.cli.console import refused
+from flowguard.cli.console import SALVAGE, refused
 from flowguard.cli.descriptors import use_all_descriptors
 from flowguard.cli.doors import Doors, checks_of, read_token, rules_of
 from flowguard.cli.log_lines import log_ignored, log_to_stderr
@@ -31,7 +30,6 @@ from flowguard.cli.plugins import needs_extra
 from flowguard.cli.serve_options import HTTP_HOST, HTTP_NONE, HTTP_PORT
 from flowguard.cli.settings import Limits, LoadedSettings, load, read_limits, with_limits
 from flowguard.cli.signals import on_signals
-from flowguard.cli.store import SALVAGE
 from flowguard.cli.systemd import tell_systemd
 from flowguard.config import FlowSettings, LogSettings, Settings
 from flowguard.errors import (
@@ -58,9 +56,6 @@ DAMAGED = f"{REMOVED}; or {SALVAGE}"
 SUCCEEDED = "Nothing was acknowledged since. To stand by for it: flowguard serve --takeover"
 EXIT_SYNC = 74
 """The disk failed to sync: nobody knows what is on it."""
-GC_THRESHOLDS = (100_000, 50, 100)
-"""Conversations make no garbage cycles to speak of; scanning a million of them is a pause."""
-
 E = TypeVar("E", bound=FlowguardError)
 
 log = structlog.get_logger()
@@ -131,7 +126,6 @@ def serve(
     doors = Doors(loaded.settings, doorways, checks, rules, lambda: read().settings)
     http_port = None if http_listener is None else (http_listener, token)
     start = _Start(loaded.bounds, watching, opened, doors, http_port, runs, descriptors)
-    gc.set_threshold(*GC_THRESHOLDS)
     try:
         trio.run(_main, start)
     except BaseExceptionGroup as group:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from flowguard.bounds import Bounds
 from flowguard.broker.memory import bounds_of
 from flowguard.config import FlowSettings, Settings
 from flowguard.errors import ConfigError
+from flowguard.section import Section, meanings
 
 PREFIX = "FLOWGUARD_"
 SEPARATOR = "__"
@@ -152,17 +153,18 @@ def _complaint(path: tuple[str, ...], error: ErrorDetails) -> str:
 
 
 def _keys() -> list[str]:
-    return [f"{section}.{key}" for section, model in _sections().items() for key in model]
+    return [
+        f"{name}.{key}" for name, section in _sections().items() for key in section.model_fields
+    ]
 
 
-def _sections() -> dict[str, dict[str, Any]]:
-    """The fields by key, by section."""
+def _sections() -> dict[str, type[Section]]:
     sections = {}
     for name, field in Settings.model_fields.items():
-        model = field.annotation
-        assert isinstance(model, type)
-        assert issubclass(model, BaseModel)
-        sections[name] = dict(model.model_fields)
+        section = field.annotation
+        assert isinstance(section, type)
+        assert issubclass(section, Section)
+        sections[name] = section
     return sections
 
 
@@ -191,14 +193,14 @@ def settings_toml(loaded: LoadedSettings | None = None) -> str:
     lines = ["# flowguard serve --config FILE; every line here shows a default."]
     if loaded is not None and loaded.origins:
         lines = ["# flowguard serve --config FILE; what is a comment has its default."]
-    for section, fields in _sections().items():
-        lines += ["", f"[{section}]"]
-        for name, item in fields.items():
-            assert item.description is not None
-            lines += [f"# {line}" for line in item.description.splitlines()]
-            origin = None if loaded is None else loaded.origins.get(f"{section}.{name}")
+    for title, section in _sections().items():
+        lines += ["", f"[{title}]"]
+        said = meanings(section)
+        for name, item in section.model_fields.items():
+            lines += [f"# {line}" for line in said[name].splitlines()]
+            origin = None if loaded is None else loaded.origins.get(f"{title}.{name}")
             if loaded is not None and origin is not None:
-                value = loaded.settings.model_dump(mode="json")[section][name]
+                value = loaded.settings.model_dump(mode="json")[title][name]
                 lines.append(f"{name} = {_toml(value)}  # {origin}")
             elif item.default is None:
                 lines.append(f"# {name} is absent")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from flowguard.cli.ask import DEFAULT_URL, NoAnswer, ask
-from flowguard.cli.console import plain, refused
+from flowguard.cli.console import SALVAGE, plain, refused
 from flowguard.errors import ConfigError, CorruptionError, LockedError, StoreError
 
 if TYPE_CHECKING:
@@ -42,12 +42,13 @@ RedisPrefix = Annotated[
     str, typer.Option("--redis-prefix", metavar="PREFIX", help="The first part of its keys.")
 ]
 RedisLayout = Annotated[str, typer.Option(metavar="LAYOUT", help="On Redis: stream or zset.")]
-SALVAGE: Final = "save what can be read: flowguard store salvage DIRECTORY --out NEW"
+
 DEFAULT: Final = Path("flowguard-data")
 
 store = typer.Typer(
     help="Look at a store, check it, copy it, merge two; docs/durability.md says when.",
     no_args_is_help=True,
+    add_completion=False,
 )
 
 log = typer.Typer(

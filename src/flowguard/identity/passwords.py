@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b, pbkdf2_hmac, sha512
+from pathlib import Path
 from typing import Final, Self, final
 
 from argon2 import PasswordHasher, Type
@@ -38,6 +39,17 @@ class PasswordFile:
     hashes: Mapping[str, str]
     key: bytes = b""
     """A secret of this process, by which names that nobody has are given a hash to be wrong by."""
+
+    @classmethod
+    def read(cls, path: Path, key: bytes = b"") -> Self:
+        """Read it; raises ConfigError."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} is no file of users and hashes") from error
+        return cls.parse(text, str(path), key)
 
     @classmethod
     def parse(cls, text: str, name: str, key: bytes = b"") -> Self:

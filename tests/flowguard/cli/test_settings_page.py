@@ -10,6 +10,7 @@ import pytest
 
 from flowguard.cli.settings import settings_toml
 from flowguard.config import Settings
+from flowguard.section import meanings
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -28,10 +29,11 @@ def test_the_page_shows_what_the_command_prints() -> None:
 
 def described() -> Iterator[tuple[str, str]]:
     """Every key with its section, and what is said of it."""
-    for section, item in Settings.model_fields.items():
-        fields: dict[str, Any] = getattr(item.annotation, "model_fields", {})
-        for key, field in fields.items():
-            yield f"{section}.{key}", " ".join((field.description or "").split())
+    for title, item in Settings.model_fields.items():
+        section: Any = item.annotation
+        said = meanings(section)
+        for key in section.model_fields:
+            yield f"{title}.{key}", " ".join(said[key].split())
 
 
 @pytest.mark.parametrize(("key", "text"), [pytest.param(*pair, id=pair[0]) for pair in described()])
