@@ -1,11 +1,15 @@
 """The real Kafka that tests start: it keeps what it acknowledged, and three go on without one."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.kafka import Kafka, KafkaNode, kafka, shared_kafka
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 async def write(servers: str, topic: str, payloads: list[bytes]) -> list[int]:
@@ -67,5 +71,12 @@ def leader_of(servers: Kafka, topic: str) -> KafkaNode:
 
 
 @pytest.mark.slow
-def test_tests_of_a_process_share_a_server() -> None:
-    assert shared_kafka() is shared_kafka()
+def test_all_processes_of_a_run_share_a_server() -> None:
+    said = "from tests.support.kafka import shared_kafka; print(shared_kafka().servers)"
+    other = subprocess.run(
+        [sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert other.stderr == ""
+    assert other.stdout == f"{shared_kafka().servers}\n"
+    shared_kafka().create_topic("outlives")  # also where the other process has started it
+    assert asyncio.run(write(shared_kafka().servers, "outlives", [b"a"])) == [0]
