@@ -20,9 +20,9 @@ from typing import Any
 import structlog
 import trio
 
+from flowguard.__main__ import GC_THRESHOLDS
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
-from flowguard.cli.serve import GC_THRESHOLDS
 from flowguard.cli.signals import on_signals
 from flowguard.config import Settings
 from flowguard.stores import Store
