@@ -84,7 +84,7 @@ class ConnectGate(Generic[K]):
         self._newest_bytes = 0
         """What the newest CONNECT holds."""
         self._let_in_count = 0
-        """Sockets since the last tick that had not waited for long."""
+        """Sockets since the last tick that had not waited for long, less those that got places."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
@@ -315,6 +315,8 @@ class ConnectGate(Generic[K]):
 
     def _admit(self, key: K, now_s: float) -> None:
         self._in_process[key] = now_s
+        if self._let_in_count:
+            self._let_in_count -= 1  # Whoever was let in may have got its place.
         self._concurrency.admitted(len(self._in_process))
 
     def _reject(self, reason: Reason) -> Verdict:

@@ -229,3 +229,13 @@ def test_where_memory_has_nothing_left_newcomers_wait_outside() -> None:
     gate.tick(Sample(TICK_S, connect_room_bytes=0.0), CALM)
     gate.let_in(PATIENCE_S)
     assert gate.may_accept(TICK_S), "whoever has waited for long is let in, to be told"
+
+
+def test_whoever_got_its_place_leaves_room_at_the_door_for_the_next() -> None:
+    gate = gate_of(limit=4)
+    gate.tick(Sample(0.0, connect_room_bytes=0.0), CALM)
+    for key in "abcdefgh":
+        assert gate.may_accept(0.0), "nobody waits, and places are free"
+        gate.let_in(0.0)
+        assert gate.offer(key, arrival_of(), 0.0) is Verdict.ADMIT
+        gate.settle(key, 0.0)
