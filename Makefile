@@ -17,7 +17,7 @@ TRY_COMPILE = $(if $(PURE),false,{ $(MAKE) -s --no-print-directory rooms || \
 QUICK := $(addprefix tests/flowguard/,codec flow routing session node stores/test_contract.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-analysis scoreboard lint docs compile rooms
+.PHONY: help venv serve serve-redis kafka demo simulate test quick soak torture attack fuzz check spec bench bench-instructions bench-store bench-log bench-overload bench-experiments bench-law search-law bench-published bench-redis bench-kafka bench-analysis scoreboard lint docs compile rooms
 
 help:  ## what can be made
 	@echo 'make TARGET [ARGS="..."]'
@@ -101,6 +101,9 @@ bench-overload: $(DEV) rooms  ## three times the capacity for a minute, with and
 bench-redis: $(DEV) rooms  ## the store on Redis beside the published schema, PostgreSQL and RocksDB, three minutes (ARGS="--write")
 	@$(PY) -c 'import psycopg' 2>/dev/null || $(PY) -m pip install -q -c constraints.txt 'psycopg[binary]'
 	@PYTHONPATH=.compiled $(PY) -m benchmarks.redis $(ARGS)
+
+bench-kafka: $(DEV) rooms kafka  ## applications in Kafka beside TBMQ's way and the log; one far behind; 500 idle (ARGS="--write")
+	@PYTHONPATH=.compiled $(PY) -m benchmarks.kafka $(ARGS)
 
 bench-analysis: $(DEV)  ## flowguard analyze: time and memory by rows of samples (ARGS="--rows 1e8")
 	@$(PY) -m benchmarks.analysis $(ARGS)

@@ -1,12 +1,13 @@
 """Starting a server, knowing that it is ready, ending it. Every one binds 127.0.0.1 only."""
 
+import random
 import re
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from . import machine
 HOST = "127.0.0.1"
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 10.0
+QUIET_PORTS = range(15_000, 32_000)
 LISTENING = re.compile(
     rf"^listening on {re.escape(HOST)}:(\d+)(?: (?:mqtt|ws)s?)?\s*$", re.MULTILINE
 )
@@ -155,6 +157,19 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def quiet_ports(count: int) -> list[int]:
+    """Free ports that the system gives nobody by itself: nodes connect to each other at once, and
+    would otherwise take those of nodes that start later."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(QUIET_PORTS, len(QUIET_PORTS)):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind((HOST, port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
 
 
 def tail(log: Path, characters: int = 200) -> str:

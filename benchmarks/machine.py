@@ -55,6 +55,12 @@ def _kib_line(path: Path, key: str) -> int:
     raise ValueError(f"no {key} in {path}")
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has had, all its threads."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def sync_ms(count: int = 200) -> float:
     """Median time of `fdatasync` after 4 KiB were appended, in the folder for temporary files."""
     times_s = []

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from benchmarks import machine
+from benchmarks.brokers import Running
 from benchmarks.build import build, options
 from benchmarks.overload.flood import Latency, next_line
-from benchmarks.overload.subject import Instance, Subject
+from benchmarks.overload.subject import Subject
 from benchmarks.runner import BadData
 from benchmarks.store.filling import BATCH, EXPIRY_S, client_id, open_store
 from flowguard.records import NEVER_S, AppendToLog, PutLogPlace, PutSession, PutSubscription
@@ -70,7 +71,7 @@ class Sleepers:
 
 
 @contextmanager
-def sleeping(broker: Instance, core: int | None, /, **values: float) -> Iterator[Sleepers]:
+def sleeping(broker: Running, core: int | None, /, **values: float) -> Iterator[Sleepers]:
     """The generator against a broker; `values` are options of sleepers.c, `_` for `-`."""
     words = options({"port": broker.port, "broker-pid": broker.pid, **values})
     with machine.pinned(core):

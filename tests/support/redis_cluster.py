@@ -1,7 +1,6 @@
 """A real Redis Cluster of a test's own: six nodes on free ports, ended by process id."""
 
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.brokers import quiet_ports
 from tests.support.patience import HANG_S
 from tests.support.redis_server import (
     EVERY_SECOND,
@@ -18,7 +18,6 @@ from tests.support.redis_server import (
 
 SLOTS = 16_384
 PRIMARIES = 3
-QUIET_PORTS = range(15_000, 32_000)
 TIMEOUT_MS = 1_000
 """Of a node; less is taken for a failure on a busy machine."""
 
@@ -190,19 +189,6 @@ class RedisCluster:
         for node in self.nodes:
             with suppress(ProcessLookupError):
                 node.remove()
-
-
-def quiet_ports(count: int) -> list[int]:
-    """Free ports that the system gives nobody by itself: nodes connect to each other at once, and
-    would otherwise take those of nodes that start later."""
-    found: list[int] = []
-    for port in random.SystemRandom().sample(QUIET_PORTS, len(QUIET_PORTS)):
-        with socket.socket() as sock, suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            break
-    return found
 
 
 def until(condition: Callable[[], bool]) -> None:
