@@ -1,7 +1,7 @@
 """`python -m benchmarks`: run, show, and with --write put the tables into benchmarks/results."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import groupby, product
 from typing import Annotated
@@ -63,10 +63,11 @@ def main(
         console.print(f"[red]{escape(str(error))}[/]")
         raise typer.Exit(1) from error
     versions, missing = prepare(names)
+    before = earlier({s.key for s in chosen}, versions) if more else []
     with machine.pinned(cores.generator if cores else None):  # keep off the broker's core
         samples = run_all(bench, [BROKERS[name] for name in versions], chosen, repeat)
     if more:
-        samples = [*earlier({s.key for s in chosen}), *samples]
+        samples = [*before, *samples]
         measured_keys = {sample.scenario for sample in samples}
         chosen = tuple(s for s in SCENARIOS if s.key in measured_keys)
     results = Results(chosen, samples)
@@ -204,11 +205,25 @@ def keep(samples: list[Sample], origin: report.Origin) -> None:
     (work_folder() / "last.json").write_text(json.dumps(data, indent=1) + "\n")
 
 
-def earlier(anew: set[str]) -> list[Sample]:
-    """What `keep` kept, but for rows that are measured anew."""
-    kept = json.loads((work_folder() / "last.json").read_text())["samples"]
-    samples = [Sample(**{**each, "notes": tuple(each["notes"])}) for each in kept]
-    return [sample for sample in samples if sample.scenario not in anew]
+def earlier(anew: set[str], versions: Mapping[str, str]) -> list[Sample]:
+    """What `keep` kept, but for rows that are measured anew.
+
+    Raises `typer.BadParameter` where it is of other versions: one table is about the same brokers.
+    """
+    path = work_folder() / "last.json"
+    if not path.exists():
+        raise typer.BadParameter("--more: there is no run to go on from; measure without it first")
+    kept = json.loads(path.read_text())
+    samples = [Sample(**{**each, "notes": tuple(each["notes"])}) for each in kept["samples"]]
+    samples = [sample for sample in samples if sample.scenario not in anew]
+    for name in sorted({sample.broker for sample in samples}):
+        was, now = kept["origin"]["versions"].get(name), versions.get(name, "not measured")
+        if was != now:
+            raise typer.BadParameter(
+                f"--more: in the last run {name} was {was}, now it is {now}; "
+                "measure those rows again, in one run, without --more"
+            )
+    return samples
 
 
 if __name__ == "__main__":
