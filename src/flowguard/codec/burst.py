@@ -1,11 +1,12 @@
-"""Bursts: consecutive PUBLISHes of one topic, size and QoS, which are handled as one.
+"""Bursts: consecutive PUBLISHes of one QoS, which are handled as one.
 
-Devices and gateways that have gathered something send it like that. The packets differ in payload
-and packet identifier only, so one header is read for all of them, and the others are compared with
-it. Who gets them as they are is sent the very bytes that came, at QoS 1 with other identifiers.
+Devices and gateways that have gathered something send it like that. Who gets all of them as they
+are is sent the very bytes that came, at QoS 1 with other identifiers.
+
+Packets of one topic and size differ in payload and packet identifier only: one header is read for
+all of them, and the others are compared with it. Else each header is read, and whoever routes them
+says how many go the same way (`Burst.first_of`).
 A burst has no more packets than its client may send now (`session.inbound`), each below 16 KiB.
-
-All packets have the same size: what has the same place in each of them is a slice with that step.
 """
 
 from typing import Final, final
@@ -22,6 +23,8 @@ _QOS_1: Final = 0x32
 _HIGH: Final = bytes(packet_id >> 8 for packet_id in range(1, QOS_1_IDS + 1))
 _LOW: Final = bytes(packet_id & 255 for packet_id in range(1, QOS_1_IDS + 1))
 """The two bytes of all identifiers that a server gives, in their order."""
+_NONE: Final[list[int]] = []
+"""Shared, and never changed."""
 
 
 @final
@@ -30,59 +33,93 @@ class Burst:
 
     __slots__ = (
         "_first_id",
-        "_id_at",
+        "_first_place",
         "_in_flight",
         "_numbered",
+        "_payloads",
+        "_places",
         "count",
-        "frame_bytes",
+        "frame_bytes_max",
         "frames",
+        "head_bytes_max",
         "is_5",
         "payload_bytes",
+        "payload_bytes_max",
         "qos",
         "topic",
+        "topics",
     )
 
     def __init__(
         self,
         topic: str,
         frames: bytes,
-        frame_bytes: int,
-        payload_bytes: int,
-        id_at: int,
+        count: int,
+        frame_bytes_max: int,
+        payload_bytes_max: int,
         *,
         qos: int,
         is_5: bool,
     ) -> None:
-        """`frame_bytes` and `payload_bytes` are those of each packet; `id_at`: where its identifier
-        would be; `is_5`: they are MQTT 5.0's, without properties."""
+        """Alike, and of one topic, unless `tell_apart` says otherwise; `is_5`: they are MQTT 5.0's,
+        without properties."""
         self.topic = topic
+        """Of the first."""
+        self.topics: list[str] | None = None
+        """Of each packet; None: all are of one."""
         self.frames = frames
-        self.frame_bytes = frame_bytes
-        self.payload_bytes = payload_bytes
+        self.count = count
+        self.frame_bytes_max = frame_bytes_max
+        self.head_bytes_max = frame_bytes_max - payload_bytes_max
+        """What one of them has besides its payload."""
+        self.payload_bytes_max = payload_bytes_max
+        self.payload_bytes = payload_bytes_max * count
+        """Of all of them."""
         self.qos = qos
         self.is_5 = is_5
-        self.count = len(frames) // frame_bytes
-        self._id_at = id_at
+        self._first_place = self.head_bytes_max - 2 - is_5
+        """Where the identifier of the first would be."""
+        self._places = _NONE
+        """Where the identifiers are, unless there is one in each `frame_bytes_max`."""
+        self._payloads = _NONE
+        """Their payloads, bytes; empty where all have the same."""
         self._first_id = 0
         self._numbered = b""
         self._in_flight: dict[int, Delivery | None] = {}
 
-    @property
-    def first(self) -> Publish:
-        """The first packet."""
-        end = self.frame_bytes
-        return Publish(self.topic, self.frames[end - self.payload_bytes : end], self.qos)
+    def tell_apart(self, topics: list[str], payload_bytes: int, head_bytes_max: int) -> None:
+        """They are of these topics, one each, and of any size."""
+        self.topics = topics
+        alike = self.payload_bytes == payload_bytes
+        self.payload_bytes = payload_bytes
+        self.head_bytes_max = head_bytes_max
+        if alike and len(self.frames) == self.count * self.frame_bytes_max:
+            return
+        frames, places, payloads = self.frames, list[int](), list[int]()
+        at = 0
+        while self.qos and at < len(frames):
+            size, start = frames[at + 1], at + 2
+            if size >= 0x80:
+                size += (frames[start] << 7) - 0x80
+                start += 1
+            place = start + 2 + (frames[start] << 8 | frames[start + 1])
+            at = start + size
+            places.append(place)
+            payloads.append(at - place - 2 - self.is_5)
+        self._places, self._payloads = places, payloads
 
     def first_of(self, count: int) -> "Burst":
         """The first `count` packets, 1 at least; itself where it has no more."""
         if count >= self.count:
             return self
+        if self.topics is not None:
+            return _read(self.frames, 0, count, self.is_5, len(self.frames))
         return Burst(
             self.topic,
-            self.frames[: count * self.frame_bytes],
-            self.frame_bytes,
-            self.payload_bytes,
-            self._id_at,
+            self.frames[: count * self.frame_bytes_max],
+            count,
+            self.frame_bytes_max,
+            self.payload_bytes_max,
             qos=self.qos,
             is_5=self.is_5,
         )
@@ -90,10 +127,12 @@ class Burst:
     def pubacks(self) -> bytes:
         """PUBACKs with success for all of them, encoded, in their order [MQTT-4.6.0-2]."""
         answers = [0x40, 2, 0, 0] * self.count
-        frames, at = self.frames, self._id_at
+        frames, places, at = self.frames, self._places, self._first_place
         for pos in range(2, len(answers), 4):
+            if places:
+                at = places[pos >> 2]
             answers[pos], answers[pos + 1] = frames[at], frames[at + 1]
-            at += self.frame_bytes
+            at += self.frame_bytes_max
         return bytes(answers)
 
     def numbered(self, first_id: int) -> bytes:
@@ -108,30 +147,46 @@ class Burst:
     def in_flight(self, first_id: int) -> dict[int, Delivery | None]:
         """Deliveries by the same identifiers, not to be changed.
 
-        The first message stands for all of them: they count the same.
+        One message stands for all that follow it with as many bytes: they count the same.
         """
         if first_id != self._first_id:
             self._number(first_id)
         return self._in_flight
 
     def _number(self, first_id: int) -> None:
-        at, step = self._id_at, self.frame_bytes
-        start, end = first_id - 1, first_id - 1 + self.count
         frames = bytearray(self.frames)
-        frames[at::step] = _HIGH[start:end]
-        frames[at + 1 :: step] = _LOW[start:end]
-        delivery = Delivery(self.first, 1, False, (), NEVER_S)
         in_flight: dict[int, Delivery | None] = {}
-        for packet_id in range(first_id, first_id + self.count):
+        delivery = self._delivery(0)
+        if not self._places:
+            start, end = first_id - 1, first_id - 1 + self.count
+            at, step = self._first_place, self.frame_bytes_max
+            frames[at::step] = _HIGH[start:end]
+            frames[at + 1 :: step] = _LOW[start:end]
+            for packet_id in range(first_id, first_id + self.count):
+                in_flight[packet_id] = delivery
+        for index, at in enumerate(self._places):
+            packet_id = first_id + index
+            frames[at], frames[at + 1] = _HIGH[packet_id - 1], _LOW[packet_id - 1]
+            if self._payloads[index] != self._payloads[index - 1]:
+                delivery = self._delivery(index)
             in_flight[packet_id] = delivery
         self._first_id = first_id
         self._numbered, self._in_flight = bytes(frames), in_flight
+
+    def _delivery(self, index: int) -> Delivery:
+        """The delivery of one of them; where they are alike, of the first."""
+        topic, place, size = self.topic, self._first_place, self.payload_bytes_max
+        if self.topics is not None and self._places:
+            topic, place, size = self.topics[index], self._places[index], self._payloads[index]
+        start = place + 2 + self.is_5
+        payload = self.frames[start : start + size]
+        return Delivery(Publish(topic, payload, 1), 1, False, (), NEVER_S)
 
 
 def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) -> Burst | None:
     """The burst that begins at `pos`, of `room` packets at most; None: there is none.
 
-    None, too, where its topic has not been checked before, or a packet is larger than `size_max`.
+    None, too, where a topic has not been checked before, or a packet is larger than `size_max`.
     """
     if len(data) - pos < 2 * BURST_MIN or (data[pos] != _QOS_0 and data[pos] != _QOS_1):
         return None
@@ -145,15 +200,17 @@ def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) ->
         start += 1
     end = start + size
     frame_bytes = end - pos
-    last = min(len(data), pos + room * frame_bytes) - frame_bytes
-    if last < end or size < 2 or frame_bytes > size_max:
+    if len(data) - end < 2 or data[end] != data[pos] or size < 2 or frame_bytes > size_max:
         return None
+    is_5 = version == MQTT_5
     after_topic = start + 2 + (data[start] << 8 | data[start + 1])
     head = data[pos:after_topic]
     head_bytes = len(head)
-    if data[end : end + head_bytes] != head:
-        return None  # The common case where topics alternate.
-    qos, is_5 = (data[pos] - _QOS_0) >> 1, version == MQTT_5
+    last = min(len(data), pos + room * frame_bytes) - frame_bytes
+    if last < end or data[end : end + head_bytes] != head:
+        found = _read(data, pos, room, is_5, size_max)
+        return found if found.count >= BURST_MIN else None
+    qos = (data[pos] - _QOS_0) >> 1
     topic = known_topics.get(data[start + 2 : after_topic])
     payload_bytes = end - (after_topic + 2 * qos + is_5)
     if topic is None or payload_bytes < 0:
@@ -165,7 +222,50 @@ def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) ->
         at += frame_bytes
     if at <= end:
         return None
-    return Burst(topic, data[pos:at], frame_bytes, payload_bytes, head_bytes, qos=qos, is_5=is_5)
+    count = (at - pos) // frame_bytes
+    return Burst(topic, data[pos:at], count, frame_bytes, payload_bytes, qos=qos, is_5=is_5)
+
+
+def _read(data: bytes, pos: int, room: int, is_5: bool, size_max: int) -> Burst:
+    """The packets from `pos` on, of any topic and size; perhaps fewer than a burst has."""
+    first, unread = data[pos], len(data)
+    qos = (first - _QOS_0) >> 1
+    behind_topic = 2 * qos + is_5
+    topics: list[str] = []
+    frame_bytes_max = head_bytes_max = payload_bytes = payload_bytes_max = 0
+    at = pos
+    while len(topics) < room and at + 4 <= unread and data[at] == first:
+        size = data[at + 1]
+        start = at + 2
+        if size >= 0x80:
+            high = data[start]
+            if not 0 < high < 0x80:
+                break
+            size += (high << 7) - 0x80
+            start += 1
+        end = start + size
+        if size < 2 or end > unread or end - at > size_max:
+            break
+        after_topic = start + 2 + (data[start] << 8 | data[start + 1])
+        body = after_topic + behind_topic
+        topic = known_topics.get(data[start + 2 : after_topic])
+        if topic is None or body > end or not _is_plain(data, after_topic, qos, is_5):
+            break
+        topics.append(topic)
+        payload_bytes += end - body
+        if end - at > frame_bytes_max:
+            frame_bytes_max = end - at
+        if body - at > head_bytes_max:
+            head_bytes_max = body - at
+        if end - body > payload_bytes_max:
+            payload_bytes_max = end - body
+        at = end
+    count = len(topics)
+    topic = topics[0] if topics else ""
+    frames = data[pos:at]
+    burst = Burst(topic, frames, count, frame_bytes_max, payload_bytes_max, qos=qos, is_5=is_5)
+    burst.tell_apart(topics, payload_bytes, head_bytes_max)
+    return burst
 
 
 def _is_plain(data: bytes, pos: int, qos: int, is_5: bool) -> bool:

@@ -1,13 +1,14 @@
-"""Bursts: the short way of a PUBLISH inside a node, for many of one topic at once.
+"""Bursts: the short way of a PUBLISH inside a node, for many at once.
 
 `Router` says what is done with a message. Here it is done with a burst (`codec.burst`), if that
 comes to the same for each packet of it: all who get it take it as it is and at once, nothing of it
 has to be durable, nobody asks who may publish it. Else nothing is done, and each goes the long way.
+One of several topics goes as far as they have one subscriber, the same.
 """
 
 from typing import Final, final
 
-from flowguard.codec.burst import Burst
+from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import Router
 from flowguard.session.inbound import Inbound
@@ -36,9 +37,14 @@ class Bursts:
         plan = plans.by_topic.get(burst.topic)
         if plan is None or plan.version != plans.version:
             plan = plans.find(burst.topic)
-        if burst.qos > plan.burst_qos:
+        if burst.qos > plan.burst_qos or router.asks:
             return None
-        if router.asks or burst.payload_bytes > self._payload_bytes_max:
+        if burst.topics is not None:
+            count = self._count_alike(plan, burst.topics, burst.qos)
+            if count < BURST_MIN:
+                return None
+            burst = burst.first_of(count)
+        if burst.payload_bytes_max > self._payload_bytes_max:
             return None
         if burst.count * plan.deliveries > DELIVERIES_MAX:
             burst = burst.first_of(DELIVERIES_MAX // plan.deliveries)
@@ -53,9 +59,26 @@ class Bursts:
             return None
         counters = self._node.counters
         counters.publish_received += burst.count
-        counters.publish_bytes_received += burst.payload_bytes * burst.count
+        counters.publish_bytes_received += burst.payload_bytes
         inbound.extra += plan.extra * burst.count
         return burst
+
+    def _count_alike(self, plan: Plan, topics: list[str], qos: int) -> int:
+        """How many of them, from the first, have the one subscriber that `plan` has."""
+        solo = plan.solo
+        if solo is None:
+            return 0
+        plans = self._router.plans
+        by_topic, version = plans.by_topic, plans.version
+        count = 0
+        for topic in topics:
+            other = by_topic.get(topic)
+            if other is None or other.version != version:
+                other = plans.find(topic)
+            if other.solo is not solo or other.burst_qos < qos:
+                break
+            count += 1
+        return count
 
     def _admits(self, inbound: Inbound, plan: Plan, burst: Burst) -> bool:
         """Whether all of it can be answered with success in this stretch."""

@@ -98,7 +98,7 @@ class Plan:
     solo: Session | None = field(init=False)
     """Who alone gets these messages, with no option that changes them: most topics have one."""
     burst_qos: int = field(init=False)
-    """Bursts up to this QoS can be routed as one; -1: none can."""
+    """Bursts up to this QoS can be routed as one, with no queue or store; -1: none can."""
 
     def __post_init__(self) -> None:
         self.durable = self.ops > 0
@@ -130,10 +130,10 @@ class Plan:
         self.is_wide = self.deliveries > WIDE_DELIVERIES
 
     def _solo(self) -> Session | None:
-        if len(self.groups) != 1 or self.shared or self.own or self.durable:
+        if len(self.groups) != 1 or self.shared or self.own:
             return None
         group = self.groups[0]
-        if len(group.sessions) != 1 or not group.qos or group.no_local or group.identifiers:
+        if len(group.sessions) != 1 or group.no_local or group.identifiers:
             return None
         return group.sessions[0]
 

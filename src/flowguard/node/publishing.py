@@ -125,7 +125,7 @@ class Router:
             or (inbound.window.in_process and not self._journal.is_idle)
         ):
             return self._publish_durably(inbound, plan, message, now_s)
-        if plan.solo is not None and message.qos == 1:
+        if plan.solo is not None and message.qos == plan.burst_qos:
             return self._deliver_solo(plan.solo, message, session, now_s)
         return self.deliver_now(plan, message, session, now_s)
 

@@ -60,18 +60,17 @@ class Inflight:
 
     def has_common_room(self, burst: Burst, receivers: int) -> bool:
         """Whether so many may have all of it in flight, as plain messages, whoever they are."""
-        payload_bytes = burst.payload_bytes
-        if payload_bytes >= self.plain_bytes_max:
+        if burst.payload_bytes_max >= self.plain_bytes_max:
             return False
-        if burst.frame_bytes - payload_bytes > PLAIN_HEAD_MAX:
+        if burst.head_bytes_max > PLAIN_HEAD_MAX:
             return False
-        more_bytes = plain_bytes(payload_bytes) * burst.count * receivers
+        more_bytes = plain_bytes(burst.payload_bytes, burst.count) * receivers
         return self.budget.used_bytes + more_bytes <= self.budget.common_bytes
 
 
-def plain_bytes(payload_bytes: int) -> int:
-    """A plain message counts so many bytes."""
-    return INFLIGHT_BYTES + 2 * payload_bytes
+def plain_bytes(payload_bytes: int, count: int = 1) -> int:
+    """Bytes that so many plain messages count."""
+    return INFLIGHT_BYTES * count + 2 * payload_bytes
 
 
 def content_bytes(delivery: Delivery) -> int:

@@ -255,7 +255,7 @@ class Outbound(Outbox):
             burst.is_5 is (self.version == MQTT_5)
             and self._aliases is None
             and not self.blocked
-            and burst.frame_bytes <= self._packet_size_max
+            and burst.frame_bytes_max <= self._packet_size_max
             and self.outbox_bytes + len(burst.frames) <= self.node.outbox_bytes_max
         )
 
@@ -290,7 +290,7 @@ class Outbound(Outbox):
         first_id = packet_id_of(session.next_pos, 1)
         session.next_pos += count
         budget = self.node.inflight.budget
-        budget.used_bytes += plain_bytes(burst.payload_bytes) * count
+        budget.used_bytes += plain_bytes(burst.payload_bytes, count)
         if inflight:
             inflight.update(burst.in_flight(first_id))
         else:

@@ -180,7 +180,7 @@ class Outbox(Sender):
     def _sent_burst(self, burst: Burst) -> None:
         """All of it is in the outbox."""
         count = burst.count
-        self._sent(len(burst.frames), burst.payload_bytes * count)
+        self._sent(len(burst.frames), burst.payload_bytes)
         self.node.counters.publish_sent += count - 1
 
     def _sent(self, frame_bytes: int, payload_bytes: int) -> None:

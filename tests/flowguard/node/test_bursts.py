@@ -86,6 +86,12 @@ def numbered(
     return found
 
 
+def in_turn(sent: Sequence[tuple[Publish, int]]) -> list[tuple[Publish, int]]:
+    """As many of each, but another one each time."""
+    longest = max([count for _, count in sent])
+    return [(message, 1) for number in range(longest) for message, count in sent if number < count]
+
+
 def subscriber(stage: Stage, number: int, wanted: dict[str, Any]) -> Client:
     properties: dict[str, Any] = {}
     if wanted["version"] == MQTT_5:
@@ -206,6 +212,7 @@ def assert_same(
     sent=repeated,
     between=st.sampled_from((None, None, Pingreq(), Puback(9))),
     cuts=st.lists(st.integers(0, 1 << 16), max_size=5),
+    alternate=st.booleans(),
 )
 def test_a_burst_comes_to_the_same_as_its_packets_one_by_one(
     name: str,
@@ -215,9 +222,12 @@ def test_a_burst_comes_to_the_same_as_its_packets_one_by_one(
     sent: list[tuple[Publish, int]],
     between: Packet | None,
     cuts: list[int],
+    alternate: bool,
 ) -> None:
     packets: list[Packet] = []
-    for number, message in enumerate(numbered(sent, 65_500, version)):
+    for number, message in enumerate(
+        numbered(in_turn(sent) if alternate else sent, 65_500, version)
+    ):
         packets.append(message)
         if between is not None and number % 7 == 6:
             packets.append(between)
@@ -392,3 +402,73 @@ def test_a_run_handles_as_many_packets_by_bursts_as_one_by_one(
     assert counters.publish_received - before == min(window, RUN_MAX)
     stage.settle()
     assert counters.publish_received - before == 100
+
+
+MIXED = [("a/b", b"x"), ("a/c", b"yy"), ("a/b", b""), ("a/long/er", b"z" * 200), ("a/c", b"x")]
+
+
+def mixed(version: int, qos: int, topics: Sequence[tuple[str, bytes]] = MIXED) -> bytes:
+    messages = [
+        Publish(topic, payload, qos, packet_id=qos and 1 + at)
+        for at, (topic, payload) in enumerate(topics)
+    ]
+    return b"".join([encode(each, version) for each in messages])
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_of_several_topics_and_sizes_for_one_subscriber_are_a_burst(
+    qos: int, version: int
+) -> None:
+    stage = Stage()
+    client, publisher = (stage.connect(name, version=version) for name in "cp")
+    client.subscribe("a/#", qos=1)
+    for topic, _ in MIXED:
+        publisher.publish(topic)
+    client.publishes()
+    publisher.connection.receive_data(mixed(version, qos), stage.now_s)
+    assert len(client.connection.outbound.outbox) == 1
+    assert len(publisher.connection.outbound.outbox) == qos
+    stage.settle()
+    payload_bytes = sum(len(payload) for _, payload in MIXED)
+    expected = 800 * len(MIXED) + 2 * payload_bytes if qos else 0
+    assert stage.node.inflight.budget.used_bytes == expected
+    received = client.publishes()
+    assert [(packet.topic, packet.payload) for packet in received] == MIXED
+    assert stage.node.inflight.budget.used_bytes == 0
+    assert stage.node.inflight.budget.holders_count == 0
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_burst_of_several_topics_ends_where_somebody_else_gets_a_message(
+    qos: int, version: int
+) -> None:
+    stage = Stage()
+    client, other, publisher = (stage.connect(name, version=version) for name in "cop")
+    client.subscribe("a/#", qos=1)
+    for topic, _ in MIXED:
+        publisher.publish(topic)
+    client.publishes()
+    other.subscribe("a/long/+", qos=1)
+    publisher.connection.receive_data(mixed(version, qos), stage.now_s)
+    assert len(client.connection.outbound.outbox) == 3  # A burst of three, and the others by one.
+    stage.settle()
+    assert [(packet.topic, packet.payload) for packet in client.publishes()] == MIXED
+    assert [(packet.topic, packet.payload) for packet in other.publishes()] == MIXED[3:4]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_subscriber_at_qos_0_of_one_topic_ends_a_burst_at_qos_1(qos: int, version: int) -> None:
+    stage = Stage()
+    client, publisher = (stage.connect(name, version=version) for name in "cp")
+    client.subscribe("a/b", qos=1)
+    client.subscribe("a/c", qos=0)
+    topics = [("a/b", b"1"), ("a/b", b""), ("a/c", b"2"), ("a/b", b"3")]
+    for topic, _ in topics:
+        publisher.publish(topic)
+    client.publishes()
+    publisher.connection.receive_data(mixed(version, qos, topics), stage.now_s)
+    assert len(client.connection.outbound.outbox) == (3 if qos else 1)
+    stage.settle()
+    received = client.publishes()
+    assert [(packet.topic, packet.payload) for packet in received] == topics
+    assert [packet.qos for packet in received] == [qos, qos, 0, qos]

@@ -215,19 +215,21 @@ def test_a_plan_knows_its_only_subscriber_unless_the_message_would_not_stay_what
     for options in ({"no_local": True}, {"identifier": 7}, {}):
         one.subscribe("t", qos=1, **options)  # type: ignore[arg-type]
         assert (plans.find("t").solo is one.connection.session) == (not options)
-    one.subscribe("t", qos=0)
-    assert plans.find("t").solo is None
-    one.subscribe("t", qos=2)
-    assert plans.find("t").solo is one.connection.session
+    for qos in (0, 2):
+        one.subscribe("t", qos=qos)
+        assert plans.find("t").solo is one.connection.session
+        assert plans.find("t").burst_qos == min(qos, 1)
     stage.connect("two").subscribe("+", qos=1)
     assert plans.find("t").solo is None
 
 
-def test_a_shared_or_a_durable_subscriber_is_no_solo() -> None:
+def test_a_shared_subscriber_is_no_solo_and_a_durable_one_only_at_qos_0() -> None:
     stage = Stage()
     plans = stage.node.router.plans
-    stage.connect_durable("durable").subscribe("d", qos=1)
-    assert plans.find("d").solo is None
+    durable = stage.connect_durable("durable")
+    durable.subscribe("d", qos=1)
+    assert plans.find("d").solo is durable.connection.session
+    assert plans.find("d").burst_qos == 0
     stage.connect("one").subscribe("t", qos=1)
     stage.connect("two").subscribe("$share/g/t", qos=1)
     assert plans.find("t").solo is None
