@@ -36,7 +36,7 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = tuple(0.000_1 * 1.1**n for n in ran
 class Histogram:
     """Counts of values by upper bound, inclusive; values above the last one are counted, too."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("_bucket", "_value", "bounds", "counts", "total")
 
     def __init__(self, bounds: Sequence[float] = DURATION_BOUNDS_S) -> None:
         assert bounds
@@ -46,11 +46,17 @@ class Histogram:
         """Sum of all values, in their unit."""
         self.counts = [0] * (len(self.bounds) + 1)
         """Values by bucket; those above the last bound come last."""
+        self._value = self.bounds[0]
+        self._bucket = 0
+        """That of `_value`, the last one: those that share a commit come one after the other."""
 
     def observe(self, value: float, count: int = 1) -> None:
         """Count `value`, which `count` members of a batch share."""
         assert count >= 0
-        self.counts[bisect_left(self.bounds, value)] += count
+        if value != self._value:
+            self._value = value
+            self._bucket = bisect_left(self.bounds, value)
+        self.counts[self._bucket] += count
         self.total += value * count
 
     def cumulative(self) -> list[int]:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from flowguard.flow.histogram import DURATION_BOUNDS_S, Histogram
 
-batches = st.lists(st.tuples(st.floats(0, 100), st.integers(0, 1_000)))
+values = st.floats(0, 100) | st.sampled_from((0.001, 0.002))
+batches = st.lists(st.tuples(values, st.integers(0, 1_000)))
 
 
 def filled(observed: list[tuple[float, int]]) -> Histogram:
