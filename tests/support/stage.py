@@ -42,6 +42,8 @@ from flowguard.node.node import Node
 from flowguard.node.ports import NodePorts
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
+from flowguard.session.outbox import NO_FRAMES
+from flowguard.session.receiver import NONE_SENT
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
@@ -236,6 +238,11 @@ class Stage:
         self.node.tick(self.now_s, heard_s)
         self.settle()
 
+    def _assert_shared_empty(self) -> None:
+        """What all share who have nothing stays empty."""
+        queue = self.node.state.empty_queue
+        assert not any((NO_FRAMES, NONE_SENT, queue.waits, queue.count, queue.gaps))
+
     def settle(self) -> None:
         """Until nothing moves, nor says that it would: turns of the loop, and between them the
         store's."""
@@ -249,6 +256,7 @@ class Stage:
             moved |= self._commit()
             moved |= self._fetch()
             if not moved:
+                self._assert_shared_empty()
                 return
         raise AssertionError("it does not end")
 

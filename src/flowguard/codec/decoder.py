@@ -16,6 +16,8 @@ A bad packet stays where it is: every further call raises again.
 
 from typing import Final, Literal, NoReturn, final
 
+from mypy_extensions import mypyc_attr
+
 from flowguard.codec import tables as t
 from flowguard.codec.burst import Burst, find_burst
 from flowguard.codec.connect import decode_connect, decode_protocol
@@ -44,6 +46,7 @@ _PLAIN: Final = frozenset(bytes((first,)) for first in range(0x30, 0x41))
 _SUCCESS: Final = ReasonCode.SUCCESS
 
 
+@mypyc_attr(acyclic=True)
 @final
 class PacketDecoder:
     """Feed bytes, take packets. Idle it holds two numbers and shared empties, no buffer.

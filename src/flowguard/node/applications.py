@@ -122,10 +122,11 @@ class Applications:
             return self._log.keep(owner, is_one)
         node = self._node
         if is_one:
-            owner.queue.move(UNBOUNDED, UNBOUNDED, self._budget)
+            owner.own_queue(node).move(UNBOUNDED, UNBOUNDED, self._budget)
         else:
             bytes_max = node.settings.session.queue_bytes_max
-            owner.queue.move(owner.messages_max(node), bytes_max, node.disk_queue_budget)
+            most = owner.messages_max(node)
+            owner.own_queue(node).move(most, bytes_max, node.disk_queue_budget)
         return False
 
 

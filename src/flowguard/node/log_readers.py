@@ -163,7 +163,7 @@ class LogReaders:
     def falls_behind(self, owner: QueueOwner, size_bytes: int, now_s: float) -> bool:
         """Whether a message that is about to be logged finds no room in the queue of an
         application, which reads on from there then; else it has a place."""
-        queue = owner.queue
+        queue = owner.own_queue(self._node)
         if queue.count < QUEUE_MAX and queue.reserve(size_bytes) is None:
             return False
         owner.reads_log = owner.behind = True
@@ -377,7 +377,8 @@ class LogReaders:
                 message, qos, retain and message.retain, key[3], expires_at_s
             )
         if reader.is_logged:
-            reader.queue.promise(delivery.size_bytes)  # A page has its place, and there is one.
+            # A page has its place, and there is one.
+            reader.own_queue(self._node).promise(delivery.size_bytes)
         else:
             reason = reader.admit(delivery.size_bytes, self._node, now_s)
             if reason is not None:

@@ -17,6 +17,7 @@ from flowguard.records import (
     WillRecord,
 )
 from flowguard.session.chores import FILTERS_PIECE, Chore
+from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import (
@@ -167,7 +168,7 @@ class Registry:
                 for op in self._queues.unsubscribe(filter, session):
                     self._journal.note(op)
             self._queues.left(session)
-        session.subscriptions = {}  # A plan may keep the session for a while.
+        session.subscriptions = Filters()  # A plan may keep the session for a while.
         session.rights = None
         session.queue.clear()
         while session.inflight:
@@ -276,7 +277,7 @@ class Registry:
         if record.inbound_ids:
             session.inbound_ids = dict.fromkeys(record.inbound_ids, True)
         for filter, options in record.subscriptions.items():
-            session.subscriptions[filter] = options
+            session.subscriptions.put(filter, options)
             for op in self._queues.subscribe(filter, session, options)[1]:
                 self._journal.note(op)
         self._charge_restored(session)
@@ -305,7 +306,7 @@ class Registry:
                 after = entry.pos
                 delivery = entry.delivery
                 session.restore_place(entry.packet_id, delivery, self._node)
-                session.inflight[entry.packet_id] = delivery
+                session.sends(entry.packet_id, delivery)
                 positions[entry.packet_id] = after
                 count -= 1
                 size_bytes -= 0 if delivery is None else delivery.size_bytes

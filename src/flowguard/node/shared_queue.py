@@ -25,10 +25,11 @@ from flowguard.node.journal import Continuation, Journal
 from flowguard.node.plans import Shared
 from flowguard.records import QOS_1_IDS, Append, Delivery, Release, SessionRecord, StoreOp
 from flowguard.session.backlog import PAGE_MAX, Backlog, Waiting
+from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import SHARED_BYTES
 from flowguard.session.membership import Lender, Loan, membership_of
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbound import LARGE_INFLIGHT_MAX, Outbound
+from flowguard.session.outbound import Outbound
 from flowguard.session.receiver import Receiver
 from flowguard.session.session import Session
 from flowguard.types import Publish, SubscriptionOptions
@@ -193,7 +194,7 @@ class SharedQueue(Lender):
         ):
             outbound.forget_alias(delivery)
             return False
-        inflight[packet_id] = delivery
+        member.sends(packet_id, delivery)
         membership_of(member).loans[packet_id] = Loan(self, pos, waiting)
         outbound.write_publish(packet_id, frame, delivery)
         return True
@@ -204,7 +205,7 @@ class SharedQueue(Lender):
     def _move(
         self, member: Session, pos: int, waiting: Delivery, delivery: Delivery, now_s: float
     ) -> bool:
-        queue, size_bytes = member.queue, delivery.size_bytes
+        queue, size_bytes = member.own_queue(self._node), delivery.size_bytes
         if queue.count and queue.refusal(size_bytes) is not None:
             # With what is on its way there; nothing waits in it (`Outbound.has_room`).
             self._node.when_durable(member.pump, now_s)

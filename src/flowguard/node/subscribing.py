@@ -296,7 +296,7 @@ class Subscriptions:
             start = self._router.log.start(session, filter, starts_s)
             change.reads_log = True
         is_new, ops = self._router.queues.subscribe(filter, session, options)
-        session.subscriptions[filter] = options
+        session.subscriptions.put(filter, options)
         if session.durable:
             ops.append(PutSubscription(session.client_id, filter, options))
         if starts_s is not None:
@@ -316,7 +316,7 @@ class Subscriptions:
 
     def _remove(self, session: Session, filter: str) -> list[StoreOp]:
         """Out of the table; what is to be durable of that."""
-        del session.subscriptions[filter]
+        session.subscriptions.drop(filter)
         session.charge_state(-subscription_bytes(filter), self.node)
         ops = self._router.queues.unsubscribe(filter, session)
         ops += self._router.log.unsubscribed(session, filter)

@@ -11,11 +11,11 @@ What a conversation stands on, from below; each file knows those above it in thi
 - `host`           what a conversation asks of its node: commits, and who hears of begin and end
 - `inflight`       bytes of messages sent and unacknowledged, for the whole node
 - `fetch`          a page of a backlog that the store is asked for
+- `backlog`        messages that wait, in memory and on disk
 - `node_state`     what the conversations of a node share: limits, counts, budgets, who is ready
 
-Messages that wait, and for whom:
+For whom messages wait:
 
-- `backlog`        messages that wait, in memory and on disk
 - `owner`          whose they are: a session, or a shared subscription that it is a member of
 - `receiver`       what was sent to a client and is not acknowledged, and what it counts
 - `membership`     what a client has of the queues of shared subscriptions
@@ -27,7 +27,9 @@ The conversation:
 - `retained_sends` retained messages for new subscriptions, a slice at a time
 - `resend`         what was sent on a former connection and not acknowledged
 - `outbox`         bytes to the client, until its socket takes them
+- `dispatch`       messages into that outbox, encoded, and in flight
 - `outbound`       messages to the client: when they are sent, resent, or have to wait
+- `filters`        the subscriptions of a session
 - `session`        what outlives a connection
 - `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
 - `inbound`        from the client: PUBLISH, PUBREL, SUBSCRIBE, the window

@@ -11,6 +11,7 @@ from typing import Final, final
 from flowguard.bounds import Bounds
 from flowguard.flow import Budget, FairBudget, Holders, NodeWindow
 from flowguard.records import Settle
+from flowguard.session.backlog import Backlog
 from flowguard.session.chores import Chores
 from flowguard.session.conversation import Conversation, Sender
 from flowguard.session.counters import Counters
@@ -34,6 +35,7 @@ class NodeState:
         "dirty",
         "disk_queue_budget",
         "drops_oldest",
+        "empty_queue",
         "expired",
         "fenced",
         "fetches",
@@ -90,8 +92,7 @@ class NodeState:
         self.fenced = False
         """Sessions were another's already for which something of the batch being answered was."""
         self.counters = Counters()
-        self.window = window
-        self.journal = journal
+        self.window, self.journal = window, journal
         self.input_holders: Holders[Conversation] = Holders(Budget(bounds.input_bytes))
         """Who has sent what is not decoded, and CONNECTs that are not answered."""
         self.outbox_budget = FairBudget(bounds.outbox_bytes)
@@ -99,6 +100,10 @@ class NodeState:
         self.queue_budget = FairBudget(bounds.queue_bytes)
         self.disk_queue_budget = FairBudget(UNKNOWN_DISK_BYTES)
         """What waits in durable queues, where the store is on disk."""
+        # Of all clean sessions for which nothing has waited yet; never changed (`own_queue`).
+        self.empty_queue = Backlog(
+            limits.queue_messages_max, limits.queue_bytes_max, self.queue_budget
+        )
         self.inflight = Inflight(bounds, self.queue_budget)
         self.sent: dict[str, int] = {}
         """Highest position sent, by client id of a durable session; for the store, in time."""

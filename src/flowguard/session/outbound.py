@@ -1,4 +1,4 @@
-"""To the client: encoded bytes, messages waiting and sent, resends, topic aliases.
+"""To the client: messages waiting and sent, resends, retained messages, what waits for groups.
 
 Three places, each bounded, that a message passes on its way out:
 
@@ -6,62 +6,43 @@ Three places, each bounded, that a message passes on its way out:
 
 The queue waits while the inflight window is full or the outbox is above its watermark; QoS 0 skips
 the first two and is dropped when the outbox is full. Only the matching event (an acknowledgement,
-a drained socket) moves things on, through one `pump`; `acknowledging` has what acknowledgements do.
+a drained socket) moves things on, through one `pump`; `acknowledging` has what acknowledgements do,
+`dispatch` how a message gets into the outbox.
 """
 
 from collections.abc import Iterator
 from typing import Final, final
 
-from flowguard.codec.burst import Burst
-from flowguard.codec.primitives import encode_u16
 from flowguard.flow import Reason
-from flowguard.records import QOS_1_IDS, Delivery, packet_id_of
+from flowguard.records import Delivery, packet_id_of
 from flowguard.session.aliases import TopicAliases
 from flowguard.session.backlog import PAGE_MAX, PIECE_MAX
 from flowguard.session.conversation import Conversation
-from flowguard.session.frames import Frame, frame_v4, frame_v5
-from flowguard.session.inflight import (
-    INFLIGHT_BYTES,
-    PLAIN_HEAD_MAX,
-    SHARED_BYTES,
-    plain_bytes,
-)
+from flowguard.session.dispatch import Dispatch
 from flowguard.session.membership import Membership
 from flowguard.session.node_state import NodeState
-from flowguard.session.outbox import FRAME_BYTES, OUTBOX_WATERMARK_BYTES, Outbox
+from flowguard.session.outbox import NO_FRAMES
 from flowguard.session.receiver import Receiver
 from flowguard.session.resend import Resend, with_dup
 from flowguard.session.retained_sends import RetainedSends
 from flowguard.session.states import Undelivered
-from flowguard.types import MQTT_5, NO_PROPERTIES, Properties
+from flowguard.types import MQTT_5, Properties
 
 TELL_MAX: Final = 200
 """Groups that are told of room in one stretch."""
 ASKED: Final = -1
-LARGE_INFLIGHT_MAX: Final = 16
-"""A message of SHARED_BYTES or more waits while as many are unacknowledged: bounds their bytes."""
 
 
 @final
-class Outbound(Outbox):
+class Outbound(Dispatch):
     """The outgoing half of one connection."""
 
-    __slots__ = (
-        "_aliases",
-        "_resend",
-        "_retained",
-        "_turn_left",
-        "inflight_max",
-        "session",
-    )
+    __slots__ = ("_resend", "_retained", "_turn_left")
 
     def __init__(self, connection: Conversation, node: NodeState, version: int) -> None:
         super().__init__(connection, node, version)
-        self.session: Receiver | None = None
         self._turn_left = 0
         """So many messages of the backlog may go in this turn."""
-        self.inflight_max = node.settings.session.inflight_max
-        self._aliases: TopicAliases | None = None
         self._resend: Resend | None = None
         self._retained: RetainedSends | None = None
 
@@ -76,79 +57,6 @@ class Outbound(Outbox):
         if properties.topic_alias_maximum and limit:
             aliases_max = min(limit, properties.topic_alias_maximum)
             self._aliases = TopicAliases(aliases_max, session, self.node)
-
-    # --- messages ----------------------------------------------------------------------------
-
-    def write_publish(self, packet_id: int, frame: Frame, delivery: Delivery) -> None:
-        """Queue a PUBLISH that is in flight."""
-        head, tail = frame
-        self.outbox.append(head + encode_u16(packet_id) + tail)
-        self._sent(len(head) + len(tail) + 2, len(delivery.message.payload))
-
-    def send_qos_0(self, delivery: Delivery, now_s: float) -> None:
-        """Send a QoS 0 message, or drop it with a counted reason: it never waits in a queue."""
-        if self.version == MQTT_5:
-            head, tail = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
-        else:
-            head, tail = delivery.frame_v4 or frame_v4(delivery)
-        payload_bytes = len(delivery.message.payload)
-        frame_bytes = len(head) + len(tail)
-        if not tail:
-            sent = self.send_frame(head, payload_bytes)
-        elif len(tail) < SHARED_BYTES:
-            sent = self.send_frame(head + tail, payload_bytes)
-        elif sent := self._takes(frame_bytes):
-            # All who get it share the tail, until it is sent.
-            self.outbox += (head, tail)
-            self._sent(frame_bytes, payload_bytes)
-        if not sent:
-            self.forget_alias(delivery)
-
-    def send_frame(self, frame: bytes, payload_bytes: int) -> bool:
-        """Send an encoded QoS 0 PUBLISH; False: dropped, and counted."""
-        frame_bytes = len(frame)
-        if not self._takes(frame_bytes):
-            return False
-        self.outbox.append(frame)
-        self._sent(frame_bytes, payload_bytes)
-        return True
-
-    def _takes(self, frame_bytes: int) -> bool:
-        """Whether so much of QoS 0 can be sent now; what cannot is counted."""
-        size_bytes = self.outbox_bytes + frame_bytes
-        most = self.node.outbox_bytes_max
-        if self.blocked or size_bytes > most or frame_bytes > self._packet_size_max:
-            reason = self._refusal(frame_bytes)
-            if reason is not None:
-                self.node.counters.drop(reason)
-                return False
-        return True
-
-    def _refusal(self, size_bytes: int) -> Reason | None:
-        """Why a QoS 0 frame cannot be taken now; None: it can, and a blocked outbox is charged."""
-        if size_bytes > self._packet_size_max:
-            return Reason.PACKET_TOO_LARGE  # [MQTT-3.1.2-25]
-        if self.outbox and self.outbox_bytes + size_bytes > self.node.outbox_bytes_max:
-            return Reason.OUTBOX_BYTES  # One message is always possible.
-        if not self.blocked:
-            return None
-        size_bytes += FRAME_BYTES
-        if not self.node.outbox_budget.take(size_bytes, self.blocked_bytes):
-            return Reason.NODE_OUTBOX_BYTES
-        self.blocked_bytes += size_bytes
-        return None
-
-    def full_by(self) -> list[Reason]:
-        """The limits that leave no room for QoS 0."""
-        is_full = self.outbox_bytes >= self.node.outbox_bytes_max
-        found = [Reason.OUTBOX_BYTES] if is_full else []
-        if self.blocked and not self.node.outbox_budget.fits(1, self.blocked_bytes):
-            found.append(Reason.NODE_OUTBOX_BYTES)
-        return found
-
-    def forget_alias(self, delivery: Delivery) -> None:
-        if self._aliases is not None:
-            self._aliases.forget(delivery.message.topic)
 
     def has_places(self, session: Receiver, count: int) -> bool:
         """Whether so many messages could be sent now, but for identifiers that are in use."""
@@ -188,116 +96,6 @@ class Outbound(Outbox):
         pos, inflight = session.next_pos, session.inflight
         used = packet_id_of(pos, 1) in inflight or packet_id_of(pos, 2) in inflight
         return not used and self.has_places(session, 1)
-
-    def send(self, pos: int, delivery: Delivery, now_s: float, charged: bool = False) -> bool:
-        """Send a QoS 1 or 2 message for the first time; False: there is no room for it now.
-
-        The caller made sure that no message waits before it. `charged`: the queues' budget holds
-        it, and gets it back in the same stretch if it is sent.
-        """
-        session = self.session
-        assert session is not None
-        inflight = session.inflight
-        qos = delivery.qos
-        packet_id = 1 + pos % QOS_1_IDS if qos == 1 else packet_id_of(pos, qos)
-        if (
-            len(inflight) >= self.inflight_max
-            or self.outbox_bytes >= OUTBOX_WATERMARK_BYTES
-            or packet_id in inflight
-        ):
-            return False
-        if self.version == MQTT_5:
-            head, tail = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
-        else:
-            head, tail = delivery.frame_v4 or frame_v4(delivery)
-        size_bytes = len(head) + len(tail) + 2
-        if size_bytes > self._packet_size_max:
-            # [MQTT-3.1.2-25] dropped as if it had been sent and acknowledged.
-            session.drop(pos, delivery, Reason.PACKET_TOO_LARGE, self.node)
-            self.forget_alias(delivery)
-            return True
-        message, node_inflight = delivery.message, self.node.inflight
-        payload_bytes = len(message.payload)
-        plain = (
-            payload_bytes < node_inflight.plain_bytes_max
-            and size_bytes - payload_bytes <= PLAIN_HEAD_MAX
-            and message.properties is NO_PROPERTIES
-        )
-        budget = node_inflight.budget
-        used_bytes = budget.used_bytes + INFLIGHT_BYTES + payload_bytes + payload_bytes
-        if plain and used_bytes <= budget.common_bytes:
-            budget.used_bytes = used_bytes
-            if not inflight:
-                budget.holders_count += 1
-        elif (len(tail) >= SHARED_BYTES and len(inflight) >= LARGE_INFLIGHT_MAX) or (
-            not session.take_place(packet_id, delivery, self.node, plain=plain, charged=charged)
-        ):
-            self.forget_alias(delivery)
-            return False
-        inflight[packet_id] = delivery
-        if len(tail) < SHARED_BYTES:
-            self.outbox.append(head + encode_u16(packet_id) + tail)
-        else:
-            # Shared by all who get it, until it is sent.
-            self.outbox += (head + encode_u16(packet_id), tail)
-        if session.durable:
-            assert session.positions is not None
-            session.positions[packet_id] = pos
-            self.node.sent[session.client_id] = pos
-        self._sent(size_bytes, payload_bytes)
-        return True
-
-    # --- bursts ------------------------------------------------------------------------------
-
-    def takes_as_is(self, burst: Burst) -> bool:
-        """Whether its packets say all that this client is to be told, and can be sent now."""
-        return (
-            burst.is_5 is (self.version == MQTT_5)
-            and self._aliases is None
-            and not self.blocked
-            and burst.frame_bytes_max <= self._packet_size_max
-            and self.outbox_bytes + len(burst.frames) <= self.node.outbox_bytes_max
-        )
-
-    def send_as_is(self, burst: Burst) -> None:
-        """Send what it takes as it is, at QoS 0."""
-        self.outbox.append(burst.frames)
-        self._sent_burst(burst)
-
-    def takes_in_flight(self, burst: Burst, session: Receiver) -> bool:
-        """Whether `send` would send each of the packets now, at QoS 1.
-
-        But for the node's budget, which counts them for all who get them.
-        """
-        inflight, count = session.inflight, burst.count
-        first_id = packet_id_of(session.next_pos, 1)
-        return (
-            self.takes_as_is(burst)
-            and not self.has_more
-            and len(inflight) + count <= self.inflight_max
-            and self.outbox_bytes + len(burst.frames) <= OUTBOX_WATERMARK_BYTES
-            and first_id + count - 1 <= QOS_1_IDS
-            and (not inflight or are_free(inflight, first_id, count))
-        )
-
-    def send_in_flight(self, burst: Burst, session: Receiver) -> None:
-        """Send what it takes at QoS 1.
-
-        Nobody is going to look at one of the messages: nothing of a session that ends with its
-        connection is sent again.
-        """
-        inflight, count = session.inflight, burst.count
-        first_id = packet_id_of(session.next_pos, 1)
-        session.next_pos += count
-        budget = self.node.inflight.budget
-        budget.used_bytes += plain_bytes(burst.payload_bytes, count)
-        if inflight:
-            inflight.update(burst.in_flight(first_id))
-        else:
-            budget.holders_count += 1
-            session.inflight = burst.in_flight(first_id).copy()
-        self.outbox.append(burst.numbered(first_id))
-        self._sent_burst(burst)
 
     # --- what waits --------------------------------------------------------------------------
 
@@ -458,19 +256,6 @@ class Outbound(Outbox):
         session.backlog_end = session.next_pos
         self.send_waiting(now_s)
 
-    # --- encoding ----------------------------------------------------------------------------
-
-    def encode(self, delivery: Delivery, now_s: float) -> Frame | None:
-        """The PUBLISH; None: the client takes none as large [MQTT-3.1.2-25]."""
-        if self.version == MQTT_5:
-            frame = delivery.frame_v5 or frame_v5(delivery, self._aliases, now_s)
-        else:
-            frame = delivery.frame_v4 or frame_v4(delivery)
-        if len(frame[0]) + len(frame[1]) + 2 <= self._packet_size_max:
-            return frame
-        self.forget_alias(delivery)
-        return None
-
     # --- end ---------------------------------------------------------------------------------
 
     def detach(self) -> None:
@@ -482,13 +267,9 @@ class Outbound(Outbox):
             self._aliases.clear()
         budget = self.node.outbox_budget
         if self.blocked and 2 * budget.used_bytes > budget.limit_bytes:
-            self.outbox = []  # It was not read, and nobody has room to keep it for a last word.
+            # It was not read, and nobody has room to keep it for a last word.
+            self.outbox = NO_FRAMES
             self.outbox_bytes = 0
         budget.give_back(self.blocked_bytes, 0)
         self.blocked_bytes = 0
         self.has_more = False
-
-
-def are_free(inflight: dict[int, Delivery | None], first_id: int, count: int) -> bool:
-    """Whether none of so many identifiers is in use."""
-    return all([packet_id not in inflight for packet_id in range(first_id, first_id + count)])

@@ -22,6 +22,8 @@ JOINED_BYTES: Final = 1024
 """Answers that nobody reads are kept in pieces of this size, or more."""
 FRAME_BYTES: Final = 64
 """The object around each frame that a socket does not take, and its place in the outbox."""
+NO_FRAMES: Final[list[bytes]] = []
+"""The outbox of all to whom nothing is to be sent now: shared, and never changed."""
 
 
 class Outbox(Sender):
@@ -50,7 +52,7 @@ class Outbox(Sender):
         self.connection = connection
         self.node = node
         self.version = version
-        self.outbox: list[bytes] = []
+        self.outbox = NO_FRAMES
         self.outbox_bytes = 0
         self.dirty = False
         self.ended = False
@@ -80,12 +82,18 @@ class Outbox(Sender):
         if self.blocked:
             self._write_blocked(frame)
         else:
-            self.outbox.append(frame)
+            self._put(frame)
         self.outbox_bytes += len(frame)
         self.node.counters.messages_sent += 1
         if not self.dirty:
             self.dirty = True
             self.node.dirty.append(self.connection)
+
+    def _put(self, frame: bytes) -> None:
+        """The last of the outbox."""
+        if self.outbox is NO_FRAMES:
+            self.outbox = []
+        self.outbox.append(frame)
 
     def write_answers(self, frames: bytes, count: int) -> None:
         """Queue so many of them, encoded, at once."""
@@ -100,7 +108,7 @@ class Outbox(Sender):
         if len(self.outbox) > 1 and len(self.outbox[-1]) < JOINED_BYTES:
             self.outbox[-1] += frame
         else:
-            self.outbox.append(frame)
+            self._put(frame)
         self.node.outbox_budget.hold(len(frame), self.blocked_bytes)
         self.blocked_bytes += len(frame)
 
@@ -135,7 +143,7 @@ class Outbox(Sender):
         """Everything that is to be sent now; what the socket refuses is to be `put_back`."""
         outbox = self.outbox
         data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
-        self.outbox = []
+        self.outbox = NO_FRAMES
         self.outbox_bytes = 0
         self.dirty = False
         self.node.counters.bytes_sent += len(data)
@@ -155,7 +163,7 @@ class Outbox(Sender):
         What a socket refuses counts against the node's budget until it takes it; False: the client
         may not hold so much of it, and the connection has to go. Not if it has taken a part.
         """
-        self.outbox.insert(0, rest)
+        self.outbox = [rest, *self.outbox]
         self.outbox_bytes += len(rest)
         self.node.counters.bytes_sent -= len(rest)
         self.sent_bytes -= len(rest)

@@ -83,6 +83,12 @@ class QueueOwner(PageOwner):
 
     # --- room --------------------------------------------------------------------------------
 
+    def own_queue(self, node: NodeState) -> Backlog:
+        """`queue`, for whoever changes it: until then an empty one serves all who have none."""
+        if self.queue is node.empty_queue:
+            self.queue = new_backlog(node, node.queue_budget, durable=False)
+        return self.queue
+
     def admit(self, size_bytes: int, node: NodeState, now_s: float) -> Reason | None:
         """Keep a place for a message that has to be durable first; else why there is none.
 
@@ -91,7 +97,7 @@ class QueueOwner(PageOwner):
         on their way to it, it is made when they have been fetched, or have arrived, and until then
         the queue is a page above its limits, no more.
         """
-        queue = self.queue
+        queue = self.own_queue(node)
         reason = queue.reserve(size_bytes)
         if reason is None or not queue.could_hold(size_bytes):
             return reason

@@ -4,7 +4,7 @@ it and is not acknowledged, what that counts, and what else is kept for it in by
 It knows no connection: `session` does, which it is the lower half of.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.codec.bodies import PUBACK_BYTES
@@ -19,6 +19,9 @@ from flowguard.session.owner import QueueOwner
 if TYPE_CHECKING:
     from flowguard.session.membership import Membership
 
+NONE_SENT: Final[dict[int, Delivery | None]] = {}
+"""In flight to all to whom nothing has been sent yet: shared, and never changed."""
+
 
 class Receiver(QueueOwner):
     """The lower half of a `Session`.
@@ -32,7 +35,7 @@ class Receiver(QueueOwner):
 
     def __init__(self, client_id: str, queue: Backlog, *, durable: bool) -> None:
         super().__init__(client_id, queue, durable=durable)
-        self.inflight: dict[int, Delivery | None] = {}
+        self.inflight = NONE_SENT
         self.charges: dict[int, Charge] | None = None
         """What of `inflight` is accounted for by charges, not by the formula (`Inflight`)."""
         self.membership: Membership | None = None
@@ -82,7 +85,9 @@ class Receiver(QueueOwner):
         reason = self.charge_state(rights.size_bytes, node)
         self.rights = rights if reason is None else None
         if not self.is_unbounded:
-            self.queue.messages_max = self.messages_max(node)
+            most = self.messages_max(node)
+            if most != self.queue.messages_max:
+                self.own_queue(node).messages_max = most
         return reason
 
     def messages_max(self, node: NodeState) -> int:
@@ -113,6 +118,12 @@ class Receiver(QueueOwner):
         return decision
 
     # --- in flight ---------------------------------------------------------------------------
+
+    def sends(self, packet_id: int, delivery: Delivery | None) -> None:
+        """It is in flight now; its place has been charged."""
+        if self.inflight is NONE_SENT:
+            self.inflight = {}
+        self.inflight[packet_id] = delivery
 
     def take_place(
         self, packet_id: int, delivery: Delivery, node: NodeState, *, plain: bool, charged: bool

@@ -5,12 +5,13 @@ from typing import Final, final
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, WillRecord
 from flowguard.session.backlog import Backlog
+from flowguard.session.filters import Filters
 from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import new_backlog
 from flowguard.session.receiver import Receiver
 from flowguard.session.states import Undelivered
-from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode, SubscriptionOptions
+from flowguard.types import SESSION_NEVER_EXPIRES, ReasonCode
 
 KEEPS_UP_MAX: Final = 2
 """Who has fewer messages to acknowledge keeps up: one is on its way while the other one's
@@ -43,7 +44,7 @@ class Session(Receiver):
         # Even where a resumed session is to end with its connection: its messages are stored.
         super().__init__(client_id, queue, durable=durable)
         self.expiry_interval_s = expiry_interval_s
-        self.subscriptions: dict[str, SubscriptionOptions] = {}
+        self.subscriptions = Filters()
         self.is_lost = False
         """Another broker owns it by now."""
         self.is_matched_widely = False
@@ -69,7 +70,7 @@ class Session(Receiver):
     ) -> "Session":
         """An empty session with the node's queue limits; `stored`: the store has it already."""
         durable = stored or expiry_interval_s > 0
-        queue = new_backlog(node, budget, durable=durable)
+        queue = new_backlog(node, budget, durable=True) if durable else node.empty_queue
         return cls(client_id, queue, expiry_interval_s, durable=durable)
 
     @property

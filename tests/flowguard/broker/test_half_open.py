@@ -119,7 +119,7 @@ async def test_a_socket_that_fills_with_the_last_word_is_closed_all_the_same() -
         connection = node.registry.sessions["c"].outbound.connection
         message = b"\x30\x84\x80\x20\x00\x01t\x00" + bytes(2**19)
         for _ in range(40):  # More than any socket takes, in the same stretch as the end.
-            connection.outbound.outbox.append(message)
+            connection.outbound.outbox = [*connection.outbound.outbox, message]
             connection.outbound.outbox_bytes += len(message)
         connection.end(None, 0.0)
         await until(lambda: node.connections_count == 0)

@@ -5,8 +5,8 @@ import pytest
 from flowguard.codec.packets import Puback, Pubcomp, Pubrec, Pubrel
 from flowguard.flow import Reason
 from flowguard.records import DELIVERY_BYTES
+from flowguard.session.dispatch import LARGE_INFLIGHT_MAX
 from flowguard.session.inflight import INFLIGHT_BYTES
-from flowguard.session.outbound import LARGE_INFLIGHT_MAX
 from flowguard.session.session import KEEPS_UP_MAX
 from flowguard.types import Publish
 from tests.flowguard.node.ledger import check_budgets, end_all_sessions, used_bytes

@@ -344,7 +344,7 @@ class Sessions(RuleBasedStateMachine):
         assert stored.keys() - records.keys() == queues
         assert all(not record.unsettled_count for record in stored.values())
         for name, record in records.items():
-            assert record.subscriptions == durable[name].subscriptions
+            assert record.subscriptions == dict(durable[name].subscriptions.items())
             assert not record.inbound_ids
 
     def nothing_comes_after_a_restart(self) -> None:

@@ -86,7 +86,7 @@ class Routes(Routing[Inbound]):
 
     def subscribe(self, inbound: Inbound, packet: Subscribe, now_s: float) -> bool:
         for filter, options in packet.filters:
-            inbound.session.subscriptions[filter] = options
+            inbound.session.subscriptions.put(filter, options)
         inbound.answered(Suback(packet.packet_id, tuple(o.qos for _, o in packet.filters)))
         return True
 
