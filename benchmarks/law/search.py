@@ -2,6 +2,10 @@
 
 A load is its number: a crowd, steady publishers, some that publish without end, a wide fan-out,
 memory, and one thing that breaks. `--first NUMBER --loads 1` looks at one again.
+
+What a packet costs that comes alone is drawn; how much less it costs among others is what
+`flowguard calibrate` finds in this broker (docs/calibration.md, "Deviations"). Where a packet costs
+the same however few come at once, a window of one is free, which it is in no broker.
 """
 
 from collections.abc import Mapping
@@ -27,6 +31,14 @@ RIVALS: Final[tuple[PolicyName, ...]] = ("unlimited", "static-1", "static-10", "
 DURATION_S: Final = 35.0
 DOMINATED_MAX: Final = 0.03
 WORST: Final = 5
+READING: Final = 0.81
+"""Of a packet's cost where it comes alone: reading its socket and answering, however many come."""
+SENDING: Final = 0.92
+"""Of a delivery's, the same at its subscriber."""
+HANDOFF: Final = 0.39
+"""The loop's part in a commit, by how long the store takes for it, however large it is."""
+WAKING: Final = 1.4
+"""Waking up where there was nothing to do, by what a packet costs that comes alone."""
 console = pages.console()
 
 
@@ -34,7 +46,7 @@ def load_of(seed: int) -> Scenario:
     """The load of this number: the same for ever."""
     random = Random(seed)
     connect_s = 10.0 ** random.uniform(-3.3, -2.1)
-    publish_s = random.choice((0.001_2, 0.002_4, 0.004))
+    packet_s = random.choice((0.001_2, 0.002_4, 0.004))
     nodes = random.choice((1, 1, 2, 3))
     payload_bytes = random.choice((16, 64, KIB, 16 * KIB))
     rate_per_s = random.uniform(0.4, 1.7)
@@ -53,7 +65,7 @@ def load_of(seed: int) -> Scenario:
         },
         "steady": {
             # A tenth to six tenths of the loops.
-            "clients": round(random.uniform(0.1, 0.6) * nodes / publish_s / rate_per_s),
+            "clients": round(random.uniform(0.1, 0.6) * nodes / packet_s / rate_per_s),
             "start_over_s": 2.0,
             "publish": {
                 "rate_per_s": rate_per_s,
@@ -83,34 +95,47 @@ def load_of(seed: int) -> Scenario:
         }
         wide = {"to": "listeners", "deadline_s": 1.0, "outstanding": 5, "rate_per_s": 6.0}
         populations["wide"] = {"clients": 1, "start_s": 3.0, "publish": wide}
+    node: dict[str, Any] = {
+        "accept_s": connect_s * random.uniform(0.02, 0.18),
+        "refuse_s": connect_s * random.uniform(0.01, 0.08),
+        "connect_s": connect_s,
+        "delivery_s": 10.0 ** random.uniform(-5.1, -4.3),
+        "accepts_first": random.random() < 0.7,
+        "noise": random.choice((0.0, 0.3)),
+        "listen_backlog": random.choice((128, 1_024, 4_096)),
+        "connecting_bytes": random.choice((0, 20, 64)) * KIB,
+        "memory_max_bytes": random.choice((112, 160, 512)) * MIB,
+        "restart_s": 8.0,
+    }
+    store = {
+        "commit_s": 10.0 ** random.uniform(-3.3, -2.4),
+        "op_s": 10.0 ** random.uniform(-5.0, -4.0),
+    }
     return Scenario.model_validate(
         {
             "title": f"random load {seed}",
             "seed": seed,
             "nodes": nodes,
             "duration_s": DURATION_S,
-            "node": {
-                "accept_s": connect_s * random.uniform(0.02, 0.18),
-                "refuse_s": connect_s * random.uniform(0.01, 0.08),
-                "connect_s": connect_s,
-                "publish_s": publish_s,
-                "delivery_s": 10.0 ** random.uniform(-5.1, -4.3),
-                "accepts_first": random.random() < 0.7,
-                "noise": random.choice((0.0, 0.3)),
-                "listen_backlog": random.choice((128, 1_024, 4_096)),
-                "connecting_bytes": random.choice((0, 20, 64)) * KIB,
-                "memory_max_bytes": random.choice((112, 160, 512)) * MIB,
-                "restart_s": 8.0,
-            },
-            "store": {
-                "commit_s": 10.0 ** random.uniform(-3.3, -2.4),
-                "op_s": 10.0 ** random.uniform(-5.0, -4.0),
-            },
+            "node": node | _among_others(packet_s, node["delivery_s"], store["commit_s"]),
+            "store": store,
             "network": {"latency_s": random.choice((0.001, 0.005, 0.03)), "replicas": 1},
             "populations": populations,
             "faults": [_fault(random, nodes)],
         }
     )
+
+
+def _among_others(packet_s: float, delivery_s: float, commit_s: float) -> dict[str, float]:
+    """What is paid once, and what for each, where one alone costs so much."""
+    return {
+        "read_s": READING * packet_s,
+        "publish_s": (1.0 - READING) * packet_s,
+        "send_s": SENDING * delivery_s,
+        "delivery_s": (1.0 - SENDING) * delivery_s,
+        "handoff_s": HANDOFF * commit_s,
+        "wake_s": WAKING * packet_s,
+    }
 
 
 def _fault(random: Random, nodes: int) -> dict[str, Any]:

@@ -63,6 +63,15 @@ def test_a_random_load_is_its_number() -> None:
     assert {load.nodes for load in loads} == {1, 2, 3}
 
 
+def test_in_a_random_load_packets_that_come_together_cost_less_than_as_many_alone() -> None:
+    for seed in range(1, 101):
+        node = load_of(seed).node
+        alone_s = node.read_s + node.publish_s
+        assert any(alone_s == pytest.approx(drawn_s) for drawn_s in (0.001_2, 0.002_4, 0.004))
+        assert node.read_s + 10 * node.publish_s < 3 * alone_s
+        assert node.send_s + 10 * node.delivery_s < 2 * (node.send_s + node.delivery_s)
+
+
 def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:
     found = [
         Found(1, {"static-1": {"t99 s": 0.2}}, (), None),
