@@ -11,6 +11,8 @@ and closes the socket once the connection has `ended` and its outbox is empty.
 
 from typing import final
 
+from mypy_extensions import i32
+
 from flowguard.access.rights import Principal
 from flowguard.bounds import INPUT_FREE_BYTES
 from flowguard.codec.packets import Auth, Connack, Connect, Disconnect
@@ -59,17 +61,18 @@ class ServerConnection(Input):
         self.last_received_s = now_s
         self.waited_s = waited_s
         """In the kernel, before it was accepted."""
+        # Two bits and a small number share eight bytes.
+        self.waits = False
+        """True while packets of it wait for room in a window: `NodeState.paused_count`."""
+        self.will_discarded = False
+        self.receive_maximum: i32 = 0
+        """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
         super().__init__(node)
         self._lifecycle = lifecycle
         self.transport: object | None = transport
         self.principal: Principal | None = None  # Until its client has proved to be somebody.
         self.session: Session | None = None
-        self.receive_maximum = 0
-        """What CONNACK has told; `session.receive_maximum` of the settings is what holds."""
         self.received_bytes = 0  # From its peer, since it was accepted.
-        self.waits = False
-        """True while packets of it wait for room in a window: `NodeState.paused_count`."""
-        self.will_discarded = False
         self.watched_slot = 0
         """The slot in which the node's timer wheel looks at this connection."""
         self.tenant = ""  # Whose share it takes while clients take turns: its user name.
