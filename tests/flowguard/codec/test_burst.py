@@ -32,29 +32,52 @@ def changed(data: bytes, at: int, value: int) -> bytes:
     return data[:at] + bytes((value,)) + data[at + 1 :]
 
 
+payload_sizes = st.sampled_from((0, 1, 100, 130, 16_000))
+alike = st.builds(
+    lambda count, size: [("a/b", size)] * count, st.integers(BURST_MIN, 40), payload_sizes
+)
+of_any_kind = st.lists(
+    st.tuples(st.sampled_from(("a/b", "a", "a/long/er")), payload_sizes),
+    min_size=BURST_MIN,
+    max_size=20,
+)
+
+
 @given(
-    count=st.integers(BURST_MIN, 40),
+    kinds=alike | of_any_kind,
+    count=st.integers(1, 40),
     first_id=st.integers(1, QOS_1_IDS - 40),
-    payload_bytes=st.sampled_from((0, 1, 100, 130, 16_000)),
     version=versions,
 )
 def test_its_packets_are_numbered_and_acknowledged(
-    count: int, first_id: int, payload_bytes: int, version: int
+    kinds: list[tuple[str, int]], count: int, first_id: int, version: int
 ) -> None:
-    payload = b"p" * payload_bytes
-    data = frames(count, version, payload=payload)
-    burst = find_burst(data, 0, count, version, len(data))
+    sent = [
+        Publish(topic, b"p" * size, 1, packet_id=7 + at) for at, (topic, size) in enumerate(kinds)
+    ]
+    known_topics.update({topic.encode(): topic for topic, _ in kinds})
+    data = b"".join([encode(packet, version) for packet in sent])
+    burst = find_burst(data, 0, len(sent), version, len(data))
     assert burst is not None
-    assert burst.count == count
-    assert burst.first == Publish("a/b", payload, 1)
+    sent = sent[: burst.count]  # What is alike at the beginning is a burst by itself.
+    assert len(sent) >= BURST_MIN
+    if burst.topics is not None:
+        assert len(sent) == len(kinds)
+    burst = burst.first_of(count)
+    sent = sent[:count]
+    assert burst.count == len(sent)
     decoder = PacketDecoder(len(data), version)
     decoder.feed(burst.numbered(first_id) + burst.pubacks())
-    found = decoder.next_batch(count + 1)
-    sent = packets(count, payload=payload)
-    assert found[:count] == [
+    found = decoder.next_batch(len(sent) + 1)
+    assert found[: len(sent)] == [
         replace(packet, packet_id=first_id + at) for at, packet in enumerate(sent)
     ]
-    assert found[count:] == [Puback(packet.packet_id) for packet in sent]
+    assert found[len(sent) :] == [Puback(packet.packet_id) for packet in sent]
+    in_flight = burst.in_flight(first_id)
+    assert list(in_flight) == list(range(first_id, first_id + len(sent)))
+    sizes = [len(packet.payload) for packet in sent]
+    assert [each and len(each.message.payload) for each in in_flight.values()] == sizes
+    assert (burst.payload_bytes, burst.payload_bytes_max) == (sum(sizes), max(sizes))
 
 
 @given(
@@ -85,10 +108,13 @@ def test_it_is_what_the_decoder_would_find(
     assert decoder.buffered_bytes == len(data) - len(burst.frames)
     for packet in found:
         assert isinstance(packet, Publish)
-        assert (packet.topic, packet.qos) == (burst.topic, burst.qos)
-        assert len(packet.payload) == burst.payload_bytes
+        assert packet.qos == burst.qos
         assert (packet.retain, packet.dup) == (False, False)
         assert packet.properties is NO_PROPERTIES
+    topics = [packet.topic for packet in found if isinstance(packet, Publish)]
+    assert topics == (burst.topics or [burst.topic] * burst.count)
+    sizes = [len(packet.payload) for packet in found if isinstance(packet, Publish)]
+    assert (burst.payload_bytes, burst.payload_bytes_max) == (sum(sizes), max(sizes))
 
 
 @given(version=versions, qos=st.integers(0, 1))
