@@ -35,16 +35,13 @@ class CaughtUp:
     alone: Seen
     beside: Seen
     awake: Phase
-    live_cores: float
-    """Of the broker, while the application was away."""
     most_mib: float
     kafka_s: float
 
     @property
     def per_cpu_s(self) -> float:
-        """Messages that waited, per second of the broker beyond what the devices need."""
-        spent_s = self.awake.broker_cpu_s - self.live_cores * self.awake.took_s
-        return self.messages / spent_s
+        """Messages that waited, per second of all that the broker did meanwhile."""
+        return self.messages / self.awake.broker_cpu_s
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,9 @@ class Idle:
 
 @dataclass(frozen=True)
 class Behind:
-    caught_up: dict[str, CaughtUp]
-    """By the name of the broker."""
+    caught_up: CaughtUp
     idle: dict[str, Idle]
+    """By the name of the broker."""
 
     def report(self) -> Report:
         return Report(
@@ -76,13 +73,13 @@ class Behind:
             f"Then {IDLE} clients without messages, connected for {IDLE_S:g} s.",
             tuple(self._checks()),
             (
-                Grid.of(CAUGHT_UP, self.caught_up.items()),
+                Grid.of(CAUGHT_UP, [self.caught_up]),
                 Grid.of(IDLERS, self.idle.items()),
             ),
         )
 
     def _checks(self) -> list[Check]:
-        found = self.caught_up[OnKafka.name]
+        found = self.caught_up
         return [
             at_most(
                 "p99 of devices while the application catches up, of that while it is away",
@@ -97,19 +94,18 @@ class Behind:
         ]
 
 
-CAUGHT_UP: Columns[tuple[str, CaughtUp]] = {
-    "one application": lambda row: row[0],
-    "messages behind": lambda row: f"{row[1].messages:,}",
-    "caught up after s": lambda row: f"{row[1].awake.took_s:.1f}",
-    "messages /s": lambda row: f"{row[1].messages / row[1].awake.took_s:,.0f}",
-    "per CPU second of the broker": lambda row: f"{row[1].per_cpu_s:,.0f}",
-    "Kafka's µs each": lambda row: f"{1e6 * row[1].kafka_s / row[1].messages:.1f}",
-    "first message ms": lambda row: f"{row[1].awake.first_ms.p50:.0f}",
-    "devices' delivery before: p50 ms": lambda row: f"{row[1].alone.delivery.p50:.1f}",
-    "p99 ms": lambda row: f"{row[1].alone.delivery.p99:.1f}",
-    "meanwhile: p50 ms": lambda row: f"{row[1].beside.delivery.p50:.1f}",
-    "its p99 ms": lambda row: f"{row[1].beside.delivery.p99:.1f}",
-    "the broker's memory MiB, at most": lambda row: f"{row[1].most_mib:.0f}",
+CAUGHT_UP: Columns[CaughtUp] = {
+    "messages behind": lambda row: f"{row.messages:,}",
+    "caught up after s": lambda row: f"{row.awake.took_s:.1f}",
+    "messages /s": lambda row: f"{row.messages / row.awake.took_s:,.0f}",
+    "per CPU second of the broker": lambda row: f"{row.per_cpu_s:,.0f}",
+    "Kafka's µs each": lambda row: f"{1e6 * row.kafka_s / row.messages:.1f}",
+    "first message ms": lambda row: f"{row.awake.first_ms.p50:.0f}",
+    "devices' delivery before: p50 ms": lambda row: f"{row.alone.delivery.p50:.1f}",
+    "p99 ms": lambda row: f"{row.alone.delivery.p99:.1f}",
+    "meanwhile: p50 ms": lambda row: f"{row.beside.delivery.p50:.1f}",
+    "its p99 ms": lambda row: f"{row.beside.delivery.p99:.1f}",
+    "the broker's memory MiB, at most": lambda row: f"{row.most_mib:.0f}",
 }
 IDLERS: Columns[tuple[str, Idle]] = {
     f"{IDLE} idle clients": lambda row: row[0],
@@ -123,7 +119,7 @@ IDLERS: Columns[tuple[str, Idle]] = {
 
 
 def caught_up(
-    broker: Broker, server: Kafka | None, cores: Cores | None, messages: int, seconds: float
+    broker: Broker, server: Kafka, cores: Cores | None, messages: int, seconds: float
 ) -> CaughtUp:
     """Raises `BadData`, `BrokerFailed`."""
     generator = None if cores is None else cores.generator
@@ -156,8 +152,7 @@ def caught_up(
             raise BadData("devices have missed messages")
     if not awake.finished:
         raise BadData(f"{awake.received:,} of {messages:,} messages after {LIMIT_S:g} s")
-    live_cores = alone.broker_cpu_s / alone.took_s
-    return CaughtUp(messages, alone, beside, awake, live_cores, most_mib, spent_s)
+    return CaughtUp(messages, alone, beside, awake, most_mib, spent_s)
 
 
 def publish(flood: Flood, seconds: float) -> Seen:
@@ -195,14 +190,11 @@ def idle(broker: Broker, server: Kafka | None, cores: Cores | None) -> Idle:
 
 def measure(server: Kafka, cores: Cores | None, messages: int, seconds: float) -> Behind:
     """Raises `BadData`, `BrokerFailed`."""
-    on_kafka, on_log = OnKafka(server, SLEEPERS, behind=messages), OnLog(SLEEPERS, behind=messages)
-    found = {
-        on_kafka.name: caught_up(on_kafka, server, cores, messages, seconds),
-        on_log.name: caught_up(on_log, None, cores, messages, seconds),
-    }
+    on_kafka = OnKafka(server, SLEEPERS, behind=messages)
+    found = caught_up(on_kafka, server, cores, messages, seconds)
     idlers = {
         on_kafka.name: idle(OnKafka(server, SLEEPERS), server, cores),
-        on_log.name: idle(OnLog(SLEEPERS), None, cores),
+        OnLog.name: idle(OnLog(SLEEPERS), None, cores),
         "flowguard, devices": idle(OnLog(), None, cores),
     }
     return Behind(found, idlers)
