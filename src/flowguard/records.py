@@ -31,6 +31,10 @@ GROUP_PREFIX: Final = "\0"
 """Prefix of the `client_id` under which a shared subscription's queue is kept; no client has
 one."""
 
+OWED: Final = GROUP_PREFIX + "owed"
+"""Under which the node keeps its own messages for applications until these have them; no shared
+subscription has it, since a filter begins with $share."""
+
 
 def is_group(client_id: str) -> bool:
     """Whether a name in the store is that of a shared subscription's queue."""
@@ -39,6 +43,8 @@ def is_group(client_id: str) -> bool:
 
 def owner_name(client_id: str) -> str:
     """A name, for people, of the owner of the queue that the store keeps under `client_id`."""
+    if client_id == OWED:
+        return "what is owed to applications"
     if is_group(client_id):
         return f"shared subscription {client_id.removeprefix(GROUP_PREFIX)!r}"
     return f"session {client_id!r}"
@@ -270,6 +276,23 @@ class Release:
 
 @mypyc_attr(acyclic=True)
 @dataclass(init=False, slots=True)
+class Forward:
+    """The `Append` at `pos`, in the same batch, is what the node owed (`OWED`) at `owed_pos`: an
+    application's, in a store that keeps its queue apart. That remembers the highest one with the
+    message, so that it is not given the same twice."""
+
+    client_id: str
+    pos: int
+    owed_pos: int
+
+    def __init__(self, client_id: str, pos: int, owed_pos: int) -> None:
+        self.client_id = client_id
+        self.pos = pos
+        self.owed_pos = owed_pos
+
+
+@mypyc_attr(acyclic=True)
+@dataclass(init=False, slots=True)
 class Settle:
     """The position is done: acknowledged, expired or dropped. Nothing waits for this operation.
 
@@ -388,6 +411,7 @@ StoreOp = (
     | PutSubscription
     | DropSubscription
     | Append
+    | Forward
     | Sent
     | Release
     | Settle

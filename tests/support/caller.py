@@ -37,4 +37,8 @@ class Caller:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The connection ends without a word."""
         self._sock.close()

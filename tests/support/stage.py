@@ -38,13 +38,15 @@ from flowguard.config import FlowSettings, Settings
 from flowguard.flow import Cluster, Tell, tell_nobody
 from flowguard.node.authentication import Hooks
 from flowguard.node.journal import Batch
-from flowguard.node.node import Node
+from flowguard.node.node import Answered, Node
 from flowguard.node.ports import NodePorts
 from flowguard.records import SessionRecord
 from flowguard.session.connection import ServerConnection
+from flowguard.session.fetch import Fetch
+from flowguard.session.outbound import Outbound
 from flowguard.session.outbox import NO_FRAMES
 from flowguard.session.receiver import NONE_SENT
-from flowguard.stores import MemoryStore, Store
+from flowguard.stores import ApplicationStore, MemoryStore, Store
 from flowguard.stores.log.replays import LogBatch, read_next
 from flowguard.types import MQTT_5, NO_PROPERTIES, Properties, Publish, SubscriptionOptions
 
@@ -83,7 +85,7 @@ class Sockets(NodePorts["Client"]):
     def has_work(self) -> bool:
         """Without chores that are held."""
         node, stage = self._stage.node, self._stage
-        begun = node.journal.is_answering or (len(node.chores) > 0 and not stage.hold_chores)
+        begun = node.journal.has_answers or (len(node.chores) > 0 and not stage.hold_chores)
         return bool(begun or node.runnable or node.dirty or node.guard.has_work)
 
     def poll(self, count_max: int, stay_s: float) -> "list[Client]":
@@ -131,6 +133,9 @@ class Stage:
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
+        self.devices = self.store
+        if isinstance(self.store, ApplicationStore):
+            self.devices = self.store.devices
         checked = (
             settings if isinstance(settings, Settings) else Settings.model_validate(settings or {})
         )
@@ -149,6 +154,10 @@ class Stage:
         self.hold_commits = False
         """True: batches are taken from the journal but not committed, as by a slow store."""
         self.held: Batch | None = None
+        self.hold_apart = False
+        """True: the store of applications takes nothing, and gives no page."""
+        self.held_apart: Batch | None = None
+        self._held_fetches: list[Fetch] = []
         self.hold_fetches = False
         """True: the store is asked for no page."""
         self.hold_chores = False
@@ -254,6 +263,7 @@ class Stage:
             moved |= not self.hold_chores and turns.run_chores()
             moved |= not self.hold_replays and turns.replay(idle=True)
             moved |= self._commit()
+            moved |= self._commit_apart()
             moved |= self._fetch()
             if not moved:
                 self._assert_shared_empty()
@@ -265,8 +275,33 @@ class Stage:
         pages = self.node.pages
         fetches = [] if self.hold_fetches else pages.to_read()
         if fetches:
-            pages.came([(fetch, fetch.entries(self.store)) for fetch in fetches])
+            apart = self.node.router.apart
+            names = set[str]() if apart is None else apart.names
+            self._held_fetches += [each for each in fetches if each.client_id in names]
+            own = [each for each in fetches if each.client_id not in names]
+            pages.came(_pages_of(own, self.devices))
+        if not self.hold_apart:
+            held, self._held_fetches = self._held_fetches, []
+            pages.ready.extend(_pages_of(held, self.store))
+            fetches += held
         return bool(fetches)
+
+    def _commit_apart(self) -> bool:
+        apart = self.node.router.apart
+        if apart is None:
+            return False
+        batch = self.held_apart or apart.journal.take(self.now_s)
+        self.held_apart = batch if self.hold_apart else None
+        if batch is None or self.hold_apart:
+            return False
+        self.store.commit(batch.ops)
+        apart.journal.durable(batch, self.now_s, 0.0)
+        return True
+
+    def release_apart(self) -> None:
+        """The store of applications has all that waited for it."""
+        self.hold_apart = False
+        self.settle()
 
     def _commit(self) -> bool:
         if self.held is not None and not self.hold_commits:
@@ -289,7 +324,7 @@ class Stage:
 
     def make_durable(self, batch: Batch, latency_s: float = 0.0) -> None:
         """The store has the batch; nobody has heard of it."""
-        self.node.fence(self.store.commit(batch.ops), self.now_s)
+        self.node.fence(self.devices.commit(batch.ops), self.now_s)
         self.node.journal.durable(batch, self.now_s, latency_s)
 
     def answer(self) -> None:
@@ -455,6 +490,10 @@ class Client:
             if found:
                 found += self.publishes()
         return found
+
+
+def _pages_of(fetches: list[Fetch], store: Store) -> list[Answered | Outbound]:
+    return [(fetch, fetch.entries(store)) for fetch in fetches]
 
 
 def _properties(values: dict[str, Any]) -> Properties:

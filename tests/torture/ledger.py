@@ -176,8 +176,6 @@ class Ledger:
         self._accounts: dict[str, Account] = {}
         """By client id; members of a shared group have one together."""
         self._unacknowledged: dict[int, Message] = {}
-        self._wills: dict[str, list[Message]] = {}
-        """By client id: those that may be due, until it is known that an earlier one was sent."""
         self._last = 0
         self._acknowledged_count = 0
         self._delivered_count = 0
@@ -225,21 +223,16 @@ class Ledger:
 
     def bequeath(self, will: Message, *, owed: bool) -> None:
         """A client has left its will; not `owed`: nobody has told it that it was taken."""
-        client_id = will.line[0]
         if owed:
             will.acknowledged = True
             self.owe(will)
-            self._wills[client_id] = []  # It was let in after the one before was sent.
-        self._wills.setdefault(client_id, []).append(will)
 
     def killed(self) -> None:
         """The broker is dead, and all that it had said has been heard: what was on its way to
         applications may be in Kafka, and comes from its publisher again."""
-        wills = (will.number for some in self._wills.values() for will in some)
-        torn = [*self._unacknowledged, *wills]
         for account in set(self._accounts.values()):
             if account.is_application:
-                account.again.update(torn)
+                account.again.update(self._unacknowledged.keys())
                 if account.shared:
                     account.again.update(account.awaited.keys())
 

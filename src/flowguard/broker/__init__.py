@@ -11,7 +11,8 @@
 - `tls`           TLS as such a layer
 - `websocket`     WebSocket as such a layer
 - `identity_checks`  who a CONNECT is from, asked off the loop; `scram_exchange`: in two steps
-- `committer`     journal batches to a store that blocks, in a thread
+- `committer`     journal batches to a store that blocks, in a thread; `reading`: pages from there
+- `application_committer`  the same for applications
 - `stores`        the store that the settings name
 - `housekeeping`  the 100 ms tick: deadlines, load signals, `$SYS`
 - `memory`        what the process may hold, has, and gives back

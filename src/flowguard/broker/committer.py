@@ -8,14 +8,16 @@ from typing import Final, final
 import structlog
 import trio
 
+from flowguard.broker.application_committer import ApplicationCommitter
 from flowguard.broker.reactor import Reactor
+from flowguard.broker.reading import read_page
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.node.pages import READ_LEAST, READ_S
-from flowguard.records import QueueEntry, owner_name
+from flowguard.records import QueueEntry
 from flowguard.session.fetch import Fetch
-from flowguard.stores import NOT_FENCED, Fenced, Store
+from flowguard.stores import NOT_FENCED, ApplicationStore, Fenced, Store
 
 RETRY_S: Final = 0.05
 """Between two tries of a batch that the store did not take: nothing of it was changed."""
@@ -41,6 +43,10 @@ class Committer:
 
     def __init__(self, node: Node, store: Store, clock: Callable[[], float]) -> None:
         self._node = node
+        self._apart: ApplicationCommitter | None = None
+        if isinstance(store, ApplicationStore):
+            self._apart = ApplicationCommitter(node, store, clock)
+            store = store.devices
         self._store = store
         self._clock = clock
         self._work = trio.Event()
@@ -57,6 +63,8 @@ class Committer:
     def notify(self) -> bool:
         """Somebody waits for a commit, or for a page of a backlog; whether the store is free."""
         self._work.set()
+        if self._apart is not None:
+            self._apart.notify()
         return not self._is_asking
 
     def tick(self) -> None:
@@ -66,6 +74,8 @@ class Committer:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
         self._work.set()
+        if self._apart is not None:
+            self._apart.tick()
 
     async def backup(self, folder: Path) -> None:
         """A copy of the store, made between two commits; raises `StoreError`: there is none.
@@ -81,6 +91,14 @@ class Committer:
 
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
+        if self._apart is None:
+            await self._run(reactor)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._apart.run, reactor)
+            await self._run(reactor)
+
+    async def _run(self, reactor: Reactor) -> None:
         while True:
             await self._work.wait()
             self._work = trio.Event()
@@ -117,7 +135,9 @@ class Committer:
         node = self._node
         started_s = self._clock()
         batch = self._refused or node.journal.take(started_s)
-        fetches = node.pages.to_read()
+        fetches = self._pages_to_read()
+        if batch is None and not fetches:
+            return
         self._is_asking = True
         reactor.turns.awaited = False
         error, fenced, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)
@@ -143,6 +163,15 @@ class Committer:
         reactor.turns.end_slice(now_s)
         reactor.wake()
 
+    def _pages_to_read(self) -> list[Fetch]:
+        """Take those that are asked for here; `Pages.came` follows if there are any."""
+        fetches = self._node.pages.to_read()
+        if self._apart is not None and fetches:
+            fetches = self._apart.take_fetches(fetches)
+            if not fetches:
+                self._node.pages.came([])
+        return fetches
+
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch]
     ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None]]:
@@ -159,7 +188,7 @@ class Committer:
         for fetch in fetches:
             if len(pages) >= READ_LEAST and self._clock() - began_s > READ_S:
                 break
-            pages.append(self._read(fetch))
+            pages.append(read_page(fetch, self._store))
         self._is_asking = False
         reactor.turns.awaited = True
         return error, fenced, pages
@@ -173,17 +202,3 @@ class Committer:
             log.warning("the store takes nothing now: commits wait", why=str(error))
         else:
             log.info("the store takes commits again")
-
-    def _read(self, fetch: Fetch) -> list[QueueEntry] | None:
-        """A page; None: with the next tick. What is wrong with one queue concerns no other one."""
-        known = fetch.owner.damage
-        page: list[QueueEntry] = []
-        try:
-            page = fetch.entries(self._store)
-        except NotNowError:
-            return None
-        except Exception as error:
-            fetch.damage = f"{error.__class__.__name__}: {error}"
-        if fetch.damage and fetch.damage != known:
-            log.error("queue cannot be read", owner=owner_name(fetch.client_id), why=fetch.damage)
-        return page

@@ -206,6 +206,11 @@ class AdmissionWindow:
             if not self._waits:
                 node.active -= 1
 
+    def set_aside(self, cost: int, size_bytes: int) -> None:
+        """One in process takes nothing of what all clients may have together; negative: again."""
+        self._node.in_process -= cost
+        self._node.in_process_bytes -= size_bytes
+
     def spend(self, units: int) -> None:
         """Packets were handled: what the rate of a policy that has one is counted by.
 

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from flowguard.access.rights import NO_QUOTAS
+from flowguard.access.rights import NO_QUOTAS, Rights
 from flowguard.bounds import CONNECTION_BYTES
 from flowguard.codec.packets import Auth, Connect
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Admission, Arrival, Resumption, Verdict
+from flowguard.node.apart import Apart
 from flowguard.node.authentication import Accept, Exchange, Proceed, Refuse
 from flowguard.node.proof_times import ProofTimes
+from flowguard.records import WillRecord
 from flowguard.session.connection import ServerConnection
 from flowguard.session.handshake import Answer, connack_properties, connect_bytes, grant, will_of
 from flowguard.session.session import Session
@@ -214,13 +216,13 @@ class Handshakes:
         rules, principal = node.hooks.rules, connection.principal
         rights = None if rules is None else rules.rights(principal, client_id)
         will = will_of(packet)
-        if will is not None:
-            refused = node.router.plans.refusal(will.message.topic)
-            if not node.hooks.may_leave(will.message, client_id, rights):
-                refused = ReasonCode.NOT_AUTHORIZED
-            if refused is not None:
-                connection.refuse(refused, now_s)
-                return
+        user = packet.username if principal is None else principal.user
+        refused = self._refusal(will, client_id, rights)
+        if refused is None and self._is_away(packet, client_id, user, rights):
+            refused = ReasonCode.SERVER_UNAVAILABLE
+        if refused is not None:
+            connection.refuse(refused, now_s)
+            return
         self._take_over(client_id, now_s)
         found = node.registry.sessions.get(client_id)
         resumes = found is not None and found.durable and not packet.clean_start
@@ -256,7 +258,6 @@ class Handshakes:
             properties.authentication_method = packet.properties.authentication_method
             properties.authentication_data = accepted.data
         connection.session = session
-        user = packet.username if principal is None else principal.user
         node.router.applications.claimed(session, user, rights)
         ops = node.registry.claim_ops(session)
         answer = Answer(granted, properties, present=present)
@@ -266,7 +267,32 @@ class Handshakes:
         if is_stuck and not self._must_wait(claim):
             claimed_by(now_s)
         else:
-            node.journal.append(ops, claimed_by, now_s)
+            node.journal.append(ops, claimed_by, now_s, client_id)
+
+    def _refusal(
+        self, will: WillRecord | None, client_id: str, rights: Rights | None
+    ) -> ReasonCode | None:
+        """Why a client may not leave this will; None: it may."""
+        if will is None:
+            return None
+        if not self._node.hooks.may_leave(will.message, client_id, rights):
+            return ReasonCode.NOT_AUTHORIZED
+        return self._node.router.plans.refusal(will.message.topic)
+
+    def _is_away(
+        self, packet: Connect, client_id: str, user: str | None, rights: Rights | None
+    ) -> bool:
+        """Whether a client needs the store of applications, and that takes nothing now."""
+        apart = self._node.router.apart
+        if apart is None or not apart.is_closed:
+            return False
+        if client_id in apart.names:
+            return True
+        is_v5 = packet.version == MQTT_5
+        keeps = packet.properties.session_expiry_interval if is_v5 else not packet.clean_start
+        return bool(keeps) and self._node.router.applications.is_application(
+            client_id, user, rights
+        )
 
     def _may_keep(self, client_id: str) -> bool:
         """Whether a session may outlive its connection: the disk has room, and memory a place."""
@@ -301,9 +327,20 @@ class Handshakes:
             if not self._must_wait(claim):
                 self._claimed(claim, now_s)
             elif now_s - claim.since_s > self._node.settings.flow.connect_patience_s:
-                claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
-                if not claim.answer.present and not claim.session.ended:
-                    self._node.registry.end(claim.session, now_s)
+                self._turn_away(claim, now_s)
+
+    def applications_away(self, apart: Apart, now_s: float) -> None:
+        """The store of applications takes nothing now: who has waited too long for it is told to
+        come back."""
+        for claim in list(self._claims.values()):
+            is_late = now_s - claim.since_s > self._node.settings.flow.connect_patience_s
+            if is_late and claim.session.client_id in apart.names:
+                self._turn_away(claim, now_s)
+
+    def _turn_away(self, claim: "_Claim", now_s: float) -> None:
+        claim.connection.refuse(ReasonCode.SERVER_UNAVAILABLE, now_s)
+        if not claim.answer.present and not claim.session.ended:
+            self._node.registry.end(claim.session, now_s)
 
     def fenced(self, client_id: str, now_s: float) -> None:
         """Another broker owns the session that somebody here wants: he had better ask there."""

@@ -12,8 +12,10 @@ and in the same order in the store; it is short, because nothing is left to do b
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
-from flowguard.node.in_process import Admitted, InProcess, Target
-from flowguard.node.journal import OP_BYTES, Journal
+from flowguard.node.apart import Admitted, Apart
+from flowguard.node.in_process import InProcess, Target
+from flowguard.node.journal import OP_BYTES, Continuation, Journal
+from flowguard.node.owed import owe
 from flowguard.node.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
 from flowguard.session.chores import Chore
@@ -69,6 +71,8 @@ class FanOut(Chore):
         """It goes through the journal; else it is given to everybody at once."""
         self._settle = settle
         """What becomes durable with it: it is published instead of this one."""
+        self._then: Continuation | None = None
+        """What is done when these have it."""
         self._promised_count = plan.ops if is_queued and inbound is not None else 0
         journal.promise(self._promised_count)
         self._passes_by = True
@@ -79,7 +83,7 @@ class FanOut(Chore):
         self._appends: list[Append] = []
         """Each one's; the positions follow. (No pairs: the garbage collector would count them.)"""
         self._plain: list[Target] = []
-        """Who gets it at QoS 0."""
+        """Who gets it at QoS 0, and who has it in the store before all others."""
         self._ops: list[StoreOp] = []
         self._ops_bytes = 0
         self._complete = True
@@ -135,14 +139,20 @@ class FanOut(Chore):
         message, inbound, log = self._message, self._inbound, self._router.log
         self._journal.promise(-self._promised_count)
         self._promised_count = 0
+        apart = self._router.apart
+        owed: list[StoreOp] = []
+        if inbound is None:
+            self._owe(owed)
+        elif apart is not None and self._go_apart(apart, inbound, now_s):
+            return
         self._passed()
         self._place()
+        for op in owed:
+            self._add(op)
         if self._plan.logs and message.qos:
             publisher = "" if inbound is None else inbound.session.client_id
             self._add(log.append(publisher, message, now_s))
             self._ops_bytes += message_bytes(message)
-        if self._settle is not None:
-            self._add(self._settle)
         if inbound is not None:
             session = inbound.session
             if not self._complete:
@@ -153,6 +163,41 @@ class FanOut(Chore):
         self._journal.append_prepared(self._ops, self._ops_bytes, self._go_on, now_s)
         self._ops = []
 
+    def _owe(self, ops: list[StoreOp]) -> None:
+        """The node's own: see `owe`."""
+        pairs = zip(self._owners, self._appends, strict=True)
+        admitted = [(owner, append.delivery) for owner, append in pairs]
+        self._then = owe(self._router.owed, self._message, admitted, ops, self._settle)
+        if len(admitted) != len(self._owners):
+            self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
+            self._prepare(admitted)
+
+    def _go_apart(self, apart: Apart, inbound: Inbound, now_s: float) -> bool:
+        """Applications have it before all others, as with `Staged`; False: there are none."""
+        names, admitted = apart.names, list[Admitted]()
+        ops: list[StoreOp] = []
+        for owner, append in zip(self._owners, self._appends, strict=True):
+            if owner.client_id not in names:
+                admitted.append((owner, append.delivery))
+            elif not owner.ended:
+                append.pos = owner.take_position()
+                self._plain.append((owner, append.pos, append.delivery))
+                ops.append(append)
+        if len(admitted) == len(self._owners):
+            return False
+        self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
+        self._prepare(admitted)
+        apart.count(inbound.window, self._cost, self._size_bytes)
+        apart.journal.append(ops, self._came_back, now_s)
+        return True
+
+    def _came_back(self, now_s: float) -> None:
+        inbound, apart = self._inbound, self._router.apart
+        assert apart is not None
+        assert inbound is not None
+        apart.count(inbound.window, -self._cost, -self._size_bytes)
+        self._queue(now_s)
+
     def _passed(self) -> None:
         """It is in the journal, or will not be."""
         if self._passes_by:
@@ -162,6 +207,8 @@ class FanOut(Chore):
     def _add(self, op: StoreOp) -> None:
         self._ops.append(op)
         self._ops_bytes += OP_BYTES
+        if isinstance(op, Append):
+            self._ops_bytes += op.delivery.size_bytes
 
     def _place(self) -> None:
         """Positions: the one stretch that is as long as there are subscribers."""
@@ -207,6 +254,7 @@ class FanOut(Chore):
             self._cost,
             size_bytes=self._size_bytes,
             complete=self._complete,
+            then=self._then,
         )
         last.committed(now_s)
         return False

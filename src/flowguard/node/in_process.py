@@ -2,7 +2,10 @@
 
 from typing import TYPE_CHECKING, final
 
-from flowguard.records import Append, Delivery, DropInbound, StoreOp
+from flowguard.node.apart import Admitted, Apart
+from flowguard.node.journal import Continuation, Journal
+from flowguard.node.plans import Plan
+from flowguard.records import Append, Delivery, DropInbound, PutInbound, StoreOp
 from flowguard.session.inbound import Inbound
 from flowguard.session.owner import QueueOwner
 from flowguard.types import Publish, ReasonCode
@@ -10,8 +13,6 @@ from flowguard.types import Publish, ReasonCode
 if TYPE_CHECKING:
     from flowguard.node.publishing import Router
 
-Admitted = tuple[QueueOwner, Delivery]
-"""Who gets a message, and has a place for it."""
 Target = tuple[QueueOwner, int, Delivery]
 """The same, at which position; position 0: QoS 0, never queued."""
 
@@ -30,6 +31,7 @@ class InProcess:
         "_since_s",
         "_size_bytes",
         "_targets",
+        "_then",
     )
 
     def __init__(
@@ -44,6 +46,7 @@ class InProcess:
         *,
         size_bytes: int | None = None,
         complete: bool = True,
+        then: Continuation | None = None,
     ) -> None:
         """`cost` and `size_bytes` are what its window counts; None: its payload."""
         self._router = router
@@ -57,8 +60,17 @@ class InProcess:
         self._size_bytes = len(message.payload) if size_bytes is None else size_bytes
         self._complete = complete
         """Of those before the targets nobody who keeps up went without it."""
+        self._then = then
+        """What is done when these have it."""
 
-    def go_on(self, now_s: float) -> bool:
+    def enter(self, journal: Journal, ops: list[StoreOp], now_s: float, *, widely: bool) -> None:
+        """Into the journal with these; `widely`: its answer is as much as many are."""
+        if widely:
+            journal.append_wide(ops, self._go_on, now_s)
+        else:
+            journal.append(ops, self.committed, now_s)
+
+    def _go_on(self, now_s: float) -> bool:
         """`committed`, alone in its stretch."""
         self.committed(now_s)
         return False
@@ -66,6 +78,8 @@ class InProcess:
     def committed(self, now_s: float) -> None:
         router, inbound, message = self._router, self._inbound, self._message
         complete = router.deliver_to(self._targets, now_s) and self._complete
+        if self._then is not None:
+            self._then(now_s)
         if inbound is None:
             return
         if not complete:
@@ -108,3 +122,115 @@ def appends(targets: list[Target]) -> list[StoreOp]:
         for owner, pos, delivery in targets
         if pos and owner.durable
     ]
+
+
+@final
+class Staged:
+    """A message for applications, or behind one that is: they have it before all others do."""
+
+    __slots__ = (
+        "_admitted",
+        "_apart",
+        "_code",
+        "_cost",
+        "_inbound",
+        "_is_heavy",
+        "_journal",
+        "_logs",
+        "_message",
+        "_router",
+        "_since_s",
+        "_size_bytes",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        router: "Router",
+        journal: Journal,
+        apart: Apart,
+        inbound: Inbound,
+        plan: Plan,
+        message: Publish,
+        admitted: list[Admitted],
+        code: int,
+    ) -> None:
+        """`admitted`: who gets it."""
+        self._router = router
+        self._journal = journal
+        self._apart = apart
+        self._inbound = inbound
+        self._is_heavy = plan.is_heavy
+        self._logs = plan.logs and message.qos > 0
+        self._message = message
+        self._admitted = admitted
+        self._targets: list[Target] = []
+        """Applications that have it in the store."""
+        self._code = code
+        self._size_bytes = len(message.payload)
+        self._cost = router.cost.of(plan.deliveries, self._size_bytes, plan.ops)
+        self._since_s = 0.0
+
+    def begin(self, now_s: float) -> None:
+        """It has been admitted."""
+        self._since_s = now_s
+        self._router.log.wide_count += self._logs
+        self._apart.enter(self._inbound, self)
+        self._inbound.window.admit(self._cost, self._size_bytes)
+        self._apart.count(self._inbound.window, self._cost, self._size_bytes)
+        self._store(now_s)
+
+    def _store(self, now_s: float) -> None:
+        names = self._apart.names
+        here, rest = list[Admitted](), list[Admitted]()
+        for each in self._admitted:
+            owner, delivery = each
+            if not owner.ended:
+                (here if delivery.qos and owner.client_id in names else rest).append(each)
+        self._admitted = rest
+        targets = placed(here)
+        self._targets += targets
+        self._apart.journal.append(appends(targets), self._stored, now_s)
+
+    def _stored(self, now_s: float) -> None:
+        """Applications have it: now everybody else, unless somebody became one meanwhile."""
+        apart, inbound = self._apart, self._inbound
+        if not apart.is_first(inbound, self) or apart.concerns(None, self._admitted):
+            self._store(now_s)
+            return
+        apart.leave(inbound)
+        apart.count(inbound.window, -self._cost, -self._size_bytes)
+        self._enter(now_s)
+
+    def _enter(self, now_s: float) -> None:
+        """Give it positions and the first journal, as others get them at once."""
+        inbound, message, logs = self._inbound, self._message, self._logs
+        admitted: list[Admitted] = []
+        for owner, delivery in self._admitted:
+            if owner.ended:
+                continue
+            if logs and delivery.qos and owner.reads_log:  # It will find it in the log.
+                owner.behind = True
+                owner.queue.forget(delivery.size_bytes)
+            else:
+                admitted.append((owner, delivery))
+        targets = placed(admitted)
+        ops = appends(targets)
+        if logs:
+            self._router.log.wide_count -= 1
+            ops.append(self._router.log.append(inbound.session.client_id, message, now_s))
+        session = inbound.session
+        is_taken = self._code < ReasonCode.UNSPECIFIED_ERROR
+        if message.qos == 2 and session.durable and not session.ended and is_taken:
+            ops.append(PutInbound(session.client_id, message.packet_id))
+        self._targets += targets
+        pending = InProcess(
+            self._router,
+            inbound,
+            message,
+            self._targets,
+            self._code,
+            self._since_s,
+            self._cost,
+        )
+        pending.enter(self._journal, ops, now_s, widely=self._is_heavy)

@@ -23,11 +23,13 @@ from typing import Final, final
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
+from flowguard.node.names import NamesApart
 from flowguard.records import (
     Append,
     AppendToLog,
     DropSession,
     PutRetained,
+    PutWill,
     Sent,
     StoreOp,
     message_bytes,
@@ -76,11 +78,21 @@ class Journal(GroupCommit):
         *,
         ops_max: int,
         bytes_max: int,
-        window: NodeWindow,
+        window: NodeWindow | None,
         observer: Observer,
         batch_min: int = BATCH_MIN,
     ) -> None:
         """`window` is closed when the journal is full; `observer` hears how long work waits."""
+        self.names = NamesApart()
+        self.second: Journal | None = None
+        """Takes what is under these names, where the store keeps that apart."""
+        self._first: Journal | None = None
+        self._first_number = 0
+        """Nothing is committed before that journal has answered the batch with this number."""
+        self.number = 1
+        """Of the batch that grows."""
+        self.done_number = 0
+        """Of the last batch that all have heard of."""
         self._window = window
         self._observer = observer
         self._batch_min = batch_min
@@ -125,24 +137,62 @@ class Journal(GroupCommit):
     @property
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-        return not self._waiting_count and self._under_way is None
+        if self._waiting_count or self._under_way is not None:
+            return False
+        return self.second is None or self.second.is_idle
 
     @property
     def is_empty(self) -> bool:
         """Nothing waits and nothing is to be written."""
-        return not self._ops_count and not self.sent and self.is_idle
+        if self._ops_count or self.sent or self._waiting_count:
+            return False
+        return self._under_way is None
+
+    @property
+    def has_answers(self) -> bool:
+        """Not all have heard who waited for what is durable, here or in the second journal."""
+        return self.is_answering or (self.second is not None and self.second.is_answering)
+
+    @property
+    def wants_store(self) -> bool:
+        """A commit should begin, here or in the second journal, without waiting for a tick."""
+        if self.is_urgent:
+            return True
+        second = self.second
+        return second is not None and second.is_urgent and second._under_way is None
 
     @property
     def is_urgent(self) -> bool:
         """Somebody waits, or enough was noted: what only was noted can wait for company."""
-        if self.is_answering:
+        if self.is_answering or self._is_held:
             return False
         growing = self._growing
         return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
 
     def is_due(self, *, ticked: bool) -> bool:
         """A commit should begin; `ticked`: time has passed, also for what nobody waits for."""
-        return self.is_urgent or (ticked and not self.is_empty and not self.is_answering)
+        if self.is_urgent:
+            return True
+        return ticked and not (self.is_empty or self.is_answering or self._is_held)
+
+    @property
+    def _is_held(self) -> bool:
+        return self._first is not None and self._first.done_number < self._first_number
+
+    def divide(self, second: "Journal") -> None:
+        """Give what is under `names` to that journal from now on."""
+        self.second = second
+        second._first = self
+
+    def _hold(self, second: "Journal") -> None:
+        growing = self._growing
+        has_begun = bool(growing.ops or growing.continuations)
+        second._first_number = self.number if has_begun else self.number - 1
+
+    def _note_apart(self, op: StoreOp, second: "Journal") -> None:
+        if self.names.follow(op, second.number):
+            self._hold(second)
+        second._note(op)
 
     @property
     def is_full(self) -> bool:
@@ -176,23 +226,31 @@ class Journal(GroupCommit):
             self.moving.have_all()
         self._is_live = False
 
-    def append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
-        """Make `ops` durable together, then call `done`."""
+    def append(self, ops: list[StoreOp], done: Continuation, now_s: float, name: str = "") -> None:
+        second = self.second
+        if second is None or not self.names.take_any(ops, name):
+            self._append(ops, done, now_s)
+            return
+        second._append([], done, now_s)
+        for op in ops:
+            self._note_apart(op, second)
+
+    def _append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         batch = self._growing
         size = len(batch.ops)
         is_large = size >= self._batch_min and 2 * size >= self._ops_count
         if is_large or batch.size_bytes >= BATCH_BYTES:
             self._sealed.append(batch)
             batch = self._growing = Batch([], [], 0, now_s, now_s)
+            self.number += 1
         elif not batch.continuations:
             batch.since_s = now_s
         batch.until_s = now_s
         batch.continuations.append(done)
         self._waiting_count += 1
         for op in ops:
-            self.note(op)
-        if self.is_full:
-            self._window.closed = True
+            self._note(op)
+        self._close_if_full()
 
     def append_for_reader(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Append a page of what was missed, or a release of QoS 2: nobody publishes who waits."""
@@ -204,7 +262,7 @@ class Journal(GroupCommit):
 
         Nobody later is answered before it.
         """
-        self.append(ops, _nothing_more, now_s)
+        self._append(ops, _nothing_more, now_s)
         batch = self._growing
         batch.wide.append((len(batch.continuations) - 1, go_on))
 
@@ -218,17 +276,26 @@ class Journal(GroupCommit):
         batch.size_bytes += size_bytes
         self.size_bytes += size_bytes
         self._ops_count += len(ops)
-        if self.is_full:
-            self._window.closed = True
+        self._close_if_full()
 
     def promise(self, count: int) -> None:
         """Expect `count` operations to be appended; negative: now they are."""
         self._promised_count += count
-        if self.is_full:
+        self._close_if_full()
+
+    def _close_if_full(self) -> None:
+        if self.is_full and self._window is not None:
             self._window.closed = True
 
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""
+        second = self.second
+        if second is not None and self.names.take(op):
+            self._note_apart(op, second)
+        else:
+            self._note(op)
+
+    def _note(self, op: StoreOp) -> None:
         size_bytes = OP_BYTES
         if isinstance(op, Append):
             size_bytes += op.delivery.size_bytes
@@ -242,7 +309,17 @@ class Journal(GroupCommit):
 
     def end_session(self, client_id: str) -> None:
         """Make it durable that a client's session is over; `is_ending` until then."""
-        self.note(DropSession(client_id))
+        second, drop = self.second, DropSession(client_id)
+        if second is None or not self.names.take(drop):
+            self._note(drop)
+            self._mark_end(client_id)
+            return
+        self._note(PutWill(client_id, None))  # Published in this stretch, if it had one.
+        self._note_apart(drop, second)
+        second._mark_end(client_id)
+        second.sent.pop(client_id, None)
+
+    def _mark_end(self, client_id: str) -> None:
         batch = self._growing
         if batch.ended is None:
             batch.ended = set()
@@ -254,17 +331,21 @@ class Journal(GroupCommit):
         for batch in (under_way, *self._sealed, self._growing):
             if batch is not None and batch.ended is not None and client_id in batch.ended:
                 return True
-        return False
+        return self.second is not None and self.second.is_ending(client_id)
 
     def take(self, now_s: float) -> Batch | None:
         """The next batch, now in commit; None when there is none or one is under way already."""
-        if self._under_way is not None:
+        if self._under_way is not None or self._is_held:
             return None
+        second = self.second
+        if second is not None:
+            second.sent |= self.names.take_sent(self.sent, second.number)
         if self._sealed:
             batch = self._sealed.popleft()
         elif self._growing.ops or self._growing.continuations or self.sent:
             batch = self._growing
             self._growing = Batch([], [], 0, 0.0, 0.0)
+            self.number += 1
         else:
             return None
         if self.sent:
@@ -323,6 +404,7 @@ class Journal(GroupCommit):
         if self._answered_count == len(batch.continuations):
             self._under_way = None
             self.is_answering = False
+            self.done_number += 1
         for done in answered:
             done(now_s)
 

@@ -239,7 +239,7 @@ class LogReaders:
 
         # Its place must be in the store before it is read.
         self._reading[owner] = False
-        self._node.when_durable(begin, now_s)
+        self._node.when_durable(begin, now_s, owner.client_id)
 
     def resumed(self, session: Session, now_s: float) -> None:
         """A client is back: it catches up, if it has missed anything."""

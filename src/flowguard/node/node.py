@@ -21,6 +21,7 @@ from flowguard.config import FlowSettings
 from flowguard.errors import PeerError
 from flowguard.flow import Budget, Cluster, Guard, Holders, Tell, tell_nobody
 from flowguard.flow.histogram import Histogram
+from flowguard.node.apart import Apart
 from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
 from flowguard.node.connecting import Handshakes
@@ -31,6 +32,7 @@ from flowguard.node.full_queues import FullQueues
 from flowguard.node.holdings import held_bytes
 from flowguard.node.journal import Journal
 from flowguard.node.log_fetch import LogFetch
+from flowguard.node.owed import Owed
 from flowguard.node.packets import PacketRouting
 from flowguard.node.pages import Pages
 from flowguard.node.publishing import Router
@@ -47,7 +49,7 @@ from flowguard.session.node_state import NodeState
 from flowguard.session.outbound import Outbound
 from flowguard.session.owner import QueueOwner
 from flowguard.session.states import State
-from flowguard.stores import Fenced, Store, StoreLoad
+from flowguard.stores import ApplicationStore, Fenced, Store, StoreLoad
 from flowguard.types import ReasonCode
 
 HALF_PACKET_S: Final = 2.0
@@ -169,6 +171,14 @@ class Node(Lifecycle[ServerConnection]):
         """
         self.state.spills = store.on_disk
         self.router.applications.use(store)
+        if isinstance(store, ApplicationStore):
+            flow = self.settings.flow
+            ops_max, bytes_max = flow.journal_ops_max, flow.journal_bytes_max
+            apart = Apart(self.journal, self.counters, ops_max=ops_max, bytes_max=bytes_max)
+            self.router.apart = apart
+            self.router.owed = Owed(
+                self.router, self.journal, apart, ops_max=ops_max, bytes_max=bytes_max
+            )
         self.router.log.use(
             store,
             self.settings.session.log_threshold,
@@ -248,6 +258,8 @@ class Node(Lifecycle[ServerConnection]):
         if session.rights is not None:
             session.rights.leave()
         self.full_queues.left(session)
+        if self.router.apart is not None:
+            self.router.apart.left(session)
         self.registry.disconnected(session, with_will=with_will, now_s=now_s)
 
     def refused(
@@ -331,12 +343,14 @@ class Node(Lifecycle[ServerConnection]):
     def turn(self, now_s: float) -> None:
         """Once per turn: whoever waited and may go on."""
         self.full_queues.turn(now_s)
+        if self.router.apart is not None:
+            self.router.apart.turn(now_s)
         self.guard.turn(now_s)
 
     @property
     def has_work(self) -> bool:
         """Whether another turn would find something to do, though nothing new came in."""
-        begun = len(self.chores) > 0 or self.journal.is_answering
+        begun = len(self.chores) > 0 or self.journal.has_answers
         return bool(begun or self.runnable or self.dirty or self.guard.has_work)
 
     def _admits_nothing(self) -> bool:
@@ -352,6 +366,11 @@ class Node(Lifecycle[ServerConnection]):
         if heard_s is None:
             heard_s = now_s
         self.journal.observe(now_s)
+        apart = self.router.apart
+        if apart is not None:
+            apart.tick(now_s)
+            if apart.is_away:
+                self.handshakes.applications_away(apart, now_s)
         self.guard.tick(now_s, heard_s)
         self.full_queues.tick(heard_s)
         self.router.plans.tidy()

@@ -93,6 +93,11 @@ class Pages(Generic[Q, P]):
         """There was no time for the last of them."""
         self.wanted.extendleft(reversed(unread))
 
+    @property
+    def has_room(self) -> bool:
+        """Whether another page may be read that `to_read` has given before."""
+        return len(self.ready) < self._ready_max
+
     def came(self, pages: list[P]) -> None:
         """The store has answered."""
         self._is_reading = False

@@ -12,13 +12,15 @@ from flowguard.config import PACKET_SIZE_MAX
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import Cost, FairBudget, Reason
 from flowguard.node.acknowledgements import Acknowledgements
+from flowguard.node.apart import Admitted, Apart
 from flowguard.node.applications import Applications
 from flowguard.node.authentication import Hooks
 from flowguard.node.fan_out import DELIVERY_BYTES, FanOut
 from flowguard.node.grouping import Group
-from flowguard.node.in_process import Admitted, InProcess, Target, appends, placed
+from flowguard.node.in_process import InProcess, Staged, Target, appends, placed
 from flowguard.node.journal import Journal
 from flowguard.node.log_readers import LogReaders, expiry_of
+from flowguard.node.owed import Owed, owe
 from flowguard.node.plans import Plan, Plans, Shared, Table
 from flowguard.node.shared_queue import granted
 from flowguard.node.shared_queues import SharedQueues, rank, rank_qos_0
@@ -59,6 +61,8 @@ class Router:
         self._hooks = hooks
         self.asks = hooks.authorizer is not None or hooks.rules is not None
         """Whether somebody decides who may publish what."""
+        self.apart: Apart | None = None
+        self.owed: Owed | None = None
         self.table: Table = Table()
         self.acknowledgements = Acknowledgements()
         self.cost = Cost(limits.flow)
@@ -136,13 +140,18 @@ class Router:
             return ReasonCode.QUOTA_EXCEEDED
         admitted: list[Admitted] = []
         complete = self.admit(admitted, plan, message, session, now_s)
+        code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
+        if not complete:
+            code = self.answer(session, message, code)
+        apart = self.apart
+        if apart is not None and apart.concerns(inbound, admitted):
+            Staged(self, self._journal, apart, inbound, plan, message, admitted, code).begin(now_s)
+            self.acknowledgements.at_once_count -= 1
+            return IN_PROCESS
         targets = placed(admitted)
         ops = appends(targets)
         if plan.logs:
             ops.append(self.log.append(session.client_id, message, now_s))
-        code: int = NO_MATCHING_SUBSCRIBERS if plan.is_empty else SUCCESS
-        if not complete:
-            code = self.answer(session, message, code)
         if message.qos == 2 and session.durable and code < UNSPECIFIED_ERROR:
             ops.append(PutInbound(session.client_id, message.packet_id))
         if not ops and not message.retain and not inbound.must_wait:
@@ -151,10 +160,7 @@ class Router:
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(self, inbound, message, targets, code, now_s, cost)
-        if plan.is_heavy:
-            self._journal.append_wide(ops, pending.go_on, now_s)
-        else:
-            self._journal.append(ops, pending.committed, now_s)
+        pending.enter(self._journal, ops, now_s, widely=plan.is_heavy)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
 
@@ -252,7 +258,10 @@ class Router:
         return self._hooks.may_publish(session, message, self._node)
 
     def publish_own(self, message: Publish, now_s: float, settle: Settle | None = None) -> None:
-        """A message of the node itself: a will, `$SYS`, or instead of the one that is settled."""
+        """The node's own: `$SYS`, a will, or instead of the one that is settled.
+
+        What is noted in the same stretch becomes durable with it.
+        """
         if message.retain:
             self._retain(message, now_s)
         system = message.topic.startswith("$SYS/")
@@ -263,17 +272,14 @@ class Router:
             return
         admitted: list[Admitted] = []
         self.admit(admitted, plan, message, None, now_s)
+        ops: list[StoreOp] = []
+        then = owe(self.owed, message, admitted, ops, settle)
         targets = placed(admitted)
-        pending = InProcess(self, None, message, targets, SUCCESS, now_s)
-        ops = appends(targets)
+        ops += appends(targets)
         if plan.logs and message.qos:
             ops.append(self.log.append("", message, now_s))
-        if settle is not None:
-            ops.append(settle)
-        if plan.is_heavy:
-            self._journal.append_wide(ops, pending.go_on, now_s)
-        else:
-            self._journal.append(ops, pending.committed, now_s)
+        pending = InProcess(self, None, message, targets, SUCCESS, now_s, then=then)
+        pending.enter(self._journal, ops, now_s, widely=plan.is_heavy)
 
     def _retain(self, message: Publish, now_s: float) -> bool:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].
@@ -487,9 +493,3 @@ class Router:
                 return not owner.keeps_up
         admitted.append((owner, delivery))
         return True
-
-
-def retained_delivery(message: Publish, qos: int, identifier: int, expires_at_s: float) -> Delivery:
-    """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
-    identifiers = (identifier,) if identifier else ()
-    return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)

@@ -10,6 +10,7 @@ from flowguard.node.publishing import Router
 from flowguard.node.shared_queues import SharedQueues
 from flowguard.node.timers import Timer, Timers
 from flowguard.records import (
+    OWED,
     PutSession,
     PutWill,
     SessionRecord,
@@ -180,11 +181,11 @@ class Registry:
         self._node.state_budget.give_back(session.state_bytes, 0)
         session.state_bytes = 0
         del self.sessions[session.client_id]
+        if session.will is not None:  # First: it may have to be durable before the end is.
+            self._publish_will(session, session.will, now_s)
         if session.durable:
             self.kept_count -= 1
             self._journal.end_session(session.client_id)
-        if session.will is not None:
-            self._publish_will(session, session.will, now_s)
 
     def forget(self, client_id: str, now_s: float) -> None:
         """Another broker owns the session: it ends here, and nothing of it is stored or published.
@@ -253,10 +254,18 @@ class Registry:
         """Take over what a store remembers; the number of sessions. O(everything stored)."""
         for message, expires_at_s in store.retained():
             self._router.retained.restore(message, expires_at_s)
+        names = self._journal.names.names
+        owed_record: SessionRecord | None = None
         for record in store.sessions():
-            if not self._queues.stored(record):
+            if record.is_application and self._journal.second is not None:
+                names.add(record.client_id)
+            if record.client_id == OWED:
+                owed_record = record
+            elif not self._queues.stored(record):
                 self._recover_session(record, store, now_s)
         self._queues.recovered(store)
+        if owed_record is not None and self._router.owed is not None:
+            self._router.owed.recover(owed_record, store, now_s)
         for session in list(self.sessions.values()):
             # As if the connection had ended now; wills need every subscriber to be there.
             if not session.expiry_interval_s:

@@ -109,7 +109,7 @@ class SharedQueue(Lender):
                 self.expire(head[0], head[1], self._node, now_s)
                 expired_count += 1
                 if expired_count == PAGE_MAX:
-                    self._node.when_durable(self.pump, now_s)
+                    self._node.when_durable(self.pump, now_s, self.client_id)
                     return
                 continue
             member, options = chosen
@@ -208,7 +208,7 @@ class SharedQueue(Lender):
         queue, size_bytes = member.own_queue(self._node), delivery.size_bytes
         if queue.count and queue.refusal(size_bytes) is not None:
             # With what is on its way there; nothing waits in it (`Outbound.has_room`).
-            self._node.when_durable(member.pump, now_s)
+            self._node.when_durable(member.pump, now_s, member.client_id)
             return False
         queue.promise(size_bytes)
         member_pos = member.take_position()
@@ -258,7 +258,17 @@ class SharedQueue(Lender):
             then(now_s)
 
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
-        self._journal.append([release, *ops], done, now_s)
+        names = self._journal.names
+        if not ops or names.take_any(ops, "") or not names.take(release):
+            self._journal.append([release, *ops], done, now_s)
+            return
+
+        def moved(now_s: float) -> None:
+            self._journal.note(release)
+            done(now_s)
+
+        # The member is a device: it does not wait for the store of applications.
+        self._journal.append(ops, moved, now_s)
 
 
 def granted(message: Publish, options: SubscriptionOptions, expires_at_s: float) -> Delivery:

@@ -83,6 +83,13 @@ class SharedQueues:
     def of(self, group: Shared) -> SharedQueue | None:
         return self._queues.get(group)
 
+    def is_of_any(self, group: Shared, names: set[str]) -> bool:
+        """Whether its queue, or where there is none one of its members, is under these names."""
+        queue = self._queues.get(group)
+        if queue is not None:
+            return queue.client_id in names
+        return any([each.client_id in names for each, _ in group.members()])
+
     def subscribe(
         self, filter: str, session: Session, options: SubscriptionOptions
     ) -> tuple[bool, list[StoreOp]]:

@@ -14,7 +14,7 @@ from flowguard.errors import MalformedPacket
 from flowguard.node.authentication import Hooks
 from flowguard.node.full_queues import FullQueues
 from flowguard.node.log_fetch import begins_to_read
-from flowguard.node.publishing import Router, retained_delivery
+from flowguard.node.publishing import Router
 from flowguard.node.start_time import UNREADABLE, refusal, start_time
 from flowguard.records import NEVER_S, Delivery, DropSubscription, PutSubscription, StoreOp
 from flowguard.routing import levels_count, parse_shared, valid_filter
@@ -27,6 +27,7 @@ from flowguard.types import (
     MQTT_5,
     NO_PROPERTIES,
     Properties,
+    Publish,
     ReasonCode,
     SubscriptionOptions,
 )
@@ -343,7 +344,7 @@ class Subscriptions:
         """All filters are worked off: until the commit the packet counts against the window."""
         if change.is_to_wait:
             change.admit()
-            self.node.when_durable(change.committed, now_s)
+            self.node.when_durable(change.committed, now_s, change.inbound.session.client_id)
         else:
             change.committed(now_s)
 
@@ -431,7 +432,7 @@ class Subscriptions:
             for entry in entries:
                 # Replaced while the client was slow: it has got the new one as a live message.
                 if retained.holds(entry) and session.may_receive(entry.publish.topic):
-                    yield retained_delivery(
+                    yield _retained_delivery(
                         entry.publish, options.qos, options.identifier, entry.expires_at_s
                     )
             yield None
@@ -481,3 +482,11 @@ def _is_half_shared(filter: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def _retained_delivery(
+    message: Publish, qos: int, identifier: int, expires_at_s: float
+) -> Delivery:
+    """A retained message for a new subscription: RETAIN is 1 [MQTT-3.3.1-8]."""
+    identifiers = (identifier,) if identifier else ()
+    return Delivery(message, min(message.qos, qos), True, identifiers, expires_at_s)

@@ -302,7 +302,7 @@ class Turns(Generic[E, C, Q, P]):
             # was served when it is over. Who was let in meanwhile speaks in the next one.
             self._lap_left = 0
             self.heard_s, self._lap_before_s = self._lap_before_s, self._lap_s
-        answered = journal.is_answering
+        answered = journal.has_answers
         if answered:
             now_s = self._answer(now_s)
         self.end_slice(now_s)
@@ -343,8 +343,12 @@ class Turns(Generic[E, C, Q, P]):
 
     def _answer(self, now_s: float) -> float:
         """Answer those who waited for the last commit; the next one begins when all have heard."""
-        journal = self._journal
         until_s = now_s + SLICE_S
+        now_s = self._answer_from(self._journal, now_s, until_s)
+        second = self._journal.second
+        return now_s if second is None else self._answer_from(second, now_s, until_s)
+
+    def _answer_from(self, journal: Journal, now_s: float, until_s: float) -> float:
         while journal.is_answering and now_s < until_s:
             journal.answer(ANSWERS, now_s)
             self.end_slice(now_s)
@@ -431,11 +435,11 @@ class Turns(Generic[E, C, Q, P]):
         if self._immediate:
             if not journal.is_empty:
                 self._commit(now_s)
-        elif journal.is_urgent or self._pages.is_hungry:
+        elif journal.wants_store or self._pages.is_hungry:
             self.awaited |= ports.ask_store()
         connections = ports.leave()
         if connections or len(sends):
-            more = ports.has_runnable or len(self._rounds) > 0 or journal.is_answering
+            more = ports.has_runnable or len(self._rounds) > 0 or journal.has_answers
             ports.send(sends.next(connections, now_s, more=more), now_s)
             if len(sends):
                 ports.wake()
@@ -457,4 +461,6 @@ class Turns(Generic[E, C, Q, P]):
         """Nobody waits for a turn, and nothing for being sent."""
         ports = self._ports
         waits = ports.has_runnable or len(self._rounds) or len(self._sends) or len(self._chores)
-        return self._journal.is_empty and not waits
+        second = self._journal.second
+        is_empty = self._journal.is_empty and (second is None or second.is_empty)
+        return is_empty and not waits

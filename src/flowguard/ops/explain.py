@@ -7,6 +7,7 @@ the order in which admission asks for them (`flow/window`), and the node remembe
 from typing import Final, TypedDict
 
 from flowguard.flow import Pause
+from flowguard.node.apart import Apart
 from flowguard.node.node import Node
 from flowguard.ops.status import Decision, Use, decisions_of
 from flowguard.session.connection import ServerConnection
@@ -30,7 +31,8 @@ class Cause(TypedDict):
     """One thing that keeps messages of a client, or to it, waiting."""
 
     reason: str
-    """Of `flow.Pause` (draining or journal for closed), or of `session.states.Undelivered`."""
+    """Of `flow.Pause` (draining or journal for closed; applications: it is behind what is for
+    them), or of `session.states.Undelivered`."""
     text: str
     """The same for people, with the numbers."""
 
@@ -179,7 +181,14 @@ def _connected(node: Node, connection: ServerConnection, now_s: float) -> Connec
 
 def _pauses(node: Node, connection: ServerConnection, now_s: float) -> list[Cause]:
     """Why what it sent, or would send, has to wait."""
-    return [_pause(node, connection, pause, now_s) for pause in connection.pauses()]
+    apart, inbound = node.router.apart, connection.inbound
+    found = []
+    for pause in connection.pauses():
+        if apart is not None and inbound is not None and apart.is_before(inbound, pause):
+            found.append(_behind_applications(node, apart, now_s))
+        else:
+            found.append(_pause(node, connection, pause, now_s))
+    return found
 
 
 def _pause(node: Node, connection: ServerConnection, pause: Pause, now_s: float) -> Cause:
@@ -218,6 +227,18 @@ def _closed(node: Node) -> Cause:
         "wait for the store"
     )
     return Cause(reason="journal", text=text)
+
+
+def _behind_applications(node: Node, apart: Apart, now_s: float) -> Cause:
+    """Messages for an application, and what follows, while those take nothing."""
+    journal, flow = apart.journal, node.settings.flow
+    since = f" for {now_s - apart.away_since_s:.1f} s now" if apart.is_away else ""
+    text = (
+        f"what it publishes is for an application, or follows on that, and waits: the store of "
+        f"applications takes no more{since}, {journal.depth:,} of {flow.journal_ops_max:,} "
+        f"operations, {journal.size_bytes:,} of {flow.journal_bytes_max:,} bytes wait for it"
+    )
+    return Cause(reason="applications", text=text)
 
 
 def _spent_window(connection: ServerConnection) -> str:

@@ -51,6 +51,18 @@ GAUGES: Final = {
     "sessions": ("clients.sessions", "Sessions, connected or not."),
     "applications": ("applications.sessions", "Of them: those of applications."),
     "applications_connected": ("applications.connected", "Applications connected."),
+    "applications_away_seconds": (
+        "applications.away_s",
+        "For how long Kafka has taken nothing for applications; 0: it does.",
+    ),
+    "applications_operations": (
+        "applications.operations.used",
+        "Store operations that wait for Kafka, or are on their way there.",
+    ),
+    "applications_publishers_waiting": (
+        "applications.publishers",
+        "Clients that wait with a message for an application until Kafka takes more.",
+    ),
     "subscriptions": ("clients.subscriptions", "Subscriptions."),
     "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
     "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),

@@ -185,6 +185,13 @@ class ApplicationsStatus(TypedDict):
     connected: int
     lost: int
     """Messages that a store which keeps them apart had no longer."""
+    away_s: float
+    """For so long that store has taken nothing; 0: it takes what there is."""
+    operations: Use
+    """That wait for it, or for those who wait with them; 0 of 0 where there is no such store."""
+    bytes: Use
+    publishers: int
+    """Who wait with a message until there is room."""
 
 
 class Status(TypedDict):
@@ -284,11 +291,7 @@ def status_of(
         budgets=_budgets(node),
         store=_store(node),
         log=_log(node),
-        applications=ApplicationsStatus(
-            sessions=len(node.router.applications),
-            connected=node.router.applications.connected_count,
-            lost=node.router.applications.lost_count,
-        ),
+        applications=_applications(node, now_s),
         journal=JournalStatus(
             operations=Use(used=node.journal.depth, limit=flow.journal_ops_max),
             bytes=Use(used=node.journal.size_bytes, limit=flow.journal_bytes_max),
@@ -298,6 +301,24 @@ def status_of(
         memory=memory,
         shadow=_shadow(node),
         recording=None if recording is None else asdict(recording),
+    )
+
+
+def _applications(node: Node, now_s: float) -> ApplicationsStatus:
+    applications, apart, flow = node.router.applications, node.router.apart, node.settings.flow
+    unused = Use(used=0, limit=0)
+    return ApplicationsStatus(
+        sessions=len(applications),
+        connected=applications.connected_count,
+        lost=applications.lost_count,
+        away_s=0.0 if apart is None or not apart.is_away else now_s - apart.away_since_s,
+        operations=unused
+        if apart is None
+        else Use(used=apart.journal.depth, limit=flow.journal_ops_max),
+        bytes=unused
+        if apart is None
+        else Use(used=apart.journal.size_bytes, limit=flow.journal_bytes_max),
+        publishers=0 if apart is None else apart.waiting_count,
     )
 
 

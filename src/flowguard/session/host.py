@@ -36,8 +36,13 @@ class GroupCommit(ABC):
         """Make `op` durable with the next commit; nobody waits for it."""
 
     @abstractmethod
-    def append(self, ops: list[StoreOp], done: Callable[[float], None], now_s: float) -> None:
-        """Make `ops` durable together, with all that came before; then call `done(now_s)`."""
+    def append(
+        self, ops: list[StoreOp], done: Callable[[float], None], now_s: float, name: str = ""
+    ) -> None:
+        """Make `ops` durable together, with all that came before; then call `done(now_s)`.
+
+        `name`: under which what came before was noted, where there is no operation.
+        """
 
     @abstractmethod
     def append_for_reader(

@@ -128,6 +128,6 @@ class NodeState:
     def _settle(self, settle: Settle, now_s: float) -> None:
         self.journal.note(settle)
 
-    def when_durable(self, done: Callable[[float], None], now_s: float) -> None:
-        """Call `done(now_s)` once all that was noted so far is durable."""
-        self.journal.append([], done, now_s)
+    def when_durable(self, done: Callable[[float], None], now_s: float, name: str) -> None:
+        """Call `done(now_s)` once all that was noted so far under that name is durable."""
+        self.journal.append([], done, now_s, name)

@@ -232,7 +232,7 @@ class QueueOwner(PageOwner):
                 self._go_on(node, now_s)
 
         self.queue.gaps += 1
-        node.when_durable(done, now_s)
+        node.when_durable(done, now_s, self.client_id)
 
     def _go_on(self, node: NodeState, now_s: float) -> None:
         self.trim(node, now_s)

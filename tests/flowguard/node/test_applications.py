@@ -31,7 +31,8 @@ from tests.flowguard.node.test_log_readers import (
 )
 from tests.flowguard.node.test_rules import SaidNames
 from tests.flowguard.node.test_start_time import subscribe
-from tests.support.stage import Client, Stage, StoreOnDisk
+from tests.support.stage import Client, Stage
+from tests.support.store_apart import StoreApart
 
 PATTERNS = {"application_users": ("spark*",), "application_client_ids": ("app-*", "sink")}
 
@@ -152,6 +153,10 @@ def test_they_are_counted_where_people_look() -> None:
         "sessions": 2,
         "connected": 1,
         "lost": 0,
+        "away_s": 0.0,
+        "operations": {"used": 0, "limit": 0},
+        "bytes": {"used": 0, "limit": 0},
+        "publishers": 0,
     }
     metrics = registry_of(view)
     assert metrics.get_sample_value("flowguard_applications") == 2
@@ -290,13 +295,6 @@ def test_an_application_may_subscribe_into_the_past_of_what_was_logged() -> None
 
 
 # --- kept by the store ---------------------------------------------------------------------------
-
-
-class StoreApart(StoreOnDisk):
-    """Applications' queues are kept elsewhere, as far as a node can see."""
-
-    def take_lost(self) -> dict[str, int]:
-        return {}
 
 
 def test_a_store_that_keeps_their_queues_gets_all_and_bounds_hold_for_devices_only() -> None:

@@ -45,7 +45,9 @@ class Commits(GroupCommit):
     def note(self, op: StoreOp) -> None:
         self.ops.append(op)
 
-    def append(self, ops: list[StoreOp], done: Callable[[float], None], now_s: float) -> None:
+    def append(
+        self, ops: list[StoreOp], done: Callable[[float], None], now_s: float, name: str = ""
+    ) -> None:
         self.ops += ops
         self.waiting.append(done)
 

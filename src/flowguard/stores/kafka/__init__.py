@@ -4,6 +4,7 @@
 - `reader`: the consumer, and the offsets it commits; these two alone know the driver
 - `errors`: what the driver and the servers say, as errors of ours
 - `store`: queues of applications in topics, everything else in another store
+- `beside`: that other store, for two threads
 - `owner`: which data directory has a prefix; `moves`: whole queues into topics, and out again
 - `plan`: a batch on its way; `topics`: what they are called, how they are made
 - `queue`: what the store knows of one topic; `recovery`: how it knows

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from flowguard.records import (
     Append,
     DropSession,
+    Forward,
     PutSession,
     Release,
     Sent,
@@ -25,6 +26,8 @@ class CommitPlan:
     """Topics."""
     appends: dict[str, list[Append]] = field(default_factory=dict)
     """By client id, those whose positions are new."""
+    forwards: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Owed positions by client id and position."""
     changes: list[Sent | Release | Settle] = field(default_factory=list)
     rest: list[StoreOp] = field(default_factory=list)
     """What the other store is told."""
@@ -32,6 +35,17 @@ class CommitPlan:
     """Client ids of queues whose windows are to be committed before the batch is done."""
     offsets: dict[str, list[int]] | None = None
     """Where the appends are, by client id; None: they are not written."""
+
+
+def take_forwards(plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
+    """Note what is forwarded; all other operations."""
+    others: list[StoreOp] = []
+    for op in ops:
+        if isinstance(op, Forward):
+            plan.forwards[op.client_id, op.pos] = op.owed_pos
+        else:
+            others.append(op)
+    return others
 
 
 def parts_of(ops: Sequence[StoreOp], here: Iterable[str]) -> list[Sequence[StoreOp]]:

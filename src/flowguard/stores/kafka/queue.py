@@ -1,7 +1,8 @@
 """ApplicationQueue: the queue of one application, in a topic of its own.
 
-A record is u8 version, u64 position, u64 sizes of all records so far, the entry
-(`stores.entries`): the last one says what the session's record has to. Offsets follow positions
+A record is u8 version, u64 position, u64 sizes of all records so far, u64 the highest owed position
+so far (`records.Forward`; not in version 1), the entry (`stores.entries`): the last one says what
+the session's record has to. Offsets follow positions
 without a gap, but where a producer had to repeat itself; so a few pairs tell one from the other.
 """
 
@@ -16,8 +17,10 @@ from flowguard.records import Delivery
 from flowguard.stores.entries import decode_entry, encode_entry
 from flowguard.stores.kafka.window import AckWindow
 
-_HEAD: Final = Struct(">BQQ")
-_VERSION: Final = 1
+_HEAD: Final = Struct(">BQQQ")
+_VERSION: Final = 2
+_OLD_HEAD: Final = Struct(">BQQ")
+_OLD_VERSION: Final = 1
 
 
 class QueueRecord(NamedTuple):
@@ -26,22 +29,27 @@ class QueueRecord(NamedTuple):
     pos: int
     total_bytes: int
     """Sizes of all records up to this one."""
+    owed_pos: int
+    """The highest that was forwarded up to this one."""
     delivery: Delivery
 
 
-def encode_record(pos: int, total_bytes: int, delivery: Delivery) -> bytes:
-    return _HEAD.pack(_VERSION, pos, total_bytes) + encode_entry(delivery)
+def encode_record(pos: int, total_bytes: int, owed_pos: int, delivery: Delivery) -> bytes:
+    return _HEAD.pack(_VERSION, pos, total_bytes, owed_pos) + encode_entry(delivery)
 
 
 def decode_record(value: bytes) -> QueueRecord:
     """Raises CorruptionError."""
     try:
-        version, pos, total_bytes = _HEAD.unpack_from(value)
+        version, pos, total_bytes = _OLD_HEAD.unpack_from(value)
+        if version == _OLD_VERSION:
+            return QueueRecord(pos, total_bytes, 0, decode_entry(value[_OLD_HEAD.size :]))
+        *_, owed_pos = _HEAD.unpack_from(value)
     except StructError as error:
         raise CorruptionError("a record of a topic is cut short") from error
     if version != _VERSION:
         raise CorruptionError(f"there is no record of version {version}")
-    return QueueRecord(pos, total_bytes, decode_entry(value[_HEAD.size :]))
+    return QueueRecord(pos, total_bytes, owed_pos, decode_entry(value[_HEAD.size :]))
 
 
 @final
@@ -53,6 +61,8 @@ class ApplicationQueue:
         self.window = window
         self.total_bytes = window.floor_bytes
         """Sizes of all that was ever appended."""
+        self.owed_pos = 0
+        """The highest owed position that was forwarded."""
         self.unsaved_count = 0
         """Changes of the window since it was committed."""
         self.sizes: dict[int, int] = {}

@@ -22,11 +22,12 @@ def restore(reader: KafkaReader, queue: ApplicationQueue, start: int, end: int) 
     if window.floor >= end:
         window.floor = end
         if end > start:
-            queue.total_bytes = record_at(reader, queue, end - 1).total_bytes
+            last = record_at(reader, queue, end - 1)
+            queue.total_bytes, queue.owed_pos = last.total_bytes, last.owed_pos
         return lost
     first, last = (record_at(reader, queue, offset) for offset in (window.floor, end - 1))
     window.next_pos = max(window.next_pos, last.pos + 1)
-    queue.total_bytes = last.total_bytes
+    queue.total_bytes, queue.owed_pos = last.total_bytes, last.owed_pos
     is_dense = last.pos - first.pos == end - 1 - window.floor
     marked = max((*window.settled, *window.released), default=window.floor)
     upto = marked + 1 if is_dense else end

@@ -35,11 +35,12 @@ from flowguard.stores.base import (
     Store,
     StoreLoad,
 )
+from flowguard.stores.kafka.beside import Beside
 from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
 from flowguard.stores.kafka.owner import check_nodes, claim
-from flowguard.stores.kafka.plan import CommitPlan, parts_of
+from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
 from flowguard.stores.kafka.queue import ApplicationQueue, decode_record, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
 from flowguard.stores.kafka.recovery import READ_COUNT, pass_retention, record_at, restore
@@ -71,9 +72,9 @@ class KafkaStore:
     ) -> None:
         """Raises ConfigError, StoreError, OSError; `base` is then still the caller's. `owner_file`
         has the name under which it has the prefix; None: nobody else uses it."""
-        self._base = base
+        self._base = self.devices = Beside(base)
         if isinstance(base, LogStore):
-            self.read_log = base.read_log
+            self.read_log = self._base.read_log
         self._place = place
         self._wall_s = wall_s
         self._number = 0
@@ -193,7 +194,7 @@ class KafkaStore:
         plan = CommitPlan()
         queues = dict(self._queues)
         next_pos: dict[str, int] = {}
-        for op in ops:
+        for op in take_forwards(plan, ops):
             match op:
                 case PutSession(client_id):
                     if op.is_application and client_id not in queues:
@@ -238,11 +239,12 @@ class KafkaStore:
         queues = {name: plan.created.get(name) or self._queues[name] for name in plan.appends}
         for client_id, appends in plan.appends.items():
             queue = queues[client_id]
-            total_bytes = queue.total_bytes
+            total_bytes, owed_pos = queue.total_bytes, queue.owed_pos
             some = messages[queue.topic, PARTITION] = list[KafkaMessage]()
             for op in appends:
                 total_bytes += op.delivery.size_bytes
-                value = encode_record(op.pos, total_bytes, op.delivery)
+                owed_pos = max(owed_pos, plan.forwards.get((client_id, op.pos), 0))
+                value = encode_record(op.pos, total_bytes, owed_pos, op.delivery)
                 some.append(KafkaMessage(client_id.encode(), value))
         if not messages:
             return {}
@@ -280,6 +282,11 @@ class KafkaStore:
             ]
             if any(has_gaps):
                 plan.due.add(client_id)
+        for (client_id, _), owed_pos in plan.forwards.items():
+            if client_id in self._queues:
+                queue = self._queues[client_id]
+                queue.owed_pos = max(queue.owed_pos, owed_pos)
+        plan.forwards = {}
         plan.appends = {}
         for change in plan.changes:
             queue = self._queues[change.client_id]
@@ -416,6 +423,10 @@ class KafkaStore:
                 if delivery is not None:
                     size_bytes += delivery.size_bytes
         return found
+
+    def owed_pos(self, client_id: str) -> int:
+        queue = self._queues.get(client_id)
+        return 0 if queue is None else queue.owed_pos
 
     def take_lost(self) -> dict[str, int]:
         """Messages by client id that retention, or who deleted the topic, has taken before they

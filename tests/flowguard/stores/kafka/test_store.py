@@ -9,6 +9,7 @@ from flowguard.errors import ConfigError, StallError, StoreError
 from flowguard.records import (
     Append,
     Delivery,
+    Forward,
     PutInbound,
     PutSession,
     Release,
@@ -25,6 +26,7 @@ from tests.support.kafka import kafka, shared_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from flowguard.stores.kafka.queue import decode_record, encode_record
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import topic_of
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
@@ -106,6 +108,36 @@ def test_a_batch_that_was_sent_twice_is_there_once() -> None:
     last = open_store(base, place)
     assert positions(last) == [5]
     last.close()
+
+
+def test_what_was_forwarded_is_known_after_a_crash_with_the_message_or_not_at_all() -> None:
+    base, place = MemoryStore(), place_on(shared_kafka(), new_prefix())
+    store = open_store(base, place)
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 2)])
+    assert store.owed_pos("c") == store.owed_pos("unknown") == 0
+    store.commit([*appends(3, 4), Forward("c", 4, 7)])
+    store.commit(appends(5, 5))
+    assert store.owed_pos("c") == 7
+    crash(store)
+    again = open_store(base, place)
+    assert again.owed_pos("c") == 7
+    again._write(again._planned([*appends(6, 6), Forward("c", 6, 8)]))
+    crash(again)  # Before it could tell the other store.
+    third = open_store(base, place)
+    assert third.owed_pos("c") == 8
+    third.commit([Settle("c", pos) for pos in range(1, 7)])
+    third.close()
+    last = open_store(base, place)
+    assert (positions(last), last.owed_pos("c")) == ([], 8)
+    last.close()
+
+
+def test_a_record_of_the_version_before_is_read() -> None:
+    new = encode_record(3, 40, 7, delivery(3))
+    old = b"\1" + new[1:17] + new[25:]
+    assert decode_record(new)[:3] == (3, 40, 7)
+    assert decode_record(old)[:3] == (3, 40, 0)
+    assert decode_record(old).delivery.message == decode_record(new).delivery.message
 
 
 def test_a_client_that_becomes_a_device_takes_its_queue_along_and_back() -> None:

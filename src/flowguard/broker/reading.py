@@ -1,0 +1,25 @@
+"""Reading: pages of what waits for somebody, from a store that blocks; in a thread."""
+
+import structlog
+
+from flowguard.errors import NotNowError
+from flowguard.records import QueueEntry, owner_name
+from flowguard.session.fetch import Fetch
+from flowguard.stores import Store
+
+log = structlog.get_logger()
+
+
+def read_page(fetch: Fetch, store: Store) -> list[QueueEntry] | None:
+    """A page; None: not now. What is wrong with one queue concerns no other one."""
+    known = fetch.owner.damage
+    page: list[QueueEntry] = []
+    try:
+        page = fetch.entries(store)
+    except NotNowError:
+        return None
+    except Exception as error:
+        fetch.damage = f"{error.__class__.__name__}: {error}"
+    if fetch.damage and fetch.damage != known:
+        log.error("queue cannot be read", owner=owner_name(fetch.client_id), why=fetch.damage)
+    return page

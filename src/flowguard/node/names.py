@@ -1,0 +1,87 @@
+"""Names: of which sessions and shared subscriptions a second journal has the operations.
+
+They are those of applications, where the store keeps them apart: it may be away for a while, and
+nothing of a device is to be behind that. Under such a name everything is there, but what a
+publisher has in use (`PutInbound`): that is the business of its messages, whoever gets them; and
+but for the end of a will, which becomes durable with what it says to devices.
+
+A name changes sides seldom. One that comes waits until the first journal has done all it had, and
+one that goes leaves with the last batch that has something of it: until then the old side has it.
+"""
+
+from typing import Final, final
+
+from flowguard.records import (
+    Append,
+    AppendToLog,
+    DropInbound,
+    DropRetained,
+    DropSession,
+    PutInbound,
+    PutRetained,
+    PutSession,
+    PutWill,
+    StoreOp,
+)
+
+_OTHERS: Final = (PutInbound, DropInbound, PutRetained, DropRetained, AppendToLog, PutWill)
+"""Are never the second journal's by themselves; a CONNECT's will goes there with its session."""
+
+
+@final
+class NamesApart:
+    """One per node with such a store."""
+
+    __slots__ = ("_leaving", "names")
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._leaving: dict[str, int] = {}
+        """Those of devices by now: the number of the last batch that has something of them."""
+
+    def take(self, op: StoreOp) -> bool:
+        """Whether an operation belongs to the second journal."""
+        if isinstance(op, Append):
+            return op.client_id in self.names
+        if isinstance(op, _OTHERS):
+            return False
+        return op.client_id in self.names or (isinstance(op, PutSession) and op.is_application)
+
+    def take_any(self, ops: list[StoreOp], name: str) -> bool:
+        """Whether work belongs there; `name`: under which it is, where no operation says so."""
+        return name in self.names or any([self.take(op) for op in ops])
+
+    def follow(self, op: StoreOp, number: int) -> bool:
+        """Take notice of an operation in the batch with this number.
+
+        True: it has to wait for all that the first journal has.
+        """
+        if isinstance(op, (PutRetained, DropRetained, AppendToLog)):
+            return False
+        name, is_to_wait = op.client_id, False
+        if isinstance(op, PutSession) and op.is_application:
+            is_to_wait = name not in self.names
+            self.names.add(name)
+            self._leaving.pop(name, None)
+        elif isinstance(op, PutWill):
+            is_to_wait = True  # The one before it is there.
+        elif isinstance(op, DropSession):
+            is_to_wait = True  # Identifiers of it that are in use are there.
+            self._leaving[name] = number
+        elif isinstance(op, PutSession) or name in self._leaving:
+            self._leaving[name] = number
+        return is_to_wait
+
+    def take_sent(self, sent: dict[str, int], number: int) -> dict[str, int]:
+        """Take what was sent under these names out of `sent`."""
+        taken = {name: sent.pop(name) for name in self.names.intersection(sent)}
+        for name in taken:
+            if name in self._leaving:
+                self._leaving[name] = number
+        return taken
+
+    def tidy(self, done_number: int) -> None:
+        """Forget names that have left: the batch with this number is done."""
+        for name in [name for name, last in self._leaving.items() if last <= done_number]:
+            del self._leaving[name]
+            self.names.discard(name)

@@ -1,0 +1,144 @@
+"""A real Kafka stops answering: devices go on, who needs it waits, and nothing is lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flowguard.codec.packets import (
+    Connack,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+)
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.cli.test_serve_kafka import KILLED, durable, kill, publish, received, settings
+from tests.interop.broker import Broker, running_broker
+from tests.support.caller import Caller
+from tests.support.kafka import KafkaNode, kafka
+
+pytestmark = pytest.mark.slow
+BACKLOG = 600
+"""More than one page."""
+NEAR = 100
+WAITS = "queues of applications take nothing now"
+
+
+def subscribe(broker: Broker, client_id: str, *topics: str) -> Caller:
+    caller = durable(broker, client_id)
+    options = SubscriptionOptions(2)
+    caller.send(Subscribe(1, tuple((topic, options) for topic in topics)))
+    assert isinstance(caller.read(), Suback)
+    return caller
+
+
+def exchange(publisher: Caller, device: Caller, first: int) -> None:
+    """Messages of QoS 1 and 2 between devices, both acknowledged to the end, and one of QoS 0."""
+    for number in range(first, first + NEAR):
+        qos = 1 + number % 2
+        publisher.send(Publish("near", b"%d" % number, qos, packet_id=number + 1))
+        if qos == 2:
+            assert isinstance(publisher.read(), Pubrec)
+            publisher.send(Pubrel(number + 1))
+        assert isinstance(publisher.read(), (Puback, Pubcomp))
+        message = device.read()
+        assert isinstance(message, Publish)
+        assert message.payload == b"%d" % number
+        if qos == 1:
+            device.send(Puback(message.packet_id))
+        else:
+            device.send(Pubrec(message.packet_id))
+            assert isinstance(device.read(), Pubrel)
+            device.send(Pubcomp(message.packet_id))
+    publisher.send(Publish("near", b"fleeting"))
+    message = device.read()
+    assert isinstance(message, Publish)
+    assert message.payload == b"fleeting"
+
+
+def wait_for_log(broker: Broker, text: str) -> None:
+    while text not in broker.log.read_text():
+        assert broker.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("take_away", "bring_back"),
+    [
+        pytest.param(KafkaNode.kill, KafkaNode.start, id="killed"),
+        pytest.param(KafkaNode.pause, KafkaNode.resume, id="silent"),
+    ],
+)
+def test_devices_go_on_and_who_publishes_to_an_application_is_answered_when_it_is_back(
+    tmp_path: Path,
+    take_away: Callable[[KafkaNode], None],
+    bring_back: Callable[[KafkaNode], None],
+) -> None:
+    with kafka(tmp_path / "kafka") as server:
+        words = (*settings(tmp_path, "away"), "--kafka-servers", server.servers)
+        environment = {"FLOWGUARD_FLOW__CONNECT_PATIENCE_S": "1.5"}
+        with running_broker(tmp_path, *words, environment=environment) as broker:
+            subscribe(broker, "app-1", "t").close()
+            publish(broker, 0, BACKLOG)
+            device, near = subscribe(broker, "d", "near"), durable(broker, "n")
+            # It reads its backlog: the next pages are asked for while Kafka is silent.
+            properties = Properties(session_expiry_interval=1_000, receive_maximum=1)
+            reader = Caller(broker, client_id="app-1", clean_start=False, properties=properties)
+            assert isinstance(reader.read(), Connack)
+            take_away(server.nodes[0])
+            with Caller(broker, client_id="q") as publisher:
+                assert isinstance(publisher.read(), Connack)
+                last = b"%d" % BACKLOG
+                publisher.send(Publish("t", last, 1, packet_id=1))
+                for turn in range(3):
+                    exchange(near, device, turn * NEAR)
+                wait_for_log(broker, WAITS)
+                exchange(near, device, 3 * NEAR)
+                publisher.send(Pingreq())
+                assert isinstance(publisher.read(), Pingresp)  # And no PUBACK.
+                for client_id, code in (("app-1", 0x88), ("app-2", 0x88), ("d-2", 0)):
+                    properties = Properties(session_expiry_interval=1_000)
+                    with Caller(broker, client_id=client_id, properties=properties) as caller:
+                        connack = caller.read()
+                        assert isinstance(connack, Connack)
+                        assert connack.reason_code == ReasonCode(code)
+                bring_back(server.nodes[0])
+                answer = publisher.read()
+                assert isinstance(answer, Puback)
+                assert answer.reason_code == 0
+            exchange(near, device, 4 * NEAR)
+            for caller in (reader, device, near):
+                caller.close()
+            rest = received(broker, "app-1", BACKLOG + 1)
+            assert rest == list(range(BACKLOG + 1))
+    assert "queues of applications take messages again" in broker.log.read_text()
+
+
+def test_nothing_acknowledged_is_lost_where_the_broker_is_killed_while_kafka_is_away(
+    tmp_path: Path,
+) -> None:
+    with kafka(tmp_path / "kafka") as server:
+        words = (*settings(tmp_path, "killed"), "--kafka-servers", server.servers)
+        with running_broker(tmp_path, *words, exit_code=KILLED) as first:
+            subscribe(first, "app-1", "t").close()
+            subscribe(first, "d", "near", "t").close()
+            publish(first, 0, 10)
+            server.nodes[0].kill()
+            with Caller(first, client_id="q") as unanswered, durable(first, "n") as near:
+                assert isinstance(unanswered.read(), Connack)
+                unanswered.send(Publish("t", b"10", 2, packet_id=1))
+                for number in range(10, 20):
+                    near.send(Publish("near", b"%d" % number, 1, packet_id=number))
+                    assert isinstance(near.read(), Puback)
+                kill(first)
+        server.nodes[0].start()
+        server.wait_until_ready()
+        with running_broker(tmp_path, *words) as second:
+            publish(second, 10, 11)  # Its publisher sends it again.
+            assert received(second, "app-1", 11) == list(range(11))
+            expected = [*range(10), *range(10, 20), 10]
+            assert received(second, "d", len(expected)) == expected
