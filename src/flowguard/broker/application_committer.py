@@ -5,13 +5,13 @@ Their store may not answer for long. Whoever waits for it waits here; `Committer
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import final
 
 import structlog
 import trio
 
 from flowguard.broker.reactor import Reactor
-from flowguard.broker.reading import read_page
+from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NotNowError
 from flowguard.node.apart import Apart
 from flowguard.node.journal import Batch
@@ -20,9 +20,6 @@ from flowguard.node.pages import READ_LEAST
 from flowguard.records import QueueEntry
 from flowguard.session.fetch import Fetch
 from flowguard.stores import Store
-
-RETRY_S: Final = 0.05
-"""Between two tries of a batch that the store did not take."""
 
 log = structlog.get_logger()
 

@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import structlog
 import trio
 
 from flowguard.broker.application_committer import ApplicationCommitter
 from flowguard.broker.reactor import Reactor
-from flowguard.broker.reading import read_page
+from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NoSpaceError, NotNowError, StoreError, SyncError
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
@@ -18,9 +18,6 @@ from flowguard.node.pages import READ_LEAST, READ_S
 from flowguard.records import QueueEntry
 from flowguard.session.fetch import Fetch
 from flowguard.stores import NOT_FENCED, ApplicationStore, Fenced, Store
-
-RETRY_S: Final = 0.05
-"""Between two tries of a batch that the store did not take: nothing of it was changed."""
 
 log = structlog.get_logger()
 

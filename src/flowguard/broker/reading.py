@@ -1,11 +1,16 @@
 """Reading: pages of what waits for somebody, from a store that blocks; in a thread."""
 
+from typing import Final
+
 import structlog
 
 from flowguard.errors import NotNowError
 from flowguard.records import QueueEntry, owner_name
 from flowguard.session.fetch import Fetch
 from flowguard.stores import Store
+
+RETRY_S: Final = 0.05
+"""Between two tries of a batch that the store did not take: nothing of it was changed."""
 
 log = structlog.get_logger()
 

@@ -227,6 +227,8 @@ class Journal(GroupCommit):
         self._is_live = False
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float, name: str = "") -> None:
+        """Make `ops` durable together, then call `done`; here, or all in the second journal, if one
+        of them belongs there, or `name` does, under which this is done."""
         second = self.second
         if second is None or not self.names.take_any(ops, name):
             self._append(ops, done, now_s)
