@@ -176,9 +176,10 @@ class Node(Lifecycle[ServerConnection]):
             ops_max, bytes_max = flow.journal_ops_max, flow.journal_bytes_max
             apart = Apart(self.journal, self.counters, ops_max=ops_max, bytes_max=bytes_max)
             self.router.apart = apart
-            self.router.owed = Owed(
+            self.router.owed = owed = Owed(
                 self.router, self.journal, apart, ops_max=ops_max, bytes_max=bytes_max
             )
+            self.router.queues.hand_over = owed.hand_over
         self.router.log.use(
             store,
             self.settings.session.log_threshold,

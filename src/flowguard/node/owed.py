@@ -1,11 +1,15 @@
-"""Owed: messages of the node's own that applications have not got yet, where these have a store
-apart: wills, dead letters.
+"""Owed: what the store of applications has not got yet, where it is one apart: messages of the
+node's own (wills, dead letters), and releases of what their groups have handed to devices.
 
 Nobody waits outside with such a message, and what ends the reason for it (a will is part of a
 session, a dead letter takes the place of a message) goes on without Kafka. So it enters the first
 journal in one batch with that and with devices' part, once for all applications, under a name of
 its own, and is released in one batch with what shared subscriptions get. After a crash it is routed
 anew to those who have nothing as late (`Forward`): everybody has it once.
+
+A device that gets a message from a shared subscription of applications waits for them no more than
+others. So its copy enters the first journal together with the word that this message has left the
+group; after a crash that is done again, before anybody can be given it.
 """
 
 from functools import partial
@@ -100,16 +104,21 @@ class Owed:
             ops.append(settle)
         if not here:
             return None if theirs is None else partial(self._settle, theirs)
+        expires_at_s = min([delivery.expires_at_s for _, delivery in here], default=NEVER_S)
+        delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
+        pos = self._enter(delivery, ops)
+        return partial(self._forward, pos, delivery, here, theirs)
+
+    def _enter(self, delivery: Delivery, ops: list[StoreOp]) -> int:
+        """Add to `ops` that it is owed; its position."""
         if not self._is_stored:
             self._is_stored = True
             ops.append(PutSession(OWED, SESSION_NEVER_EXPIRES, None))
         pos = self._next_pos
         self._next_pos = pos + 1
-        expires_at_s = min([delivery.expires_at_s for _, delivery in here], default=NEVER_S)
-        delivery = Delivery(message, message.qos, message.retain, (), expires_at_s)
         ops.append(Append(OWED, pos, delivery))
         self._add(1, delivery)
-        return partial(self._forward, pos, delivery, here, theirs)
+        return pos
 
     def _settle(self, settle: Settle, now_s: float) -> None:
         """An application's: it goes to the second journal."""
@@ -157,6 +166,31 @@ class Owed:
     def _released(self, pos: int, now_s: float) -> None:
         self._journal.note(Settle(OWED, pos))
 
+    # --- groups ------------------------------------------------------------------------------
+
+    def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation:
+        """Add to `ops`, by which a device gets a message of a group, that its release is owed; what
+        is to be called when they are durable."""
+        message = Publish(release.client_id, b"%d" % release.pos, 1)
+        delivery = Delivery(message, 1, False, (), NEVER_S)
+        return partial(self._release, self._enter(delivery, ops), delivery, release)
+
+    def _release(self, pos: int, delivery: Delivery, release: Release, now_s: float) -> None:
+        self._journal.append([release], partial(self._handed_over, pos, delivery), now_s)
+
+    def _handed_over(self, pos: int, delivery: Delivery, now_s: float) -> None:
+        self._add(-1, delivery)
+        self._released(pos, now_s)
+
+    def _release_again(self, pos: int, delivery: Delivery, now_s: float) -> None:
+        queue = self._router.queues.named(delivery.message.topic)
+        if queue is None:
+            self._released(pos, now_s)
+            return
+        self._add(1, delivery)
+        released = partial(self._handed_over, pos, delivery)
+        queue.let_go_again(int(delivery.message.payload), released, now_s)
+
     # --- restart -----------------------------------------------------------------------------
 
     def recover(self, record: SessionRecord, store: Store, now_s: float) -> None:
@@ -172,6 +206,9 @@ class Owed:
                 delivery = entry.delivery
                 if delivery is None:
                     self._released(after_pos, now_s)
+                    continue
+                if is_group(delivery.message.topic):
+                    self._release_again(after_pos, delivery, now_s)
                     continue
                 admitted: list[Admitted] = []
                 if delivery.expires_at_s > now_s:

@@ -12,11 +12,13 @@ crash, too, an identifier is not soon seen again with another message.
 A QoS 2 message is the member's once it was sent, crash or not ([MQTT-4.8.2-4], [MQTT-4.8.2-5]). So
 it moves first, in one batch: `Release` here, `Append` there; after the commit it waits in the
 member's own queue, and is like any other. (Not `Settle`: that one may be lost in a crash, and the
-message would be in both. Whoever reads the empty row after a crash settles it.) Only where the
+message would be in both. Whoever reads the empty row after a crash settles it.) Where the two are
+in different stores, a note is in the batch that the release is owed (`HandOver`). Only where the
 member's session has ended by then, it comes back, to the end of the queue. QoS 0, for members that
 were granted no more, leaves like QoS 2, to nowhere.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
@@ -36,23 +38,33 @@ from flowguard.types import Publish, SubscriptionOptions
 
 NO_PACKET_ID: Final = 0
 """Of what was released to another owner, not to a client."""
+HandOver = Callable[[Release, list[StoreOp]], Continuation]
+"""Adds to operations of a device that the release of an application's group follows from them, and
+says what is to be called when they are durable (`Owed.hand_over`)."""
 
 
 @final
 class SharedQueue(Lender):
     """A group's messages, and who of its members gets the next one."""
 
-    __slots__ = ("_backlog_end", "_group", "_node", "_journal", "filter")
+    __slots__ = ("_backlog_end", "_group", "_hand_over", "_node", "_journal", "filter")
 
     def __init__(
-        self, name: str, queue: Backlog, group: Shared, node: NodeState, journal: Journal
+        self,
+        name: str,
+        queue: Backlog,
+        group: Shared,
+        node: NodeState,
+        journal: Journal,
+        hand_over: HandOver | None,
     ) -> None:
-        """`name`: under which the store keeps it."""
+        """`name`: under which the store keeps it; `hand_over`: None where there is one store."""
         super().__init__(name, queue, durable=True)
         self._group = group
         self.filter = group.filter
         self._node = node
         self._journal = journal
+        self._hand_over = hand_over
         self._backlog_end = 1
         """Messages before this position waited for a member to come."""
 
@@ -258,17 +270,23 @@ class SharedQueue(Lender):
             then(now_s)
 
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
-        names = self._journal.names
-        if not ops or names.take_any(ops, "") or not names.take(release):
+        names, hand_over = self._journal.names, self._hand_over
+        if hand_over is None or not ops or names.take_any(ops, "") or not names.take(release):
             self._journal.append([release, *ops], done, now_s)
             return
+        release_it = hand_over(release, ops)
 
         def moved(now_s: float) -> None:
-            self._journal.note(release)
+            release_it(now_s)
             done(now_s)
 
         # The member is a device: it does not wait for the store of applications.
         self._journal.append(ops, moved, now_s)
+
+    def let_go_again(self, pos: int, then: Continuation, now_s: float) -> None:
+        """A message had left before a crash: the store is told, and nobody reads a page before."""
+        self._journal.append([Release(self.client_id, pos, NO_PACKET_ID)], then, now_s)
+        self.left_gaps(self._node, now_s)
 
 
 def granted(message: Publish, options: SubscriptionOptions, expires_at_s: float) -> Delivery:

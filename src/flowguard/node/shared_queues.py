@@ -13,7 +13,7 @@ from flowguard.node.applications import Applications
 from flowguard.node.journal import Journal
 from flowguard.node.log_readers import LogReaders
 from flowguard.node.plans import Plans, Shared, Table
-from flowguard.node.shared_queue import SharedQueue
+from flowguard.node.shared_queue import HandOver, SharedQueue
 from flowguard.records import (
     GROUP_PREFIX,
     DropSession,
@@ -77,11 +77,18 @@ class SharedQueues:
         self._journal = journal
         self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
+        self.hand_over: HandOver | None = None
+        """Where applications have a store apart."""
         self._stored: dict[str, SessionRecord] = {}
         """Between `stored` and `recovered`: queues whose members have not come yet."""
 
     def of(self, group: Shared) -> SharedQueue | None:
         return self._queues.get(group)
+
+    def named(self, name: str) -> SharedQueue | None:
+        """The queue that the store keeps under this name."""
+        group = self._group(name.removeprefix(GROUP_PREFIX))
+        return None if group is None else self._queues.get(group)
 
     def is_of_any(self, group: Shared, names: set[str]) -> bool:
         """Whether its queue, or where there is none one of its members, is under these names."""
@@ -107,7 +114,7 @@ class SharedQueues:
         name = GROUP_PREFIX + filter
         if queue is None and session.durable and (options.qos or name in self._stored):
             backlog = new_backlog(self._node, self._budget, durable=True)
-            queue = SharedQueue(name, backlog, group, self._node, self._journal)
+            queue = SharedQueue(name, backlog, group, self._node, self._journal, self.hand_over)
             self._queues[group] = queue
             record = self._stored.pop(name, None)
             if record is not None:
