@@ -133,9 +133,8 @@ class Stage:
     ) -> None:
         self.now_s = now_s
         self.store = store or MemoryStore()
-        self.devices = self.store
-        if isinstance(self.store, ApplicationStore):
-            self.devices = self.store.devices
+        apart = self.store if isinstance(self.store, ApplicationStore) else None
+        self.devices = self.store if apart is None else apart.devices
         checked = (
             settings if isinstance(settings, Settings) else Settings.model_validate(settings or {})
         )
@@ -148,6 +147,7 @@ class Stage:
             cluster=cluster,
             tell=tell,
             shadow=shadow,
+            keeps_apart=apart is not None,
         )
         self.node.recover(self.store, now_s)
         self.turns = Sockets(self).turns

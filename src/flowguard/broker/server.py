@@ -29,7 +29,7 @@ from flowguard.flow.shadow import ShadowReport
 from flowguard.node.authentication import Hooks
 from flowguard.node.holdings import check_restored
 from flowguard.node.node import Node
-from flowguard.stores import Store
+from flowguard.stores import ApplicationStore, Store
 from flowguard.types import ReasonCode
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ async def serve(
         on_error=errors,
         on_turned_away=turned_away,
         shadow=shadow,
+        keeps_apart=isinstance(store, ApplicationStore),
     )
     committer = Committer(node, store, clock)
     reactor = Reactor(node, store, clock, committer.notify, stay_s=STAY_S if alone else 0.0)

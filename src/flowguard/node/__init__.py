@@ -12,8 +12,9 @@
 - `full_queues`     publishers that wait for room in a subscriber's queue
 - `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired
 - `journal`         what must be durable before an answer leaves: group commit
-- `names`           which of them a second one has, for applications, whose store may be away;
-                    `apart`: who waits for that; `owed`: wills and dead letters they wait for
+- `divided_journal` gives a second one what concerns applications, whose store may be away;
+                    `names`: which operations; `apart`: who waits for that; `owed`: wills and dead
+                    letters they wait for
 - `pages`           what waited for clients while they were away, read and sent by turns
 - `start_time`      SUBSCRIBE into the past: when, and whether that may be
 - `applications`    which clients consume everything, however far they fall behind

@@ -13,8 +13,8 @@ here nothing counts against what all clients together may have in process: devic
 from collections import deque
 from typing import Final, final
 
-from flowguard.flow import AdmissionWindow, Observer, Pause, Reason
-from flowguard.node.journal import Journal
+from flowguard.flow import AdmissionWindow, Pause, Reason
+from flowguard.node.divided_journal import DividedJournal
 from flowguard.records import Delivery
 from flowguard.session.counters import Counters
 from flowguard.session.inbound import Inbound
@@ -31,14 +31,10 @@ Admitted = tuple[QueueOwner, Delivery]
 class Apart:
     """One per node with such a store."""
 
-    def __init__(self, first: Journal, counters: Counters, *, ops_max: int, bytes_max: int) -> None:
-        """`first` gives to a second journal from now on what concerns applications."""
-        self.journal = Journal(
-            ops_max=ops_max, bytes_max=bytes_max, window=None, observer=Observer()
-        )
-        first.divide(self.journal)
-        self._sides = first.names
-        self.names = first.names.names
+    def __init__(self, journal: DividedJournal, counters: Counters, *, bytes_max: int) -> None:
+        self.journal = journal.second
+        self._sides = journal.names
+        self.names = journal.names.names
         self._counters = counters
         self._bytes_max = bytes_max
         self.in_process_bytes = 0

@@ -18,18 +18,16 @@ waits for exceeds the bounds by one packet's work at most.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Final
 
 from flowguard.config import FlowSettings
 from flowguard.flow import NodeWindow, Observer
 from flowguard.flow.histogram import Histogram
-from flowguard.node.names import NamesApart
 from flowguard.records import (
     Append,
     AppendToLog,
     DropSession,
     PutRetained,
-    PutWill,
     Sent,
     StoreOp,
     message_bytes,
@@ -69,7 +67,6 @@ class Batch:
     """Clients whose sessions end with it; None: there are none."""
 
 
-@final
 class Journal(GroupCommit):
     """Operations and continuations waiting for the next commit."""
 
@@ -83,12 +80,8 @@ class Journal(GroupCommit):
         batch_min: int = BATCH_MIN,
     ) -> None:
         """`window` is closed when the journal is full; `observer` hears how long work waits."""
-        self.names = NamesApart()
-        self.second: Journal | None = None
-        """Takes what is under these names, where the store keeps that apart."""
-        self._first: Journal | None = None
-        self._first_number = 0
-        """Nothing is committed before that journal has answered the batch with this number."""
+        self.is_held = False
+        """No commit may begin now: it would overtake what has to be before it."""
         self.number = 1
         """Of the batch that grows."""
         self.done_number = 0
@@ -137,9 +130,7 @@ class Journal(GroupCommit):
     @property
     def is_idle(self) -> bool:
         """Nobody waits: work without operations may be answered at once, in order."""
-        if self._waiting_count or self._under_way is not None:
-            return False
-        return self.second is None or self.second.is_idle
+        return not self._waiting_count and self._under_way is None
 
     @property
     def is_empty(self) -> bool:
@@ -150,21 +141,23 @@ class Journal(GroupCommit):
 
     @property
     def has_answers(self) -> bool:
-        """Not all have heard who waited for what is durable, here or in the second journal."""
-        return self.is_answering or (self.second is not None and self.second.is_answering)
+        """Whether `answer` finds somebody who has not heard of what is durable."""
+        return self.is_answering
 
     @property
     def wants_store(self) -> bool:
-        """A commit should begin, here or in the second journal, without waiting for a tick."""
-        if self.is_urgent:
-            return True
-        second = self.second
-        return second is not None and second.is_urgent and second._under_way is None
+        """Somebody should be told that a commit should begin, without waiting for a tick."""
+        return self.is_urgent
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing waits and nothing is to be written, in any store."""
+        return self.is_empty
 
     @property
     def is_urgent(self) -> bool:
         """Somebody waits, or enough was noted: what only was noted can wait for company."""
-        if self.is_answering or self._is_held:
+        if self.is_answering or self.is_held:
             return False
         growing = self._growing
         return bool(self._sealed or growing.continuations or len(growing.ops) >= self._batch_min)
@@ -173,26 +166,18 @@ class Journal(GroupCommit):
         """A commit should begin; `ticked`: time has passed, also for what nobody waits for."""
         if self.is_urgent:
             return True
-        return ticked and not (self.is_empty or self.is_answering or self._is_held)
+        return ticked and not (self.is_empty or self.is_answering or self.is_held)
 
     @property
-    def _is_held(self) -> bool:
-        return self._first is not None and self._first.done_number < self._first_number
+    def is_committing(self) -> bool:
+        """A batch is under way, until all have heard of it."""
+        return self._under_way is not None
 
-    def divide(self, second: "Journal") -> None:
-        """Give what is under `names` to that journal from now on."""
-        self.second = second
-        second._first = self
-
-    def _hold(self, second: "Journal") -> None:
+    @property
+    def last_number(self) -> int:
+        """The number of the last batch that has something."""
         growing = self._growing
-        has_begun = bool(growing.ops or growing.continuations)
-        second._first_number = self.number if has_begun else self.number - 1
-
-    def _note_apart(self, op: StoreOp, second: "Journal") -> None:
-        if self.names.follow(op, second.number):
-            self._hold(second)
-        second._note(op)
+        return self.number if growing.ops or growing.continuations else self.number - 1
 
     @property
     def is_full(self) -> bool:
@@ -227,17 +212,14 @@ class Journal(GroupCommit):
         self._is_live = False
 
     def append(self, ops: list[StoreOp], done: Continuation, now_s: float, name: str = "") -> None:
-        """Make `ops` durable together, then call `done`; here, or all in the second journal, if one
-        of them belongs there, or `name` does, under which this is done."""
-        second = self.second
-        if second is None or not self.names.take_any(ops, name):
-            self._append(ops, done, now_s)
-            return
-        second._append([], done, now_s)
+        """Make `ops` durable together, then call `done`."""
+        self._append(done, now_s)
         for op in ops:
-            self._note_apart(op, second)
+            self.note(op)
+        self._close_if_full()
 
-    def _append(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
+    def _append(self, done: Continuation, now_s: float) -> None:
+        """It waits for the batch that grows, of which this may begin a new one."""
         batch = self._growing
         size = len(batch.ops)
         is_large = size >= self._batch_min and 2 * size >= self._ops_count
@@ -250,9 +232,6 @@ class Journal(GroupCommit):
         batch.until_s = now_s
         batch.continuations.append(done)
         self._waiting_count += 1
-        for op in ops:
-            self._note(op)
-        self._close_if_full()
 
     def append_for_reader(self, ops: list[StoreOp], done: Continuation, now_s: float) -> None:
         """Append a page of what was missed, or a release of QoS 2: nobody publishes who waits."""
@@ -264,9 +243,12 @@ class Journal(GroupCommit):
 
         Nobody later is answered before it.
         """
-        self._append(ops, _nothing_more, now_s)
+        self._append(_nothing_more, now_s)
         batch = self._growing
         batch.wide.append((len(batch.continuations) - 1, go_on))
+        for op in ops:
+            self.note(op)
+        self._close_if_full()
 
     def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
@@ -291,13 +273,6 @@ class Journal(GroupCommit):
 
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next batch; nobody waits for it."""
-        second = self.second
-        if second is not None and self.names.take(op):
-            self._note_apart(op, second)
-        else:
-            self._note(op)
-
-    def _note(self, op: StoreOp) -> None:
         size_bytes = OP_BYTES
         if isinstance(op, Append):
             size_bytes += op.delivery.size_bytes
@@ -311,17 +286,7 @@ class Journal(GroupCommit):
 
     def end_session(self, client_id: str) -> None:
         """Make it durable that a client's session is over; `is_ending` until then."""
-        second, drop = self.second, DropSession(client_id)
-        if second is None or not self.names.take(drop):
-            self._note(drop)
-            self._mark_end(client_id)
-            return
-        self._note(PutWill(client_id, None))  # Published in this stretch, if it had one.
-        self._note_apart(drop, second)
-        second._mark_end(client_id)
-        second.sent.pop(client_id, None)
-
-    def _mark_end(self, client_id: str) -> None:
+        self.note(DropSession(client_id))
         batch = self._growing
         if batch.ended is None:
             batch.ended = set()
@@ -333,15 +298,12 @@ class Journal(GroupCommit):
         for batch in (under_way, *self._sealed, self._growing):
             if batch is not None and batch.ended is not None and client_id in batch.ended:
                 return True
-        return self.second is not None and self.second.is_ending(client_id)
+        return False
 
     def take(self, now_s: float) -> Batch | None:
         """The next batch, now in commit; None when there is none or one is under way already."""
-        if self._under_way is not None or self._is_held:
+        if self._under_way is not None or self.is_held:
             return None
-        second = self.second
-        if second is not None:
-            second.sent |= self.names.take_sent(self.sent, second.number)
         if self._sealed:
             batch = self._sealed.popleft()
         elif self._growing.ops or self._growing.continuations or self.sent:

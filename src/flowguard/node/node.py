@@ -26,6 +26,7 @@ from flowguard.node.attempts import CLOSED, CONNECTED, REFUSED, Attempts
 from flowguard.node.authentication import Hooks
 from flowguard.node.connecting import Handshakes
 from flowguard.node.dead_letters import DeadLetters
+from flowguard.node.divided_journal import DividedJournal
 from flowguard.node.door import Door
 from flowguard.node.due import Due
 from flowguard.node.full_queues import FullQueues
@@ -76,10 +77,11 @@ class Node(Lifecycle[ServerConnection]):
         cluster: Cluster | None = None,
         tell: Tell = tell_nobody,
         shadow: FlowSettings | None = None,
+        keeps_apart: bool = False,
     ) -> None:
         """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised;
         `tell` takes what other nodes of `cluster` should hear; `shadow`: limits that only watch
-        (`Guard`)."""
+        (`Guard`); `keeps_apart`: its store is an `ApplicationStore`."""
         self.bounds = bounds
         self.settings = settings = bounds.settings
         self.hooks = hooks or Hooks()
@@ -96,7 +98,7 @@ class Node(Lifecycle[ServerConnection]):
             shadow=shadow,
         )
         self.window = self.guard.window
-        self.journal = Journal.create(settings.flow, self.window, self.guard.observer)
+        self.journal = self._journal(keeps_apart=keeps_apart)
         self.draining = False
         """It is about to end: nothing is admitted any more, what is in process goes on."""
         self.state = state = NodeState(bounds, self.window, self.journal, on_error)
@@ -119,6 +121,7 @@ class Node(Lifecycle[ServerConnection]):
         self.wheel: Wheel[ServerConnection] = Wheel(now_s)
         self._due = Due(self)
         self.router = Router(state, self.journal, self.hooks, self.queue_budget)
+        self._keep_apart()
         self.full_queues = FullQueues(state, self.router)
         state.expired = DeadLetters(state, self.router, self.journal).expired
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
@@ -131,6 +134,21 @@ class Node(Lifecycle[ServerConnection]):
         self.connections_count = self.connected_count = 0
         self._on_error = on_error
         self._on_turned_away = on_turned_away
+
+    def _journal(self, *, keeps_apart: bool) -> Journal:
+        kind = DividedJournal if keeps_apart else Journal
+        return kind.create(self.settings.flow, self.window, self.guard.observer)
+
+    def _keep_apart(self) -> None:
+        """Make what lets others go on while the store of applications does not."""
+        journal, flow = self.journal, self.settings.flow
+        if not isinstance(journal, DividedJournal):
+            return
+        ops_max, bytes_max = flow.journal_ops_max, flow.journal_bytes_max
+        router = self.router
+        router.apart = apart = Apart(journal, self.counters, bytes_max=bytes_max)
+        router.owed = Owed(router, journal, apart, ops_max=ops_max, bytes_max=bytes_max)
+        router.queues.hand_over = router.owed.hand_over
 
     # --- what conversations share ------------------------------------------------------------
 
@@ -171,15 +189,7 @@ class Node(Lifecycle[ServerConnection]):
         """
         self.state.spills = store.on_disk
         self.router.applications.use(store)
-        if isinstance(store, ApplicationStore):
-            flow = self.settings.flow
-            ops_max, bytes_max = flow.journal_ops_max, flow.journal_bytes_max
-            apart = Apart(self.journal, self.counters, ops_max=ops_max, bytes_max=bytes_max)
-            self.router.apart = apart
-            self.router.owed = owed = Owed(
-                self.router, self.journal, apart, ops_max=ops_max, bytes_max=bytes_max
-            )
-            self.router.queues.hand_over = owed.hand_over
+        assert isinstance(store, ApplicationStore) == isinstance(self.journal, DividedJournal)
         self.router.log.use(
             store,
             self.settings.session.log_threshold,

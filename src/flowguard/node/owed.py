@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from flowguard.node.apart import Admitted, Apart
+from flowguard.node.divided_journal import DividedJournal
 from flowguard.node.grouping import Group
 from flowguard.node.in_process import appends, placed
-from flowguard.node.journal import OP_BYTES, Continuation, Journal
+from flowguard.node.journal import OP_BYTES, Continuation
 from flowguard.node.plans import Plan
 from flowguard.node.shared_queue import NO_PACKET_ID
 from flowguard.records import (
@@ -65,7 +66,13 @@ class Owed:
     """One per node with such a store; bounded in both as the journal of applications."""
 
     def __init__(
-        self, router: "Router", journal: Journal, apart: Apart, *, ops_max: int, bytes_max: int
+        self,
+        router: "Router",
+        journal: DividedJournal,
+        apart: Apart,
+        *,
+        ops_max: int,
+        bytes_max: int,
     ) -> None:
         self._router = router
         self._journal = journal
@@ -168,9 +175,13 @@ class Owed:
 
     # --- groups ------------------------------------------------------------------------------
 
-    def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation:
-        """Add to `ops`, by which a device gets a message of a group, that its release is owed; what
-        is to be called when they are durable."""
+    def hand_over(self, release: Release, ops: list[StoreOp]) -> Continuation | None:
+        """Add to `ops`, by which a member gets a message of its group, that the release is owed.
+
+        Returns what is to be called when they are durable; None: one store has all of it."""
+        names = self._journal.names
+        if not ops or names.take_any(ops, "") or not names.take(release):
+            return None
         message = Publish(release.client_id, b"%d" % release.pos, 1)
         delivery = Delivery(message, 1, False, (), NEVER_S)
         return partial(self._release, self._enter(delivery, ops), delivery, release)

@@ -31,15 +31,11 @@ class PacketRouting(Routing[Inbound]):
         self._full_queues = full_queues
         self._subscriptions = subscriptions
         self._blocks = node.blocks
+        self._apart = router.apart
 
     def publish(self, inbound: Inbound, message: Publish, now_s: float) -> int:
-        apart = self._router.apart
-        if (
-            apart is not None
-            and apart.is_closed
-            and message.qos
-            and self._waits(apart, inbound, message)
-        ):
+        apart = self._apart
+        if apart is not None and apart.is_closed and self._waits(apart, inbound, message):
             return WAITS
         if self._blocks:
             return self._full_queues.publish(inbound, message, now_s)
@@ -50,6 +46,8 @@ class PacketRouting(Routing[Inbound]):
 
     def _waits(self, apart: Apart, inbound: Inbound, message: Publish) -> bool:
         """Whether a message has to wait for the store of applications, before it is routed."""
+        if not message.qos:
+            return False
         if not apart.has_here(inbound) and not self._is_for(apart, message):
             return False
         if not self._router.may_publish(inbound.session, message):

@@ -254,11 +254,11 @@ class Registry:
         """Take over what a store remembers; the number of sessions. O(everything stored)."""
         for message, expires_at_s in store.retained():
             self._router.retained.restore(message, expires_at_s)
-        names = self._journal.names.names
+        apart = self._router.apart
         owed_record: SessionRecord | None = None
         for record in store.sessions():
-            if record.is_application and self._journal.second is not None:
-                names.add(record.client_id)
+            if record.is_application and apart is not None:
+                apart.names.add(record.client_id)
             if record.client_id == OWED:
                 owed_record = record
             elif not self._queues.stored(record):

@@ -38,9 +38,8 @@ from flowguard.types import Publish, SubscriptionOptions
 
 NO_PACKET_ID: Final = 0
 """Of what was released to another owner, not to a client."""
-HandOver = Callable[[Release, list[StoreOp]], Continuation]
-"""Adds to operations of a device that the release of an application's group follows from them, and
-says what is to be called when they are durable (`Owed.hand_over`)."""
+HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
+"""See `Owed.hand_over`."""
 
 
 @final
@@ -270,11 +269,11 @@ class SharedQueue(Lender):
             then(now_s)
 
         release = Release(self.client_id, pos, NO_PACKET_ID, waiting)
-        names, hand_over = self._journal.names, self._hand_over
-        if hand_over is None or not ops or names.take_any(ops, "") or not names.take(release):
+        handed_over = None if self._hand_over is None else self._hand_over(release, ops)
+        if handed_over is None:
             self._journal.append([release, *ops], done, now_s)
             return
-        release_it = hand_over(release, ops)
+        release_it = handed_over
 
         def moved(now_s: float) -> None:
             release_it(now_s)

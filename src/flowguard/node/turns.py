@@ -343,13 +343,9 @@ class Turns(Generic[E, C, Q, P]):
 
     def _answer(self, now_s: float) -> float:
         """Answer those who waited for the last commit; the next one begins when all have heard."""
+        journal = self._journal
         until_s = now_s + SLICE_S
-        now_s = self._answer_from(self._journal, now_s, until_s)
-        second = self._journal.second
-        return now_s if second is None else self._answer_from(second, now_s, until_s)
-
-    def _answer_from(self, journal: Journal, now_s: float, until_s: float) -> float:
-        while journal.is_answering and now_s < until_s:
+        while journal.has_answers and now_s < until_s:
             journal.answer(ANSWERS, now_s)
             self.end_slice(now_s)
             now_s = self._clock()
@@ -461,6 +457,4 @@ class Turns(Generic[E, C, Q, P]):
         """Nobody waits for a turn, and nothing for being sent."""
         ports = self._ports
         waits = ports.has_runnable or len(self._rounds) or len(self._sends) or len(self._chores)
-        second = self._journal.second
-        is_empty = self._journal.is_empty and (second is None or second.is_empty)
-        return is_empty and not waits
+        return self._journal.is_done and not waits
