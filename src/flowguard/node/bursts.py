@@ -19,6 +19,8 @@ DELIVERIES_MAX: Final = 4_000
 """Of a burst, in one stretch: up to three milliseconds at QoS 1. What is left of it goes another
 time. More than one message's, as a wide plan has no bursts."""
 
+NOT_AS_ONE: Final = -1
+
 
 @final
 class Bursts:
@@ -51,13 +53,17 @@ class Bursts:
         if burst.qos:
             if not self._admits(inbound, plan, burst):
                 return None
-            self._deliver(plan, burst)
+            sent_count = self._deliver(plan, burst)
             acknowledgements = router.acknowledgements
             acknowledgements.at_once_count += burst.count
             acknowledgements.since_s = now_s
-        elif not self._deliver_qos_0(plan, burst, inbound.session):
-            return None
+        else:
+            sent_count = self._deliver_qos_0(plan, burst, inbound.session)
+            if sent_count == NOT_AS_ONE:
+                return None
         counters = self._node.counters
+        counters.publish_sent += burst.count * sent_count
+        counters.publish_bytes_sent += burst.payload_bytes * sent_count
         counters.publish_received += burst.count
         counters.publish_bytes_received += burst.payload_bytes
         inbound.extra += plan.extra * burst.count
@@ -98,24 +104,31 @@ class Bursts:
                     return False
         return True
 
-    def _deliver(self, plan: Plan, burst: Burst) -> None:
+    def _deliver(self, plan: Plan, burst: Burst) -> int:
+        """To everybody; how many they are."""
+        sent_count = 0
         for group in plan.groups:
             for session in group.sessions:
                 outbound = session.outbound
                 assert outbound is not None
                 outbound.send_in_flight(burst, session)
+            sent_count += len(group.sessions)
+        return sent_count
 
-    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> bool:
-        """To everybody who is connected; False: not everybody takes it."""
+    def _deliver_qos_0(self, plan: Plan, burst: Burst, origin: Session) -> int:
+        """To everybody who is connected, how many they are; NOT_AS_ONE: not everybody takes it."""
         for group in plan.groups:
             for session in group.sessions:
                 outbound = session.outbound
                 if outbound is None:
                     continue
                 if session is origin or not outbound.takes_as_is(burst):
-                    return False
+                    return NOT_AS_ONE
+        sent_count = 0
         for group in plan.groups:
             for session in group.sessions:
-                if session.outbound is not None:
-                    session.outbound.send_as_is(burst)
-        return True
+                outbound = session.outbound
+                if outbound is not None:
+                    outbound.send_as_is(burst)
+                    sent_count += 1
+        return sent_count

@@ -190,9 +190,8 @@ class Dispatch(Outbox):
         )
 
     def send_as_is(self, burst: Burst) -> None:
-        """Send what it takes as it is, at QoS 0."""
-        self._put(burst.frames)
-        self._sent_burst(burst)
+        """Send what it takes as it is, at QoS 0; the caller counts it."""
+        self._put_burst(burst.frames)
 
     def takes_in_flight(self, burst: Burst, session: Receiver) -> bool:
         """Whether `send` would send each of the packets now, at QoS 1.
@@ -211,7 +210,7 @@ class Dispatch(Outbox):
         )
 
     def send_in_flight(self, burst: Burst, session: Receiver) -> None:
-        """Send what it takes at QoS 1.
+        """Send what it takes at QoS 1; the caller counts it.
 
         Nobody is going to look at one of the messages: nothing of a session that ends with its
         connection is sent again.
@@ -226,8 +225,7 @@ class Dispatch(Outbox):
         else:
             budget.holders_count += 1
             session.inflight = burst.in_flight(first_id).copy()
-        self._put(burst.numbered(first_id))
-        self._sent_burst(burst)
+        self._put_burst(burst.numbered(first_id))
 
 
 def are_free(inflight: dict[int, Delivery | None], first_id: int, count: int) -> bool:

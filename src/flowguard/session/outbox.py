@@ -6,7 +6,6 @@ charged to the node until it takes it, and whoever takes nothing is not read for
 
 from typing import Final
 
-from flowguard.codec.burst import Burst
 from flowguard.codec.encoder import encode, pubrel_frame
 from flowguard.codec.packets import Packet
 from flowguard.config import PACKET_SIZE_MAX
@@ -92,8 +91,9 @@ class Outbox(Sender):
     def _put(self, frame: bytes) -> None:
         """The last of the outbox."""
         if self.outbox is NO_FRAMES:
-            self.outbox = []
-        self.outbox.append(frame)
+            self.outbox = [frame]
+        else:
+            self.outbox.append(frame)
 
     def write_answers(self, frames: bytes, count: int) -> None:
         """Queue so many of them, encoded, at once."""
@@ -185,11 +185,16 @@ class Outbox(Sender):
         """Whether little enough is unsent."""
         return self.outbox_bytes < OUTBOX_WATERMARK_BYTES
 
-    def _sent_burst(self, burst: Burst) -> None:
-        """All of it is in the outbox."""
-        count = burst.count
-        self._sent(len(burst.frames), burst.payload_bytes)
-        self.node.counters.publish_sent += count - 1
+    def _put_burst(self, frames: bytes) -> None:
+        """Queue PUBLISHes that are counted by who gives them to all."""
+        if self.outbox is NO_FRAMES:
+            self.outbox = [frames]
+        else:
+            self.outbox.append(frames)
+        self.outbox_bytes += len(frames)
+        if not self.dirty:
+            self.dirty = True
+            self.node.dirty.append(self.connection)
 
     def _sent(self, frame_bytes: int, payload_bytes: int) -> None:
         """A PUBLISH is in the outbox."""
