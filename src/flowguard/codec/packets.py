@@ -191,3 +191,8 @@ Packet = (
     | Disconnect
     | Auth
 )
+
+
+def publishes_count(packets: list[Packet]) -> int:
+    """How many of them are PUBLISHes."""
+    return sum(isinstance(packet, Publish) for packet in packets)

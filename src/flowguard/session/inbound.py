@@ -6,7 +6,8 @@ control lane goes on (PINGREQ and acknowledgements), so that a paused client is 
 silence nor kept from finishing what it received. Where packets turn out to weigh more than one,
 those of the same batch that no longer fit are held, decoded, for the next room. One run handles at
 most `RUN_MAX` packets, which bounds the slice of the reactor that one client gets. Bursts
-(`codec.burst`) are handled as one, where nothing about them needs a look at each packet.
+(`codec.burst`) are handled as one, where nothing about them needs a look at each packet, and more
+of them in a run: what they bring leaves together.
 
 A PUBLISH for which a subscriber has no room pauses the conversation in the same way (`blocked`).
 """
@@ -32,6 +33,7 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsuback,
     Unsubscribe,
+    publishes_count,
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import AdmissionWindow, Pause
@@ -49,6 +51,8 @@ CONTROL: Final = frozenset((Pingreq, Pubrec, Pubrel, Pubcomp))
 """With PUBACK, what never waits for a window."""
 RUN_MAX: Final = 16
 """Packets of a run: with a full window of them everybody else would wait for 100."""
+BURST_SHARE: Final = 4
+"""So many packets of a run may come in bursts for each that may come by itself: less work."""
 LONG_WAY_RUNS: Final = 8
 """Runs without a look for bursts, once one was refused: most times the next would be, too."""
 LAST_PACKETS_MAX: Final = 100
@@ -141,13 +145,15 @@ class Inbound:
         one leaves room over only where no good packet is left, or where it is as long as can be.
         """
         decoder = self._decoder
-        room = min(self.room(), RUN_MAX)
+        most = self.room()
+        room = min(most, RUN_MAX)
         held = self._held
         if held is not None and room > 0:
             self._held = None
             room = self._serve(held, room, now_s)
+            most = self.room()
         if room >= BURST_MIN:
-            room = self._take_bursts(room, now_s)
+            room = self._take_bursts(room, min(most, BURST_SHARE * room), now_s)
         if room > 0:
             packets = decoder.next_batch(room)
             self._outbound.node.counters.messages_received += len(packets)
@@ -166,19 +172,17 @@ class Inbound:
         self.window.rest(waits)
         return not waits
 
-    def _take_bursts(self, room: int, now_s: float) -> int:
-        """Handle the bursts that come first, each as one; the room that is left.
-
-        What is none, or cannot be handled as one, is left to be handled packet by packet.
-        """
+    def _take_bursts(self, room: int, left: int, now_s: float) -> int:
+        """Handle bursts, of `left` packets at most, each as one; the room left for what is none."""
         decoder, routing, outbound = self._decoder, self._routing, self._outbound
         if self._long_way:
             self._long_way -= 1
             return room
-        while room >= BURST_MIN and (burst := decoder.burst(room)) is not None:
+        while left >= BURST_MIN and (burst := decoder.burst(min(left, RUN_MAX))) is not None:
             routed = routing.publish_burst(self, burst, now_s)
             if routed is None:
-                self._long_way = LONG_WAY_RUNS
+                if room > 0:  # Else what came before may be in the way: it leaves first.
+                    self._long_way = LONG_WAY_RUNS
                 break
             decoder.take(routed)
             count = routed.count
@@ -187,6 +191,7 @@ class Inbound:
             outbound.node.counters.messages_received += count
             self.window.spend(count)
             room -= count + self.extra
+            left -= count + BURST_SHARE * self.extra
             self.extra = 0
         return room
 
@@ -194,7 +199,7 @@ class Inbound:
         """`_handle`, counted where a policy limits a rate."""
         room = self._handle(packets, room, now_s)
         if self._outbound.node.window.credits is not None:
-            self.window.spend(_publishes(packets) - _publishes(self._held or []))
+            self.window.spend(publishes_count(packets) - publishes_count(self._held or []))
         return room
 
     def _handle(self, packets: list[Packet], room: int, now_s: float) -> int:
@@ -404,8 +409,7 @@ class Inbound:
             return
         if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
             # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
-            frame = puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id)
-            outbound.write(frame)
+            outbound.write(puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id))
         elif packet.qos == 1:
             outbound.write_packet(Puback(packet_id, reason_code))
         else:
@@ -494,7 +498,3 @@ class Inbound:
         self.window.settle(cost, size_bytes)
         if self.waiting_bytes and not self.blocked:
             self._connection.schedule()
-
-
-def _publishes(packets: list[Packet]) -> int:
-    return sum(isinstance(packet, Publish) for packet in packets)

@@ -1,7 +1,8 @@
 """A burst comes to the same as its packets one by one: same bytes, same counts, same accounts.
 
 Each example runs twice, the second time on a node that asks who may publish, packet by packet.
-What cannot be handled as one goes the long way; and a burst is no longer than a run.
+What cannot be handled as one goes the long way; and a burst has no more packets than a run has
+one by one.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from flowguard.codec.packets import Packet, Pingreq, Puback
 from flowguard.node.authentication import Hooks
 from flowguard.node.bursts import DELIVERIES_MAX
 from flowguard.node.plans import WIDE_DELIVERIES
-from flowguard.session.inbound import LONG_WAY_RUNS, RUN_MAX
+from flowguard.session.inbound import BURST_SHARE, LONG_WAY_RUNS, RUN_MAX
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, Publish
 from tests.support.stage import Client, Stage
 
@@ -231,8 +232,10 @@ def test_a_burst_comes_to_the_same_as_its_packets_one_by_one(
         packets.append(message)
         if between is not None and number % 7 == 6:
             packets.append(between)
-    if not all(each["reads"] for each in wanted):
-        del packets[RUN_MAX - 1 :]  # All in one run: nothing is sent, and not taken, in between.
+    if not all(
+        each["reads"] and not each["durable"] for each in (*wanted, *([own] if own else []))
+    ):
+        del packets[RUN_MAX - 1 :]  # All in one run: nothing is sent, or stored, in between.
     chunks = cut(b"".join([encode(packet, version) for packet in packets]), cuts)
     assert_same(name, version, wanted, own, chunks)
 
@@ -388,10 +391,10 @@ def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("window", [5, 100])
-def test_a_run_handles_as_many_packets_by_bursts_as_one_by_one(
+def test_a_run_handles_more_packets_by_bursts_than_one_by_one_and_no_more_than_the_window(
     qos: int, window: int, version: int
 ) -> None:
-    """And so a client gets no longer a slice of the loop."""
+    """As much work: a client gets no longer a slice of the loop."""
     stage = Stage({"flow": {"window_max": window}})
     publisher, client = (stage.connect(name, version=version) for name in "ps")
     client.subscribe("a/b", qos=1)
@@ -399,9 +402,22 @@ def test_a_run_handles_as_many_packets_by_bursts_as_one_by_one(
     counters = stage.node.counters
     before = counters.publish_received
     publisher.connection.receive_data(frames(100, version, qos), stage.now_s)
-    assert counters.publish_received - before == min(window, RUN_MAX)
+    assert counters.publish_received - before == min(window, BURST_SHARE * RUN_MAX)
     stage.settle()
     assert counters.publish_received - before == 100
+
+
+def test_a_run_of_bursts_fills_no_outbox_that_would_be_sent_between_runs(version: int) -> None:
+    """What has no room in it then is looked at again when the others have left."""
+    stage = Stage(SETTINGS["small outbox"])
+    publisher, client = (stage.connect(name, version=version) for name in "ps")
+    client.subscribe("a/b", qos=0)
+    publisher.publish("a/b")
+    client.publishes()
+    for count in range(2, 100, 7):
+        publisher.send_bytes(frames(count, version, 0, b"x" * 1_000))  # Sixteen fit.
+        assert len(client.publishes()) == count
+    assert not stage.node.counters.dropped
 
 
 MIXED = [("a/b", b"x"), ("a/c", b"yy"), ("a/b", b""), ("a/long/er", b"z" * 200), ("a/c", b"x")]
