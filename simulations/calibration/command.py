@@ -51,7 +51,7 @@ def calibrate(
     """Measure what work costs a broker here, for simulations with --costs.
 
     A real broker and its clients run on this machine for about a minute; another one with --check,
-    which exits with 1 if simulator and broker differ by more than 20 %.
+    which exits with 1 if simulator and broker differ by more than 15 %.
     """
     console = Console()
     if costs is not None and not check:

@@ -55,7 +55,7 @@ Figures = dict[str, float]
 Series = dict[str, list[Point]]
 """Measurements by size; a measurement without a size has size 1."""
 
-LATENCIES: Final = ("lone_ping", "lone_messages")
+LATENCIES: Final = ("lone_ping", "lone_message", "wide")
 """Probes that measure durations, which include the disk's; all others measure CPU time, or
 memory."""
 
@@ -82,11 +82,12 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
     # A lone message, and a lone PINGREQ, are to take in the simulator what they take here.
     wake_s = max(0.0, _one(raw["lone_ping_cpu"]) - ping_s)
     way_s = max(0.0, _one(raw["lone_ping"]) - ping_s - wake_s)
-    work_s = wake_s + read_s + publish_s
-    handoff_s = max(0.0, _one(raw["lone_messages_cpu"]) - work_s)
+    # The loop wakes up for the message, and again for its commit.
+    work_s = 2.0 * wake_s + read_s + publish_s
+    handoff_s = max(0.0, _one(raw["lone_message_cpu"]) - work_s)
     # The thread that commits holds the interpreter: its CPU is the loop's already.
-    op_s = max(0.0, slope["lone_messages"] - publish_s)
-    commit_s = max(0.0, _one(raw["lone_messages"]) - way_s - work_s - handoff_s - op_s)
+    op_s = max(0.0, slope["wide"])
+    commit_s = max(0.0, _one(raw["lone_message"]) - way_s - work_s - handoff_s - op_s)
     resident = fit(raw["resident"])
     costs = {
         "node.accept_s": accept_s,

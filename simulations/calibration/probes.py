@@ -15,9 +15,9 @@ full load, what the loop lacks besides its own CPU time is just theirs.
 | send_s, delivery_s | the same for subscribers that are there, less read_s and publish_s |
 | subscribe_s | SUBSCRIBE by all clients, less read_s |
 | wake_s | the loop's CPU per lone PINGREQ, less ping_s |
-| handoff_s | the loop's CPU per lone stored message, less what it is for one of many |
+| handoff_s | the loop's CPU per lone stored message, less what it is for one of many, and wake_s |
 | latency_s | half a lone PINGREQ's round trip, less the broker's CPU |
-| op_s | how much longer a lone burst takes with each message, less publish_s |
+| op_s | what each stored session adds to how long a lone message takes, less the broker's CPU |
 | commit_s | how long a lone stored message takes, less all of the above |
 | process_bytes, connection_bytes | resident memory by clients that are connected |
 """
@@ -26,10 +26,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from socket import create_connection, socket
+from statistics import median
 from typing import Any, Final, TypeVar, final
 
 from flowguard.codec import Connect, PacketDecoder, encode
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
+from flowguard.storm.loop import Wire
 from flowguard.types import MQTT_5
 from simulations.calibration.crowd import RealCrowd
 from simulations.calibration.estimates import Point, Series, fit
@@ -73,9 +75,6 @@ PUBLISHERS: Final = 200
 """Publishers, so many that the loop never waits for the store."""
 BURSTS: Final = (1, 2, 5, 15)
 """All of them together are less than `flow.unfinished_max`, from which on clients take turns."""
-LONE_BURSTS: Final = (1, 10, 20, 30)
-"""Sizes that fit into one commit: the first part of a longer burst is in commit while it is
-read."""
 PAYLOAD_BYTES: Final = 64
 DECODED: Final = 2_000
 STEP_S: Final = 60.0
@@ -91,11 +90,20 @@ class Sizes:
     @property
     def messages(self) -> int:
         """Messages to all subscribers together."""
-        return 30 * self.clients
+        return 60 * self.clients
 
     @property
     def lone(self) -> int:
         return max(20, self.clients // 5)
+
+    @property
+    def widest(self) -> int:
+        """Stored sessions that a lone message is for, at most."""
+        return max(len(SHARES), self.clients // 2)
+
+    @property
+    def wide(self) -> int:
+        return max(5, self.clients // 100)
 
 
 @final
@@ -260,22 +268,53 @@ def _lone(bench: _Bench, sizes: Sizes) -> Series:
     _, used = bench.measured(ask_all, bench.load, [asker], sizes.lone, STEP_S, "PINGREQ")
     ping_loop_s = used.loop_s / sizes.lone
     ping_s = asker.median_s()
-    times: list[Point] = []
-    loops: list[Point] = []
-    latencies = Histogram(LATENCY_BOUNDS_S)
-    for burst in LONE_BURSTS:
-        publisher = RealPublisher(wire, latencies, topic_of(0, "o"), PAYLOAD_BYTES, burst)
-        rounds = sizes.lone if burst == 1 else max(1, sizes.lone // 4)
-        _, used = bench.measured(publish_all, bench.load, [publisher], rounds, STEP_S)
-        times.append((burst, publisher.median_s()))
-        loops.append((burst, used.loop_s / rounds))
+    publisher = RealPublisher(wire, Histogram(LATENCY_BOUNDS_S), topic_of(0, "o"), PAYLOAD_BYTES, 1)
+    _, used = bench.measured(publish_all, bench.load, [publisher], sizes.lone, STEP_S)
+    message_s = publisher.median_s()
+    wide = _wide(bench, wire, sizes)
     crowd.close()
     return {
         "lone_ping": [(1, ping_s)],
         "lone_ping_cpu": [(1, ping_loop_s)],
-        "lone_messages": times,
-        "lone_messages_cpu": loops,
+        "lone_message": [(1, message_s)],
+        "lone_message_cpu": [(1, used.loop_s / sizes.lone)],
+        "wide": wide,
     }
+
+
+def _wide(bench: _Bench, wire: Wire, sizes: Sizes) -> list[Point]:
+    """How long a lone message takes besides the broker's CPU, by stored sessions it is for.
+
+    All of them are in one commit, which is as large as commits are under load. Those of a burst
+    are not: its first part is in commit while the rest is read, and what fits into that part is
+    so little that a disk's whims hide what it adds. The CPU of the thread that commits is no part
+    of it: the loop lacks it, and what a packet costs has it already.
+    """
+    absent = bench.crowd(sizes.widest)
+    wires = absent.connected()
+    counts = _parts(len(wires))
+    for count in counts:
+        topics = [topic_of(count, "w")] * count
+        subscribe_all(bench.load, wires[:count], topics, STEP_S)
+    absent.close()
+    return [(count, _median_rest_s(bench, wire, topic_of(count, "w"), sizes)) for count in counts]
+
+
+def _median_rest_s(bench: _Bench, wire: Wire, topic: str, sizes: Sizes) -> float:
+    """Each message's own CPU is subtracted: the broker also works between them, and for its
+    ticks."""
+    broker = bench.broker
+    publisher = RealPublisher(wire, Histogram(LATENCY_BOUNDS_S), topic, PAYLOAD_BYTES, 1)
+    used_s, rests_s = broker.settled().process_s, list[float]()
+
+    def note(took_s: float) -> None:
+        nonlocal used_s
+        before_s, used_s = used_s, broker.usage().process_s
+        rests_s.append(took_s - (used_s - before_s))
+
+    publisher.on_round = note
+    publish_all(bench.load, [publisher], sizes.wide, STEP_S)
+    return median(rests_s)
 
 
 def _refusals(bench: _Bench, sizes: Sizes, connected_s: float) -> Series:

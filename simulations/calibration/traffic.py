@@ -7,6 +7,7 @@ counting their bytes is enough.
 """
 
 from collections import deque
+from collections.abc import Callable
 from heapq import merge
 from statistics import median
 from typing import Final, final
@@ -60,6 +61,8 @@ class RealPublisher:
         self._is_closed_loop = False
         self._is_in_bursts = False
         self._rounds_s: list[float] = []
+        self.on_round: Callable[[float], None] | None = None
+        """Told of each burst that is acknowledged, how long it took, seconds; the next follows."""
         self._left = 0
         """Closed loop: messages that are still to become due."""
         self._sent: deque[tuple[float, int]] = deque()
@@ -131,6 +134,8 @@ class RealPublisher:
             count -= of_them
         if self._is_in_bursts and not self._outstanding:
             self._rounds_s.append(now_s - due_s)
+            if self.on_round is not None:
+                self.on_round(now_s - due_s)
         if self._is_closed_loop:
             self._refill(now_s)
         else:

@@ -10,12 +10,15 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from flowguard.errors import ConfigError
-from simulations.calibration.check import Check, Comparison, Figure
+from flowguard.flow.histogram import Histogram
+from simulations.calibration.check import BOUNDS_S, Check, Comparison, Figure, Ran
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
-from simulations.calibration.estimates import Estimate, fit, least, median
-from simulations.calibration.process import CalibrationError, broker_process
-from simulations.scenario import NodePlan, Scenario, StorePlan
+from simulations.calibration.estimates import Estimate, Series, estimates, fit, least, median
+from simulations.calibration.process import CalibrationError, Usage, broker_process
+from simulations.machine import Disk
+from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
+from simulations.world import World
 
 COSTS = {
     "node": {"connect_s": 4.2e-05, "connection_bytes": 2_500},
@@ -46,6 +49,52 @@ def test_of_several_measurements_the_least_disturbed_counts() -> None:
 
 def test_a_measurement_that_covered_less_is_not_the_cheaper_one() -> None:
     assert least([[(10, 20.0)], [(5, 15.0)]]) == [(10, 20.0)]
+
+
+MEASURED: Series = {
+    "decoded": [(1_000, 0.01)],
+    "bare": [(100, 0.002), (200, 0.004)],
+    "connected": [(100, 0.01), (200, 0.02)],
+    "closed": [(100, 0.003), (200, 0.006)],
+    "refused": [(100, 0.008), (200, 0.016)],
+    "resident": [(100, 70e6), (200, 70.2e6)],
+    "pings": [(100, 0.001), (200, 0.002)],
+    "subscribed": [(100, 0.004), (200, 0.008)],
+    "stored": [(1.0, 20e-6), (0.1, 5.6e-6)],
+    "relayed": [(1.0, 36e-6), (0.1, 8.1e-6)],
+    "lone_ping": [(1, 80e-6)],
+    "lone_ping_cpu": [(1, 40e-6)],
+    "lone_message": [(1, 900e-6)],
+    "lone_message_cpu": [(1, 250e-6)],
+    "wide": [(250, 1_150e-6), (500, 1_650e-6), (1_000, 2_650e-6)],
+}
+"""What the probes might bring home; a message for each further stored session takes 2 µs more."""
+
+
+def test_a_lone_message_takes_in_the_simulator_what_it_took_here() -> None:
+    measured = estimates([MEASURED], "rocks")
+    publish = PublishPlan(outstanding=1)
+    scenario = Scenario(
+        duration_s=2.0, populations={"lone": PopulationPlan(clients=1, publish=publish)}
+    )
+    world = World(with_costs(scenario, costs_of(measured, "rocks")), "flowguard")
+    publishers = world.populations[0].publishers
+    assert publishers is not None
+    publishers.acknowledgements = Histogram(BOUNDS_S)
+    world.run()
+    took_s = publishers.acknowledgements.percentile(0.5)
+    assert took_s == pytest.approx(900e-6, rel=0.02)
+
+
+def test_what_a_further_session_adds_to_a_lone_message_an_operation_adds_to_a_commit() -> None:
+    store = costs_of(estimates([MEASURED], "rocks"), "rocks")["store"]
+    disk = Disk(StorePlan(**store))
+    assert disk.commit_s(2_001) - disk.commit_s(1) == pytest.approx(2_000 * 2e-6)
+
+
+def test_a_store_in_memory_makes_nobody_wait() -> None:
+    store = costs_of(estimates([MEASURED], "memory"), "memory")["store"]
+    assert store == {"commit_s": 0.0, "op_s": 0.0, "immediate": True}
 
 
 def test_costs_come_back_from_their_file(tmp_path: Path) -> None:
@@ -91,10 +140,19 @@ def test_a_missing_costs_file_is_said_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_only_what_is_judged_has_to_agree() -> None:
-    assert Figure("goodput", 100.0, 119.0, is_judged=True).agrees
-    assert not Figure("goodput", 100.0, 79.0, is_judged=True).agrees
+    assert Figure("goodput", 100.0, 114.0, is_judged=True).agrees
+    assert not Figure("goodput", 100.0, 84.0, is_judged=True).agrees
     assert Figure("p99", 1.0, 2.0).agrees
     assert Figure("p99", 2.0, 1.0).deviation == pytest.approx(-0.5)
+
+
+def test_waiting_for_a_core_and_a_slow_one_make_a_run_dear_alike() -> None:
+    undisturbed = Ran({}, Usage(2.0, 3.0, 0.0, 5.0), 1.0, 1_000)
+    waited = Ran({}, Usage(2.0, 3.0, 1.0, 5.0), 1.0, 1_000)
+    slow = Ran({}, Usage(2.7, 4.0, 0.0, 5.0), 1.0, 1_000)
+    longer = Ran({}, Usage(4.0, 6.0, 0.0, 9.0), 2.0, 2_000)
+    assert undisturbed.price_s == longer.price_s == pytest.approx(0.003)
+    assert waited.price_s == slow.price_s == pytest.approx(0.004)
 
 
 def test_a_busy_machine_is_no_witness() -> None:

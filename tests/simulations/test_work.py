@@ -52,6 +52,13 @@ def test_what_a_subscriber_gets_at_once_is_one_send() -> None:
     assert 9_000 < goodput_per_s(node, store, 10, "subscribers") < 10_001
 
 
+def test_loop_and_store_work_at_the_same_time_and_the_slower_one_counts() -> None:
+    node = NodePlan(**FREE | {"publish_s": 0.0001})
+    for op_s, at_most in ((2e-5, 10_001), (2e-4, 5_001)):
+        goodput = goodput_per_s(node, StorePlan(commit_s=0.0005, op_s=op_s), 50, None)
+        assert 0.9 * at_most < goodput < at_most
+
+
 def test_a_message_to_another_node_costs_the_loop_its_forwarding() -> None:
     """Two nodes, and a subscriber on each: one message is forwarded."""
     scenario = Scenario(
