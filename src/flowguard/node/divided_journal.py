@@ -60,6 +60,15 @@ class DividedJournal(Journal):
         self.second.append_for_reader([], done, now_s)
         self._give(ops)
 
+    def append_heavy(
+        self, ops: list[StoreOp], done: Continuation, deliveries: int, now_s: float
+    ) -> None:
+        if not self.names.take_any(ops, ""):
+            super().append_heavy(ops, done, deliveries, now_s)
+            return
+        self.second.append_heavy([], done, deliveries, now_s)
+        self._give(ops)
+
     def note(self, op: StoreOp) -> None:
         if self.names.take(op):
             self._give([op])

@@ -63,17 +63,12 @@ class InProcess:
         self._then = then
         """What is done when these have it."""
 
-    def enter(self, journal: Journal, ops: list[StoreOp], now_s: float, *, widely: bool) -> None:
-        """Into the journal with these; `widely`: its answer is as much as many are."""
-        if widely:
-            journal.append_wide(ops, self._go_on, now_s)
+    def enter(self, journal: Journal, ops: list[StoreOp], now_s: float, heavy_count: int) -> None:
+        """Into the journal with these; `heavy_count`: deliveries, where these weigh anything."""
+        if heavy_count:
+            journal.append_heavy(ops, self.committed, heavy_count, now_s)
         else:
             journal.append(ops, self.committed, now_s)
-
-    def _go_on(self, now_s: float) -> bool:
-        """`committed`, alone in its stretch."""
-        self.committed(now_s)
-        return False
 
     def committed(self, now_s: float) -> None:
         router, inbound, message = self._router, self._inbound, self._message
@@ -133,8 +128,8 @@ class Staged:
         "_apart",
         "_code",
         "_cost",
+        "_heavy_count",
         "_inbound",
-        "_is_heavy",
         "_journal",
         "_logs",
         "_message",
@@ -160,7 +155,7 @@ class Staged:
         self._journal = journal
         self._apart = apart
         self._inbound = inbound
-        self._is_heavy = plan.is_heavy
+        self._heavy_count = plan.heavy_count
         self._logs = plan.logs and message.qos > 0
         self._message = message
         self._admitted = admitted
@@ -233,4 +228,4 @@ class Staged:
             self._since_s,
             self._cost,
         )
-        pending.enter(self._journal, ops, now_s, widely=self._is_heavy)
+        pending.enter(self._journal, ops, now_s, self._heavy_count)

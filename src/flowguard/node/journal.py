@@ -46,6 +46,9 @@ BATCH_MIN: Final = 256
 """Operations that are always worth one commit together."""
 BATCH_BYTES: Final = 2 * 1024 * 1024
 """Of which a batch takes no more work: an engine that writes it keeps the interpreter to itself."""
+DELIVERIES_MAX: Final = 250
+"""Of those who are told in one stretch: each may be sent at once, four milliseconds for all. A
+message for a few is told together with others: then each of these few gets them with one send."""
 
 
 @dataclass(slots=True)
@@ -61,6 +64,8 @@ class Batch:
     """When the youngest was."""
     wide: list[tuple[int, WideContinuation]] = field(default_factory=list)
     """In the place of which continuations, in their order."""
+    heavy: deque[tuple[int, int]] = field(default_factory=deque)
+    """Continuations that are many deliveries each, in their order, and how many."""
     readers_count: int = 0
     """Of the continuations: those for readers, which are no live work."""
     ended: set[str] | None = None
@@ -238,14 +243,13 @@ class Journal(GroupCommit):
         self.append(ops, done, now_s)
         self._growing.readers_count += 1
 
-    def append_wide(self, ops: list[StoreOp], go_on: WideContinuation, now_s: float) -> None:
-        """Append work whose answer is as much as many are, and comes piece by piece.
-
-        Nobody later is answered before it.
-        """
-        self._append(_nothing_more, now_s)
+    def append_heavy(
+        self, ops: list[StoreOp], done: Continuation, deliveries: int, now_s: float
+    ) -> None:
+        """Append work whose answer is so many deliveries."""
+        self._append(done, now_s)
         batch = self._growing
-        batch.wide.append((len(batch.continuations) - 1, go_on))
+        batch.heavy.append((len(batch.continuations) - 1, deliveries))
         for op in ops:
             self.note(op)
         self._close_if_full()
@@ -253,9 +257,14 @@ class Journal(GroupCommit):
     def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
     ) -> None:
-        """Append widely; `size_bytes` is what `note` would count for `ops`, which are too many."""
-        self.append_wide([], go_on, now_s)
+        """Append work whose answer is as much as many are, and comes piece by piece; `size_bytes`
+        is what `note` would count for `ops`, which are too many.
+
+        Nobody later is answered before it.
+        """
+        self._append(_nothing_more, now_s)
         batch = self._growing
+        batch.wide.append((len(batch.continuations) - 1, go_on))
         batch.ops += ops
         batch.size_bytes += size_bytes
         self.size_bytes += size_bytes
@@ -347,7 +356,8 @@ class Journal(GroupCommit):
     def answer(self, count_max: int, now_s: float) -> None:
         """Tell the next `count_max` who waited for the batch that is durable.
 
-        Or do a piece of what one of them gets, if that is more than one stretch takes.
+        Fewer, if they are more than `DELIVERIES_MAX` deliveries; or do a piece of what one of them
+        gets, if that is more than one stretch takes.
         """
         batch = self._under_way
         assert batch is not None
@@ -362,6 +372,8 @@ class Journal(GroupCommit):
             else:
                 del batch.wide[0]
                 count_max = 1
+        if batch.heavy:
+            count_max = _fitting(batch.heavy, start, count_max)
         answered = batch.continuations[start : start + count_max]
         self._answered_count += len(answered)
         self._waiting_count -= len(answered)
@@ -371,6 +383,18 @@ class Journal(GroupCommit):
             self.done_number += 1
         for done in answered:
             done(now_s)
+
+
+def _fitting(heavy: deque[tuple[int, int]], start: int, count_max: int) -> int:
+    """How many, from `start`, one stretch takes; those of them that are heavy are taken out."""
+    deliveries = 0
+    while heavy and heavy[0][0] < start + count_max:
+        index, count = heavy[0]
+        deliveries += count
+        if deliveries > DELIVERIES_MAX and index > start:
+            return index - start
+        heavy.popleft()
+    return count_max
 
 
 def _nothing_more(_: float) -> None:

@@ -72,7 +72,8 @@ class Plan:
     A group in `own` is for messages published by one of its sessions, and for that session only.
     A message makes so many `deliveries` (an identifier that goes with it is as much work as one
     more) and with QoS 1 or 2 so many `ops` of the store at most. `extra` is what the deliveries
-    weigh above one, `is_heavy` whether either of the two weighs anything.
+    weigh above one, `is_heavy` whether either of the two weighs anything, and `heavy_count` the
+    deliveries then.
     """
 
     groups: list[Group]
@@ -83,6 +84,7 @@ class Plan:
     ops: int = 0
     extra: int = 0
     is_heavy: bool = False
+    heavy_count: int = 0
     is_wide: bool = False
     """More than one stretch takes: `cut`."""
     size_bytes: int = PLAN_BYTES
@@ -127,6 +129,7 @@ class Plan:
         """Set what follows from its deliveries and operations."""
         self.extra = cost.of(self.deliveries, 0) - 1
         self.is_heavy = cost.of(self.deliveries, 0, self.ops) > 1
+        self.heavy_count = self.deliveries if self.is_heavy else 0
         self.is_wide = self.deliveries > WIDE_DELIVERIES
 
     def _solo(self) -> Session | None:

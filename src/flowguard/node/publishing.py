@@ -160,7 +160,7 @@ class Router:
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(self, inbound, message, targets, code, now_s, cost)
-        pending.enter(self._journal, ops, now_s, widely=plan.is_heavy)
+        pending.enter(self._journal, ops, now_s, plan.heavy_count)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
 
@@ -279,7 +279,7 @@ class Router:
         if plan.logs and message.qos:
             ops.append(self.log.append("", message, now_s))
         pending = InProcess(self, None, message, targets, SUCCESS, now_s, then=then)
-        pending.enter(self._journal, ops, now_s, widely=plan.is_heavy)
+        pending.enter(self._journal, ops, now_s, plan.heavy_count)
 
     def _retain(self, message: Publish, now_s: float) -> bool:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].

@@ -8,7 +8,7 @@ from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Disconnect, Puback, Pubrec, Pubrel, Will
 from flowguard.node.fan_out import OFFERS_PIECE
 from flowguard.node.grouping import Group
-from flowguard.node.journal import Journal
+from flowguard.node.journal import DELIVERIES_MAX, Journal
 from flowguard.node.plans import DELIVERIES_PIECE, WIDE_DELIVERIES, Plan, Shared, cut
 from flowguard.routing import SharedGroup
 from flowguard.session.session import Session
@@ -245,6 +245,27 @@ def test_who_reaches_many_is_answered_alone_in_its_stretch() -> None:
     assert reached == [count, count]
     stage.release_commits()
     assert second.expect(Puback)
+
+
+def test_messages_that_reach_a_few_are_answered_together() -> None:
+    """However many operations of the store they are: each of the few gets them with one send."""
+    few, count = 8, 32
+    stage = durable(few)
+    first, second = stage.connect("first"), stage.connect("second")
+    stage.hold_commits = True
+    first.publish("t", b"0", qos=1)
+    for number in range(count):
+        second.publish("t", b"%d" % number, qos=1)
+    stage.finish_commit()
+    journal = durable_and_unanswered(stage)
+    reached = []
+    while journal.is_answering:
+        before = arrived(stage)
+        journal.answer(64, stage.now_s)
+        reached.append(arrived(stage) - before)
+    together = DELIVERIES_MAX // few * few
+    assert reached == [together, few * count - together]
+    stage.release_commits()
 
 
 @settings(max_examples=5)
