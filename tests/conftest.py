@@ -43,7 +43,7 @@ TOGETHER = (
     "tests/test_tidy.py",
     "tests/test_wheels.py",
     "tests/interop/test_through_proxy.py",
-    "tests/flowguard/stores/kafka/test_contract_on_three.py",
+    "tests/flowguard/stores/kafka/test_on_three.py",
     "tests/flowguard/stores/test_contract.py",
 )
 """Beginnings of names of tests that share what is dear: a Spark session, the parsed sources, two

@@ -281,28 +281,6 @@ def test_too_few_nodes_and_no_server_are_named() -> None:
         open_store(MemoryStore(), place)
 
 
-@pytest.mark.long
-def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
-    tmp_path: Path,
-) -> None:
-    with kafka(tmp_path, nodes=3) as server:
-        base, place = MemoryStore(), place_on(server, new_prefix())
-        place.wait_s = 5.0
-        store = open_store(base, place)
-        commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 100)])
-        server.nodes[0].kill()
-        commit_at_last(store, appends(101, 200))
-        server.nodes[1].kill()
-        # One of three has it, which is not enough: nobody is told that it is kept.
-        with pytest.raises(StallError):
-            store.commit(appends(201, 300))
-        server.nodes[0].start()
-        server.nodes[1].start()
-        commit_at_last(store, appends(201, 300))
-        assert positions(store) == list(range(1, 301))
-        store.close()
-
-
 def commit_at_last(store: KafkaStore, ops: Sequence[StoreOp]) -> None:
     """As the journal does: the same batch again until it is taken."""
     while True:

@@ -1,0 +1,166 @@
+"""The contract on three nodes, of which two must have what is committed; and what is promised
+where nodes end, topics are deleted, retention passes a client and the broker is killed."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from flowguard.errors import StallError
+from flowguard.records import PutSession, Settle
+from flowguard.stores import MemoryStore
+from tests.flowguard.stores.kafka.retention import delete_before
+from tests.flowguard.stores.kafka.test_contract import *  # noqa: F403
+from tests.support.kafka import Kafka, KafkaNode, kafka
+
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
+from flowguard.stores.kafka.store import KafkaStore
+from flowguard.stores.kafka.topics import KafkaPlace, topic_of
+from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.test_store import appends, commit_at_last, crash, positions
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+BATCH = 25
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    with kafka(tmp_path_factory.mktemp("kafka"), nodes=3) as server:
+        yield server
+
+
+@pytest.fixture
+def place(server: Kafka) -> Iterator[KafkaPlace]:
+    place = place_on(server, new_prefix())
+    place.wait_s = 5.0
+    yield place
+    for node in server.nodes:
+        if not node.is_running:
+            node.start()
+    server.wait_until_ready()
+
+
+def with_messages(place: KafkaPlace, base: MemoryStore, count: int) -> KafkaStore:
+    store = open_store(base, place)
+    commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, count)])
+    return store
+
+
+def topic_name(store: KafkaStore, place: KafkaPlace) -> str:
+    (topic,) = store._link.topics(topic_of(place.prefix, "c"))
+    return topic
+
+
+def leader_of(server: Kafka, topic: str) -> KafkaNode:
+    async def ask(admin: Any) -> int:
+        (found,) = await admin.describe_topics([topic])
+        return int(found["partitions"][0]["leader"])
+
+    return server.nodes[server.call(ask) - 1]
+
+
+@pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
+def test_a_leader_ends_while_batches_are_on_their_way_and_each_message_is_there_once(
+    server: Kafka, place: KafkaPlace, end: Callable[[KafkaNode], None]
+) -> None:
+    store = with_messages(place, MemoryStore(), BATCH)
+    leader = leader_of(server, topic_name(store, place))
+    ends_now, has_ended = threading.Event(), threading.Event()
+    committed = [BATCH]
+
+    def publish() -> None:
+        while not has_ended.is_set() or committed[0] < 40 * BATCH:
+            commit_at_last(store, appends(committed[0] + 1, committed[0] + BATCH))
+            committed[0] += BATCH
+            if committed[0] == 10 * BATCH:
+                ends_now.set()
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    ends_now.wait()
+    end(leader)
+    has_ended.set()
+    publisher.join()
+    assert leader_of(server, topic_name(store, place)) is not leader
+    assert positions(store) == list(range(1, committed[0] + 1))
+    store.close()
+
+
+def test_two_of_three_nodes_die_and_come_back_and_nothing_acknowledged_is_lost(
+    server: Kafka, place: KafkaPlace
+) -> None:
+    store = with_messages(place, MemoryStore(), 100)
+    server.nodes[0].kill()
+    commit_at_last(store, appends(101, 200))
+    server.nodes[1].kill()
+    # One of three has it, which is not enough: nobody is told that it is kept.
+    with pytest.raises(StallError):
+        store.commit(appends(201, 300))
+    server.nodes[0].start()
+    server.nodes[1].start()
+    commit_at_last(store, appends(201, 300))
+    assert positions(store) == list(range(1, 301))
+    store.close()
+
+
+def test_the_broker_and_the_leader_die_between_the_commit_and_the_acknowledgement(
+    server: Kafka, place: KafkaPlace
+) -> None:
+    """What was acknowledged before is there, and so is what Kafka had; its positions are taken."""
+    base = MemoryStore()
+    store = with_messages(place, base, 10)
+    leader = leader_of(server, topic_name(store, place))
+    store._write(store._planned(appends(11, 20)))
+    crash(store)
+    leader.kill()
+    again = opened_at_last(base, place)
+    commit_at_last(again, appends(21, 30))
+    assert positions(again) == list(range(1, 31))
+    again.close()
+
+
+def opened_at_last(base: MemoryStore, place: KafkaPlace) -> KafkaStore:
+    """A broker does not start while the topic has no leader; who starts it again tries again."""
+    while True:
+        with suppress(StallError):
+            return open_store(base, place)
+
+
+def test_retention_passes_a_sleeping_client_whose_topic_has_another_leader_since(
+    server: Kafka, place: KafkaPlace
+) -> None:
+    base = MemoryStore()
+    store = with_messages(place, base, 10)
+    store.commit([Settle("c", 2)])
+    topic = topic_name(store, place)
+    delete_before(server, topic, 5)
+    leader_of(server, topic).kill()
+    while not (found := positions_or_none(store)):
+        continue
+    assert found == [6, 7, 8, 9, 10]
+    assert store.take_lost() == {"c": 4}
+    store.close()
+
+
+def positions_or_none(store: KafkaStore) -> list[int]:
+    try:
+        return positions(store)
+    except StallError:
+        return []
+
+
+def test_a_topic_that_somebody_deletes_is_made_again_on_all_nodes(
+    server: Kafka, place: KafkaPlace
+) -> None:
+    store = with_messages(place, MemoryStore(), 10)
+    topic = topic_name(store, place)
+    server.call(lambda admin: admin.delete_topics([topic]))
+    commit_at_last(store, appends(11, 12))
+    assert positions(store) == [11, 12]
+    assert store.take_lost() == {"c": 10}
+    assert topic_name(store, place) == topic
+    store.close()
