@@ -85,26 +85,49 @@ class ApplicationCommitter:
 
     async def _work_once(self, reactor: Reactor) -> bool:
         """False: the store takes nothing now."""
-        node, journal = self._node, self._apart.journal
-        started_s = self._clock()
+        is_done = await self._commit(reactor)
+        # Who waits for the commit has been told by then: to read a page takes as long as that.
+        return is_done and await self._read(reactor)
+
+    async def _commit(self, reactor: Reactor) -> bool:
+        journal, started_s = self._apart.journal, self._clock()
         batch = self._refused or journal.take(started_s)
-        count = min(READ_LEAST, len(self._wanted)) if self._reads else 0
-        fetches = [self._wanted.popleft() for _ in range(count)]
-        error, pages = await trio.to_thread.run_sync(self._ask, batch, fetches)
+        if batch is None:
+            return True
+        error = await trio.to_thread.run_sync(self._write, batch)
         now_s = self._clock()
         self._refused = batch if error is not None else None
-        if batch is not None and error is None:
+        if error is None:
             journal.durable(batch, now_s, now_s - started_s)
-        unread = [fetch for fetch, page in zip(fetches, pages, strict=True) if page is None]
-        self._wanted.extendleft(reversed(unread))
-        node.pages.ready.extend(
-            (fetch, page) for fetch, page in zip(fetches, pages, strict=True) if page is not None
-        )
-        if batch is not None:
-            self._tell_waiting(error)
+        self._tell_waiting(error)
         reactor.turns.end_slice(now_s)
         reactor.wake()
-        return error is None and not unread
+        return error is None
+
+    def _write(self, batch: Batch) -> NotNowError | None:
+        """In the thread; why the batch has to be tried again."""
+        try:
+            self._store.commit(batch.ops)
+        except NotNowError as refusal:
+            return refusal
+        return None
+
+    async def _read(self, reactor: Reactor) -> bool:
+        if not self._reads:
+            return True
+        pages, wanted = self._node.pages, self._wanted
+        fetches = [wanted.popleft() for _ in range(min(READ_LEAST, len(wanted)))]
+        found = await trio.to_thread.run_sync(self._read_pages, fetches)
+        answers = list(zip(fetches, found, strict=True))
+        unread = [fetch for fetch, page in answers if page is None]
+        wanted.extendleft(reversed(unread))
+        pages.ready.extend((fetch, page) for fetch, page in answers if page is not None)
+        reactor.turns.end_slice(self._clock())
+        reactor.wake()
+        return not unread
+
+    def _read_pages(self, fetches: Sequence[Fetch]) -> list[list[QueueEntry] | None]:
+        return [read_page(fetch, self._store) for fetch in fetches]
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
         """Log once that they wait, and once that they go on."""
@@ -118,17 +141,3 @@ class ApplicationCommitter:
             )
         else:
             log.info("queues of applications take messages again")
-
-    def _ask(
-        self, batch: Batch | None, fetches: Sequence[Fetch]
-    ) -> tuple[NotNowError | None, list[list[QueueEntry] | None]]:
-        """In the thread: commit, then read; why the batch has to be tried again."""
-        error: NotNowError | None = None
-        if batch is not None:
-            try:
-                self._store.commit(batch.ops)
-            except NotNowError as refusal:
-                error = refusal
-        if error is not None:
-            return error, [None for _ in fetches]
-        return None, [read_page(fetch, self._store) for fetch in fetches]

@@ -9,4 +9,5 @@
 - `plan`: a batch on its way; `topics`: what they are called, how they are made
 - `queue`: what the store knows of one topic; `recovery`: how it knows
 - `window`: what of a topic is settled, as it lies in a committed offset's metadata
+- `commits`: windows on their way there, which nobody waits for who need not
 """

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
@@ -214,18 +214,29 @@ class KafkaLink:
 
     def call(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> R:
         """The result of `work()`, run on the loop; raises StoreError, StallError after `wait_s`."""
+        return self.result(self.begin(work, wait_s))
+
+    def begin(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> "Future[R]":
+        """Run `work()` on the loop, for `wait_s` at most; `result` says what came of it."""
         limit_s = self._wait_s if wait_s is None else wait_s
 
         async def run() -> R:
-            async with asyncio.timeout(limit_s):
-                return await work()
+            try:
+                async with asyncio.timeout(limit_s):
+                    return await work()
+            except TimeoutError as error:
+                raise StallError(f"Kafka at {self.servers}: no answer in {limit_s:g} s") from error
+            except (KafkaError, OSError) as error:
+                raise failure(error, self.servers) from error
 
         coroutine: Coroutine[Any, Any, R] = run()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def result(self, begun: "Future[R]") -> R:
+        """Wait for what was begun; raises StoreError, StallError."""
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except TimeoutError as error:
-            raise StallError(f"Kafka at {self.servers}: no answer in {limit_s:g} s") from error
-        except (KafkaError, OSError, CancelledError) as error:
+            return begun.result()
+        except CancelledError as error:
             raise failure(error, self.servers) from error
 
     def close(self) -> None:

@@ -33,6 +33,8 @@ class CommitPlan:
     """What the other store is told."""
     due: set[str] = field(default_factory=set)
     """Client ids of queues whose windows are to be committed before the batch is done."""
+    changed: set[str] = field(default_factory=set)
+    """Client ids of queues whose windows are to be committed, which nobody waits for."""
     offsets: dict[str, list[int]] | None = None
     """Where the appends are, by client id; None: they are not written."""
 

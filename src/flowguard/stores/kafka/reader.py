@@ -5,7 +5,9 @@ It is told which topics it has. Nobody reads ahead: a partition is paused but wh
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -48,6 +50,8 @@ class KafkaReader:
         # servers look for a coordinator.
         self._consumer: Any = None
         self._admin: Any = None
+        self._coordinator: int | None = None
+        """The node that has taken the last commit; None: it is to be asked for."""
         link.call(self._start)
 
     async def _start(self) -> None:
@@ -123,23 +127,31 @@ class KafkaReader:
 
     def commit(self, offsets: Mapping[str, Committed]) -> None:
         """Commit for topics; returns when it is kept. Raises NoTopicError."""
-        topics = [(topic, [(PARTITION, *astuple(each))]) for topic, each in offsets.items()]
-        for start in range(0, len(topics), COMMIT_MAX):
-            self._commit(topics[start : start + COMMIT_MAX])
+        self._link.result(self.begin_commit(offsets))
 
-    def _commit(self, topics: Sequence[tuple[str, list[tuple[int, int, str]]]]) -> None:
-        request = OffsetCommitRequest(self._group, -1, "", -1, topics)
+    def begin_commit(self, offsets: Mapping[str, Committed]) -> "Future[None]":
+        """Begin the same; `KafkaLink.result` says what came of it."""
+        topics = [(topic, [(PARTITION, *astuple(each))]) for topic, each in offsets.items()]
 
         async def send() -> None:
-            coordinator = await self._admin.find_coordinator(self._group)
-            # No public call commits for a group that has no members.
-            answer = await self._admin._send_request(request, coordinator)
-            for _, partitions in answer.topics:
-                for _, code in partitions:
-                    if code:
-                        raise for_code(code)
+            for start in range(0, len(topics), COMMIT_MAX):
+                some = topics[start : start + COMMIT_MAX]
+                await self._patiently(partial(self._commit, some))
 
-        self._link.call(lambda: self._patiently(send))
+        return self._link.begin(send)
+
+    async def _commit(self, topics: Sequence[tuple[str, list[tuple[int, int, str]]]]) -> None:
+        request = OffsetCommitRequest(self._group, -1, "", -1, topics)
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is None:
+            coordinator = await self._admin.find_coordinator(self._group)
+        # No public call commits for a group that has no members.
+        answer = await self._admin._send_request(request, coordinator)
+        for _, partitions in answer.topics:
+            for _, code in partitions:
+                if code:
+                    raise for_code(code)
+        self._coordinator = coordinator
 
     async def _patiently(self, work: Callable[[], Awaitable[R]]) -> R:
         """Try again while the group has no coordinator: the first one makes servers choose it."""

@@ -5,13 +5,13 @@ be there twice after a crash, and what was acknowledged is there. A commit that 
 `NotNowError` goes on where it was when the same batch is tried again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from flowguard.errors import NotNowError, StallError, StoreError
+from flowguard.errors import StallError, StoreError
 from flowguard.records import (
     Append,
     Delivery,
@@ -36,6 +36,7 @@ from flowguard.stores.base import (
     StoreLoad,
 )
 from flowguard.stores.kafka.beside import Beside
+from flowguard.stores.kafka.commits import CHANGES_MAX, Queues, WindowCommits
 from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
@@ -48,8 +49,6 @@ from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from flowguard.stores.kafka.window import AckWindow
 from flowguard.types import Publish
 
-CHANGES_MAX: Final = 500
-"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
 RENEWAL_S: Final = 86_400.0
 """Time after which all windows are committed anew: servers forget what is older than a week, or
 `offsets.retention.minutes`."""
@@ -93,6 +92,7 @@ class KafkaStore:
             if owner_file is not None:
                 claim(self._link, place, owner_file)
             self._reader = KafkaReader(self._link, f"{place.prefix}.{GROUP}")
+            self._windows = WindowCommits(self._link, self._reader, self._no_topic)
             try:
                 self._open()
             except BaseException:
@@ -291,10 +291,13 @@ class KafkaStore:
         for change in plan.changes:
             queue = self._queues[change.client_id]
             self._change(queue, change)
-            if isinstance(change, Release) or queue.unsaved_count > CHANGES_MAX:
+            if isinstance(change, Release):
                 plan.due.add(change.client_id)
+            elif queue.unsaved_count > CHANGES_MAX:
+                plan.changed.add(change.client_id)
         plan.changes = []
-        self._commit_windows(sorted(plan.due))
+        self._windows.commit(self._named(plan.due))
+        self._windows.begin(self._named(plan.changed))
 
     def _change(self, queue: ApplicationQueue, change: Sent | Release | Settle) -> None:
         window = queue.window
@@ -324,21 +327,15 @@ class KafkaStore:
             return known
         return record_at(self._reader, queue, offset).delivery.size_bytes
 
-    def _commit_windows(self, client_ids: Iterable[str]) -> None:
-        queues = {client_id: self._queues[client_id] for client_id in client_ids}
-        windows = ((queue.topic, queue.window) for queue in queues.values())
-        try:
-            self._reader.commit(
-                {topic: Committed(window.floor, window.encode()) for topic, window in windows}
-            )
-        except NoTopicError as error:
-            raise self._made_again(queues, error) from error
-        for queue in queues.values():
-            queue.unsaved_count = 0
+    def _named(self, client_ids: set[str]) -> Queues:
+        return {name: self._queues[name] for name in sorted(client_ids)}
 
-    @property
-    def _unsaved(self) -> list[str]:
-        return [client_id for client_id, queue in self._queues.items() if queue.unsaved_count]
+    def _no_topic(self, queues: Queues, error: StoreError) -> StallError:
+        """Sessions may have ended since their windows were on their way."""
+        here = self._queues
+        return self._made_again(
+            {name: queue for name, queue in queues.items() if here.get(name) is queue}, error
+        )
 
     # --- topics ------------------------------------------------------------------------------
 
@@ -440,12 +437,8 @@ class KafkaStore:
             self._renewed_s = now_s
             for queue in self._queues.values():
                 queue.unsaved_count += 1
-        try:
-            self._commit_windows(self._unsaved)
-        except NotNowError:
-            pass  # With the next tick; until then a crash makes it be told again.
-        else:
-            self._delete_topics()
+        self._windows.begin(self._queues)
+        self._delete_topics()
         return self._base.maintain()
 
     def backup(self, folder: Path) -> None:
@@ -457,7 +450,9 @@ class KafkaStore:
     def close(self) -> None:
         if not self._left:  # Else Kafka is away: what was settled lately is told again.
             with suppress(StoreError):
-                self._commit_windows(self._unsaved)
+                if self._windows.finish():
+                    self._windows.begin(self._queues)
+                    self._windows.finish()
         with suppress(StoreError):
             self._reader.close()
         self._link.close()

@@ -26,6 +26,7 @@ from tests.support.kafka import kafka, shared_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from flowguard.stores.kafka.commits import CHANGES_MAX
 from flowguard.stores.kafka.queue import decode_record, encode_record
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import topic_of
@@ -259,15 +260,17 @@ def test_while_no_server_answers_upkeep_waits_and_what_was_acknowledged_is_kept_
         base, place = MemoryStore(), place_on(server, new_prefix())
         place.wait_s = 5.0
         store = open_store(base, place)
-        commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 3)])
+        settled = range(1, 2 * CHANGES_MAX)
+        commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, len(settled) + 2)])
         server.nodes[0].kill()
-        store.commit([Settle("c", 1, delivery(1))])
+        store.commit([Settle("c", pos, delivery(pos)) for pos in settled])
         store.maintain()
         server.nodes[0].start()
         server.wait_until_ready()
-        commit_at_last(store, appends(4, 4))
+        last = len(settled) + 3
+        commit_at_last(store, appends(last, last))
         store.maintain()
-        assert positions(store) == [2, 3, 4]
+        assert positions(store) == [last - 2, last - 1, last]
         store.close()
 
 

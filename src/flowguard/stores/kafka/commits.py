@@ -1,0 +1,87 @@
+"""WindowCommits: windows on their way to Kafka. Who needs one to be there waits, nobody else."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Final, final
+
+from flowguard.errors import StallError, StoreError
+from flowguard.stores.kafka.errors import NoTopicError
+from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.queue import ApplicationQueue
+from flowguard.stores.kafka.reader import Committed, KafkaReader
+
+CHANGES_MAX: Final = 500
+"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
+Queues = Mapping[str, ApplicationQueue]
+"""By client id."""
+
+
+@final
+class WindowCommits:
+    """One at a time: none comes to Kafka after a newer one."""
+
+    def __init__(
+        self,
+        link: KafkaLink,
+        reader: KafkaReader,
+        make_again: Callable[[Queues, StoreError], StallError],
+    ) -> None:
+        """`make_again` makes topics that are not there."""
+        self._link = link
+        self._reader = reader
+        self._make_again = make_again
+        self._begun: Future[None] | None = None
+        self._waiting: Queues = {}
+        """Whose windows are in what has begun."""
+
+    def commit(self, queues: Queues) -> None:
+        """Returns when those of all of them are kept; raises StallError."""
+        if not queues:
+            return
+        self.finish()
+        self._begin(queues)
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        self._end(begun)
+
+    def begin(self, queues: Queues) -> None:
+        """Commit the windows that have changed; the next call looks what came of it.
+
+        While one is under way another begins only where much is to be said.
+        """
+        changed = {name: queue for name, queue in queues.items() if queue.unsaved_count}
+        most = max((queue.unsaved_count for queue in changed.values()), default=0)
+        if self._begun is not None and not self._begun.done() and most <= 2 * CHANGES_MAX:
+            return
+        self.finish()
+        if changed:
+            self._begin(changed)
+
+    def finish(self) -> bool:
+        """Wait for what has begun; False: Kafka did not take it, and it has changed again since."""
+        begun, self._begun = self._begun, None
+        try:
+            if begun is not None:
+                self._end(begun)
+        except StallError:
+            return False
+        return True
+
+    def _begin(self, queues: Queues) -> None:
+        windows = ((queue.topic, queue.window) for queue in queues.values())
+        self._begun = self._reader.begin_commit(
+            {topic: Committed(window.floor, window.encode()) for topic, window in windows}
+        )
+        self._waiting = queues
+        for queue in queues.values():
+            queue.unsaved_count = 0
+
+    def _end(self, begun: "Future[None]") -> None:
+        try:
+            self._link.result(begun)
+        except StoreError as error:
+            for queue in self._waiting.values():
+                queue.unsaved_count += 1
+            if isinstance(error, NoTopicError):
+                raise self._make_again(self._waiting, error) from error
+            raise
