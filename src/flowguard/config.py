@@ -8,6 +8,7 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from flowguard.kafka_settings import KafkaSettings
 from flowguard.network_settings import NetworkSettings
 from flowguard.section import Section
 
@@ -33,11 +34,10 @@ PolicyName = Literal[
     "gradient2",
 ]
 
-PORTS: Final = 65_536
 ZSET_MESSAGES_MAX: Final = 65_535
+"""Messages in a queue of `redis.layout` zset: the published schema takes no more."""
 KAFKA_PACKET_MAX: Final = 63 * MIB
 """A topic's batch has 64 MiB."""
-"""Messages in a queue of `redis.layout` zset: the published schema takes no more."""
 
 NO_LESS_THAN = (
     (
@@ -321,40 +321,6 @@ class RedisSettings(Section):
         if set(prefix) & set("{}") or not prefix.isprintable() or " " in prefix:
             raise ValueError("a prefix has no braces, no spaces and no control characters")
         return prefix
-
-
-class KafkaSettings(Section):
-    """The cluster in which queues of applications are with `store.application_store = "kafka"`
-    (docs/kafka.md). The defaults are for one server on the same machine."""
-
-    servers: str = "127.0.0.1:9092"
-    """Some of its nodes, which know the others: HOST:PORT,HOST:PORT."""
-    prefix: str = Field("fg1", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=100)
-    """The first part of the names of all topics; one data directory has it."""
-    replicas: int = Field(1, ge=1, le=100)
-    """Nodes that have each new topic; with three of them: 3."""
-    min_in_sync: int | None = Field(None, ge=1, le=100)
-    """Of those: how many must have a message before its publisher is acknowledged; absent: one
-    less than there are, and one at least."""
-    retention_s: float = Field(604_800.0, ge=1)
-    """A new topic keeps messages for this time, whoever has not read them, seconds."""
-    timeout_s: float = Field(5.0, gt=0)
-    """An answer that takes longer is asked for again, seconds."""
-
-    @field_validator("servers")
-    @classmethod
-    def _addresses(cls, servers: str) -> str:
-        for server in servers.split(","):
-            host, _, port = server.rpartition(":")
-            if not host.strip() or not port.isdigit() or not 0 < int(port) < PORTS:
-                raise ValueError(f"{server!r}: expected HOST:PORT,HOST:PORT")
-        return servers
-
-    @model_validator(mode="after")
-    def _enough(self) -> Self:
-        if self.min_in_sync is not None and self.min_in_sync > self.replicas:
-            raise ValueError("kafka.min_in_sync is above kafka.replicas: no message could be taken")
-        return self
 
 
 class TelemetrySettings(Section):

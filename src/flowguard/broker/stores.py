@@ -59,6 +59,7 @@ OPENERS: Final[Mapping[str, Callable[[Settings, Path], Store]]] = {
 
 def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
     """The queues of applications in Kafka, everything else in `base`."""
+    from flowguard.stores.kafka.access import access_of
     from flowguard.stores.kafka.store import KafkaStore
     from flowguard.stores.kafka.topics import KafkaPlace
 
@@ -70,6 +71,7 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
         kafka.min_in_sync,
         {"retention.ms": str(int(kafka.retention_s * 1_000))},
         kafka.timeout_s,
+        access_of(kafka),
     )
     return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
 

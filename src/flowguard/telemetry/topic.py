@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from flowguard.address import KafkaTopic
 from flowguard.errors import ConfigError, StallError, StoreError
+from flowguard.stores.kafka.access import NOBODY, KafkaAccess
 from flowguard.stores.kafka.errors import NoTopicError, no_server
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.telemetry.pending import Portion, Row
@@ -68,10 +69,10 @@ class RunMessages:
 class RunsInTopic:
     """The runs of one broker in a topic, which others may share."""
 
-    def __init__(self, place: KafkaTopic) -> None:
+    def __init__(self, place: KafkaTopic, access: KafkaAccess = NOBODY) -> None:
         """Connects, and makes the topic where it is missing; raises ConfigError, StoreError."""
         self._topic = place.topic
-        self._link = KafkaLink(place.servers)
+        self._link = KafkaLink(place.servers, access=access)
         self._is_closed = False
         self._messages = RunMessages()
         try:

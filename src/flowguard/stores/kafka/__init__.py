@@ -1,6 +1,7 @@
 """kafka: what is kept on an Apache Kafka cluster; the driver is aiokafka, an extra.
 
 - `link`: the connection, an asyncio loop in a thread of its own, and its producer
+- `access`: TLS and passwords
 - `reader`: the consumer, and the offsets it commits; these two alone know the driver
 - `errors`: what the driver and the servers say, as errors of ours
 - `store`: queues of applications in topics, everything else in another store

@@ -31,7 +31,8 @@ class RetentionError(StoreError):
 
 def no_server(servers: str, why: object) -> ConfigError:
     return ConfigError(
-        f"no Kafka answers at {servers} ({why}): start it, or name the addresses of others"
+        f"no Kafka answers at {servers} ({why}): start it, or name the addresses of others; "
+        "one that asks for TLS or a password answers nobody without (kafka.tls, kafka.user)"
     )
 
 

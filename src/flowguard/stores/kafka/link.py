@@ -17,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from flowguard.errors import StallError, StoreError
+from flowguard.stores.kafka.access import NOBODY, KafkaAccess
 from flowguard.stores.kafka.errors import NoTopicError, failure, no_server
 
 Partition = tuple[str, int]
@@ -53,7 +54,7 @@ class KafkaMessage:
 class KafkaLink:
     """A producer and an admin; `wait_s` bounds every call."""
 
-    def __init__(self, servers: str, *, wait_s: float = 30.0) -> None:
+    def __init__(self, servers: str, *, wait_s: float = 30.0, access: KafkaAccess = NOBODY) -> None:
         """Connects. `servers` is HOST:PORT,...; raises ConfigError where none of them answers,
         StoreError where they refuse."""
         self.servers = servers
@@ -65,6 +66,7 @@ class KafkaLink:
             "bootstrap_servers": servers,
             "request_timeout_ms": int(REQUEST_S * 1_000),
             "metadata_max_age_ms": int(METADATA_S * 1_000),
+            **access.options,
         }
         self._unfinished: dict[Partition, list[_Sent]] = {}
         self._producer: Any = None

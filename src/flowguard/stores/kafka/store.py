@@ -86,7 +86,7 @@ class KafkaStore:
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
-        self._link = KafkaLink(place.servers, wait_s=place.wait_s)
+        self._link = KafkaLink(place.servers, wait_s=place.wait_s, access=place.access)
         try:
             check_nodes(self._link, place)
             if owner_file is not None:

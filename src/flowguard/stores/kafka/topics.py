@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
+from flowguard.stores.kafka.access import NOBODY, KafkaAccess
+
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size of a batch of one message that a topic takes; servers take requests of 100 MiB."""
 
@@ -21,6 +23,7 @@ class KafkaPlace:
     configs: dict[str, str] = field(default_factory=dict)
     """Settings of a new topic."""
     wait_s: float = 5.0
+    access: KafkaAccess = NOBODY
 
     @property
     def topic_configs(self) -> dict[str, str]:
