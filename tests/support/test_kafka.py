@@ -1,4 +1,4 @@
-"""The real Kafka that tests start: it keeps what it acknowledged, and three go on without one."""
+"""The real Kafka that tests start: it keeps what it acknowledged, and a run has one."""
 
 import asyncio
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka import Kafka, KafkaNode, kafka, shared_kafka
+from tests.support.kafka import kafka, shared_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,22 +52,6 @@ def test_what_a_node_has_acknowledged_is_there_after_it_was_killed(tmp_path: Pat
         server.nodes[0].start()
         server.wait_until_ready()
         assert asyncio.run(read(server.servers, "kept", 2)) == [b"a", b"b"]
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_three_nodes_go_on_without_the_leader_that_was_killed(tmp_path: Path) -> None:
-    with kafka(tmp_path, nodes=3) as servers:
-        servers.create_topic("led", min_insync_replicas="2")
-        assert asyncio.run(write(servers.servers, "led", [b"before"])) == [0]
-        leader_of(servers, "led").kill()
-        assert asyncio.run(write(servers.servers, "led", [b"after"])) == [1]
-        assert asyncio.run(read(servers.servers, "led", 2)) == [b"before", b"after"]
-
-
-def leader_of(servers: Kafka, topic: str) -> KafkaNode:
-    (found,) = servers.call(lambda admin: admin.describe_topics([topic]))
-    return servers.nodes[found["partitions"][0]["leader"] - 1]
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ def test_a_store_without_damage_is_saved_as_it_is(
     assert {path.name: path.read_bytes() for path in made.iterdir()} == before
 
 
+@pytest.mark.once
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [".sst", ".blob", ".log"])
 def test_what_can_be_read_is_saved_and_what_cannot_is_told(
