@@ -66,6 +66,8 @@ class BitmaskLayout(NothingToLearn):
         shard, first, last = question.shard, question.after + 1, question.until
         assert first <= last, "an empty span has no messages"
         constraints = list(dict.fromkeys(map(constraint_of, question.filters)))
+        if not constraints:
+            return [], b""
         search = _Search(shard, constraints, first, last, self._bits)
         if not place:
             place = search.goal(_key(shard, first >> self._bits, bytes(INDEX_BYTES), 0))

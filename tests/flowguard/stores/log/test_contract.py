@@ -10,6 +10,7 @@ from flowguard.stores.log.iterators import Ahead, LogIterator
 from flowguard.stores.log.layout import instant_of, stamp_at
 from flowguard.stores.log.logged import decode_logged
 from flowguard.stores.log.message_log import MessageLog, shard_of
+from flowguard.stores.log.replays import LogPlace, read_next
 from tests.flowguard.stores.log.logs import LAYOUTS, NOW_S, MemoryLog, stamps
 from tests.flowguard.stores.log.texts import TOPICS, filters, match_any
 
@@ -61,6 +62,16 @@ def test_an_iterator_is_a_value_that_survives(
         if damaged != token:
             with pytest.raises(CorruptionError):
                 LogIterator.decode(damaged)
+
+
+def test_who_has_no_filter_any_more_in_the_middle_of_a_pass_reads_to_its_end(layout: str) -> None:
+    log = MemoryLog(layout)
+    log.append("p", "a", "b", "c")
+    place = LogPlace(0).encode()
+    batch = read_next(log.log, place, {}, ["#"], 1, 10_000)
+    assert (len(batch.messages), batch.is_done) == (1, False)
+    rest = read_next(log.log, batch.place, {}, [], 10, 10_000)
+    assert (rest.messages, rest.is_done) == ([], True)
 
 
 def test_a_restart_goes_on_where_the_iterator_stands(layout: str) -> None:
