@@ -6,7 +6,7 @@ over the same store sees what a restart would see.
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from flowguard.errors import StoreError
 from flowguard.records import (
@@ -39,21 +39,25 @@ from flowguard.stores.log.message_log import MessageLog
 from flowguard.stores.log.replays import LogPlace, LogStart
 from flowguard.types import Publish
 
+_Other = PutSession | DropSession | PutRetained | DropRetained | AppendToLog
+_OTHERS: Final = (PutSession, DropSession, PutRetained, DropRetained, AppendToLog)
+"""Operations on what is not there yet, or is no session's."""
+
 
 @final
 class _Queue:
     """Unsettled entries by position, in order of acceptance; keeps the counters of its record."""
 
-    __slots__ = ("_record", "entries")
+    __slots__ = ("entries", "record")
 
     def __init__(self, record: SessionRecord) -> None:
-        self._record = record
+        self.record = record
         self.entries: dict[int, QueueEntry] = {}
 
     def put(self, entry: QueueEntry) -> None:
         """Add the entry; positions are accepted in ascending order."""
         assert entry.delivery is not None
-        record = self._record
+        record = self.record
         if entry.pos < record.next_pos:
             return
         self.entries[entry.pos] = entry
@@ -62,28 +66,28 @@ class _Queue:
         record.unsettled_bytes += entry.delivery.size_bytes
 
     def release(self, pos: int, packet_id: int) -> None:
-        if pos < self._record.next_pos:
-            self._record.sent_pos = max(self._record.sent_pos, pos)
+        if pos < self.record.next_pos:
+            self.record.sent_pos = max(self.record.sent_pos, pos)
         entry = self.entries.get(pos)
         if entry is not None and entry.delivery is not None:
-            self._record.unsettled_bytes -= entry.delivery.size_bytes
+            self.record.unsettled_bytes -= entry.delivery.size_bytes
             self.entries[pos] = QueueEntry(pos, packet_id, None)
 
     def drop(self, pos: int) -> None:
         entry = self.entries.pop(pos, None)
         if entry is not None:
-            self._record.unsettled_count -= 1
+            self.record.unsettled_count -= 1
             if entry.delivery is not None:
-                self._record.unsettled_bytes -= entry.delivery.size_bytes
+                self.record.unsettled_bytes -= entry.delivery.size_bytes
 
     def between(self, after_pos: int, until_pos: int) -> Iterator[int]:
         """Unsettled positions in that range, ascending; O(their number) where the queue is
         dense."""
         first = next(iter(self.entries), until_pos + 1)
-        start, end = max(after_pos + 1, first), min(until_pos + 1, self._record.next_pos)
+        start, end = max(after_pos + 1, first), min(until_pos + 1, self.record.next_pos)
         if end - start > 8 * len(self.entries):
             return iter([pos for pos in self.entries if start <= pos < end])
-        return (pos for pos in range(start, end) if pos in self.entries)
+        return filter(self.entries.__contains__, range(start, end))
 
 
 class MemoryStore:
@@ -109,6 +113,14 @@ class MemoryStore:
         return NOT_FENCED
 
     def _apply(self, op: StoreOp) -> None:
+        if isinstance(op, _OTHERS):
+            self._apply_to_others(op)
+            return
+        queue = self._queues.get(op.client_id)
+        if queue is not None:
+            self._apply_to_session(op, queue)
+
+    def _apply_to_others(self, op: _Other) -> None:
         match op:
             case PutSession(client_id, expiry_interval_s, ends_at_s, is_application):
                 record = self._sessions.get(client_id)
@@ -128,13 +140,6 @@ class MemoryStore:
                 self._retained.pop(topic, None)
             case AppendToLog(publisher, message, expires_at_s):
                 self._append_to_log(publisher, message, expires_at_s)
-            case _:
-                if op.client_id in self._sessions:
-                    record = self._sessions[op.client_id]
-                    if isinstance(op, PutLogPlace | PutLogStart):
-                        self._put_place(op, record)
-                    else:
-                        self._apply_to_session(op, record)
 
     def _put_place(self, op: PutLogPlace | PutLogStart, record: SessionRecord) -> None:
         place = op.place
@@ -162,17 +167,21 @@ class MemoryStore:
         log.appended(current)
         log.high = stamp
 
-    def _apply_to_session(self, op: StoreOp, record: SessionRecord) -> None:
-        queue = self._queues[record.client_id]
+    def _apply_to_session(self, op: StoreOp, queue: _Queue) -> None:
         match op:
             case Append(_, pos, delivery):
                 queue.put(QueueEntry(pos, packet_id_of(pos, delivery.qos), delivery))
-            case Sent(_, pos):
-                record.sent_pos = max(record.sent_pos, pos)
             case Settle(_, pos):
                 queue.drop(pos)
+            case Sent(_, pos):
+                queue.record.sent_pos = max(queue.record.sent_pos, pos)
             case Release(_, pos, packet_id):
                 queue.release(pos, packet_id)
+            case _:
+                self._apply_to_record(op, queue.record)
+
+    def _apply_to_record(self, op: StoreOp, record: SessionRecord) -> None:
+        match op:
             case PutSubscription(_, filter, options):
                 record.subscriptions[filter] = options
             case DropSubscription(_, filter):
@@ -183,6 +192,8 @@ class MemoryStore:
                 record.inbound_ids.discard(packet_id)
             case PutWill(_, will):
                 record.will = will
+            case PutLogPlace() | PutLogStart():
+                self._put_place(op, record)
 
     def sessions(self) -> Iterator[SessionRecord]:
         for client_id in sorted(self._sessions):
