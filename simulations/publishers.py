@@ -8,7 +8,7 @@ room. Messages not acknowledged when the connection ends are sent again on the n
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from flowguard.flow.histogram import LATENCY_BOUNDS_S, Histogram
 from flowguard.session.handshake import receive_maximum_of
@@ -19,6 +19,9 @@ from simulations.traces import Curve
 
 if TYPE_CHECKING:
     from simulations.clients import Population
+
+FINE_BOUNDS_S: Final = tuple(0.000_1 * 1.01**n for n in range(1_400))
+"""Upper bounds of buckets for latencies where some per cent matter: 1 % wide."""
 
 
 @final

@@ -193,7 +193,10 @@ class World:
 
 
 def _sum_of(parts: Iterable[Histogram]) -> Histogram:
-    total = Histogram(LATENCY_BOUNDS_S)
+    """They have the same bounds."""
+    total = None
     for part in parts:
+        if total is None:
+            total = Histogram(part.bounds)
         total.add(part)
-    return total
+    return Histogram(LATENCY_BOUNDS_S) if total is None else total

@@ -1,8 +1,8 @@
 """The cases of the dominance table: scenarios in small, and loads that a search has found worst.
 
 A node is as much smaller as its crowd, so that the question stays; where something did not follow,
-the case says so. Loads are random ones on which a fixed window dominated the law once, kept as they
-were drawn then, with packets that cost the same however few come at once.
+the case says so. Loads are random ones on which a fixed window dominated the law once, as they were
+drawn then but for what packets cost among others (`simulations.proportions`).
 """
 
 from collections.abc import Mapping

@@ -10,8 +10,9 @@ from math import inf
 from typing import NamedTuple
 
 from flowguard.config import PolicyName
+from flowguard.flow.histogram import Histogram
 from simulations.loading import load
-from simulations.publishers import Publishers
+from simulations.publishers import FINE_BOUNDS_S, Publishers
 from simulations.run import Summary, run
 from simulations.scenario import Scenario
 from simulations.world import World
@@ -74,9 +75,14 @@ def observe(case: LawCase, policy: PolicyName, seed: int) -> tuple[Row, str | No
 def look_at(scenario: Scenario, policy: PolicyName) -> tuple[Row, str | None]:
     """The same of a scenario."""
     worlds: list[World] = []
-    summary = run(
-        scenario, policy, attach=worlds.append, watch=lambda world: world.violation is None
-    )
+
+    def attach(world: World) -> None:
+        worlds.append(world)
+        for population in world.populations:
+            if population.publishers is not None:
+                population.publishers.acknowledgements = Histogram(FINE_BOUNDS_S)
+
+    summary = run(scenario, policy, attach=attach, watch=lambda world: world.violation is None)
     return _row(summary, worlds[0]), summary.violation
 
 

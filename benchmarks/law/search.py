@@ -3,9 +3,8 @@
 A load is its number: a crowd, steady publishers, some that publish without end, a wide fan-out,
 memory, and one thing that breaks. `--first NUMBER --loads 1` looks at one again.
 
-What a packet costs that comes alone is drawn; how much less it costs among others is what
-`flowguard calibrate` finds in this broker (docs/calibration.md, "Deviations"). Where a packet costs
-the same however few come at once, a window of one is free, which it is in no broker.
+What a packet costs that comes alone is drawn; what it costs among others, and in a commit, follows
+from that as in this broker (`simulations.proportions`).
 """
 
 from collections.abc import Mapping
@@ -21,24 +20,20 @@ import typer
 from benchmarks import pages
 from benchmarks.checks import Check, Grid, Report
 from benchmarks.parts import Strict, Write
-from flowguard.config import KIB, MIB, PolicyName
-from simulations.scenario import Scenario
+from flowguard.config import KIB, MIB, FlowSettings, PolicyName
+from simulations.proportions import among_others
+from simulations.scenario import NodePlan, Scenario, StorePlan
 
 from .dominance import OURS, dominates
 from .figures import Row, look_at
 
 RIVALS: Final[tuple[PolicyName, ...]] = ("unlimited", "static-1", "static-10", "static-100")
 DURATION_S: Final = 35.0
+CALM: Final = FlowSettings()
+PACKETS: Final = 25
+"""So many that come alone take as long as a queue may, or fewer where the machine is quicker."""
 DOMINATED_MAX: Final = 0.03
 WORST: Final = 5
-READING: Final = 0.81
-"""Of a packet's cost where it comes alone: reading its socket and answering, however many come."""
-SENDING: Final = 0.92
-"""Of a delivery's, the same at its subscriber."""
-HANDOFF: Final = 0.39
-"""The loop's part in a commit, by how long the store takes for it, however large it is."""
-WAKING: Final = 1.4
-"""Waking up where there was nothing to do, by what a packet costs that comes alone."""
 console = pages.console()
 
 
@@ -95,10 +90,11 @@ def load_of(seed: int) -> Scenario:
         }
         wide = {"to": "listeners", "deadline_s": 1.0, "outstanding": 5, "rate_per_s": 6.0}
         populations["wide"] = {"clients": 1, "start_s": 3.0, "publish": wide}
-    node: dict[str, Any] = {
+    node = {
         "accept_s": connect_s * random.uniform(0.02, 0.18),
         "refuse_s": connect_s * random.uniform(0.01, 0.08),
         "connect_s": connect_s,
+        "publish_s": packet_s,
         "delivery_s": 10.0 ** random.uniform(-5.1, -4.3),
         "accepts_first": random.random() < 0.7,
         "noise": random.choice((0.0, 0.3)),
@@ -107,34 +103,32 @@ def load_of(seed: int) -> Scenario:
         "memory_max_bytes": random.choice((112, 160, 512)) * MIB,
         "restart_s": 8.0,
     }
-    store = {
-        "commit_s": 10.0 ** random.uniform(-3.3, -2.4),
-        "op_s": 10.0 ** random.uniform(-5.0, -4.0),
-    }
+    plans = among_others(
+        NodePlan.model_validate(node), StorePlan(commit_s=10.0 ** random.uniform(-3.3, -2.4))
+    )
     return Scenario.model_validate(
         {
             "title": f"random load {seed}",
             "seed": seed,
             "nodes": nodes,
             "duration_s": DURATION_S,
-            "node": node | _among_others(packet_s, node["delivery_s"], store["commit_s"]),
-            "store": store,
+            "node": plans[0],
+            "store": plans[1],
             "network": {"latency_s": random.choice((0.001, 0.005, 0.03)), "replicas": 1},
+            "flow": _flow(packet_s, populations["crowd"]["timeout_s"]),
             "populations": populations,
             "faults": [_fault(random, nodes)],
         }
     )
 
 
-def _among_others(packet_s: float, delivery_s: float, commit_s: float) -> dict[str, float]:
-    """What is paid once, and what for each, where one alone costs so much."""
+def _flow(packet_s: float, timeout_s: float) -> dict[str, float]:
+    """What docs/overload.md, section 3, tells who has such a machine and such clients to set."""
+    queue_s = max(CALM.queue_objective_s, PACKETS * packet_s)
     return {
-        "read_s": READING * packet_s,
-        "publish_s": (1.0 - READING) * packet_s,
-        "send_s": SENDING * delivery_s,
-        "delivery_s": (1.0 - SENDING) * delivery_s,
-        "handoff_s": HANDOFF * commit_s,
-        "wake_s": WAKING * packet_s,
+        "queue_objective_s": queue_s,
+        "loop_objective_s": max(CALM.loop_objective_s, 2.0 * queue_s),
+        "connect_patience_s": max(CALM.connect_patience_s, 0.8 * timeout_s),
     }
 
 

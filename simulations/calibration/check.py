@@ -28,6 +28,7 @@ from simulations.calibration.traffic import (
 )
 from simulations.clients import Population
 from simulations.connection import Outcome
+from simulations.publishers import FINE_BOUNDS_S
 from simulations.scenario import PopulationPlan, PublishPlan, RetryPlan, Scenario
 from simulations.world import World
 
@@ -49,8 +50,6 @@ CONNECTED: Final = "99 % connected, s"
 LATE: Final = "p99, s"
 JUDGED: Final = (GOODPUT, CONNECTED, LATE)
 """The figures that have to agree."""
-BOUNDS_S: Final = tuple(0.000_1 * 1.01**n for n in range(1_400))
-"""Upper bounds of buckets for latencies: 1 % wide, a fraction of `TOLERANCE`."""
 ENDLESS: Final = 1 << 60
 FIRST: Final = PopulationPlan(clients=50, start_over_s=0.25, retry=RetryPlan(kind="none"))
 """Clients that come before measuring: a process is slow at first."""
@@ -257,7 +256,7 @@ def _real_flood(store: StoreKind, scenario: Scenario) -> Ran:
         subscribe_all(load, wires["subscribers"], topics, STORM_MAX_S)
         for wire, topic in zip(wires["subscribers"], topics, strict=True):
             RealSubscriber(wire, topic, publish.payload_bytes)
-        latencies = Histogram(BOUNDS_S)
+        latencies = Histogram(FINE_BOUNDS_S)
         publishers = [
             RealPublisher(wire, latencies, topic, publish.payload_bytes, publish.outstanding)
             for wire, topic in zip(wires["publishers"], topics, strict=True)
@@ -305,7 +304,7 @@ def _simulated_flood(scenario: Scenario) -> Values:
     begin_s = FLOOD_START_S + WARM_S
     world.engine.run(begin_s)
     before_s = _busy_s(world)
-    publishers.acknowledgements = Histogram(BOUNDS_S)
+    publishers.acknowledgements = Histogram(FINE_BOUNDS_S)
     world.engine.run(scenario.duration_s)
     cpu_s = _busy_s(world) - before_s
     return _flood_values(publishers.acknowledgements, scenario.duration_s - begin_s, cpu_s)

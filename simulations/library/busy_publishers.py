@@ -1,5 +1,6 @@
 """Publishers without end and a crowd at the door: who gets the loop?"""
 
+from simulations.proportions import among_others
 from simulations.scenario import (
     Fault,
     NodePlan,
@@ -8,6 +9,7 @@ from simulations.scenario import (
     PublishPlan,
     RetryPlan,
     Scenario,
+    StorePlan,
 )
 
 CROWD_S = 1.2
@@ -16,12 +18,24 @@ ACCEPT, REFUSE = 0.0215, 0.009_25
 """What accepting and refusing cost, of serving a CONNECT."""
 
 
-def scenario(clients: int = 2_254, greedy: int = 5, slower: Positive = 8.8) -> Scenario:
+def scenario(clients: int = 2_254, greedy: int = 10, slower: Positive = 8.8) -> Scenario:
     """`clients`: the crowd; a smaller one meets a node that serves CONNECTs as much more slowly.
 
     `greedy` publish without end; `slower`: how much the disk is, for six seconds.
     """
     connect_s = CROWD_S / clients
+    node, store = among_others(
+        NodePlan(
+            accept_s=ACCEPT * connect_s,
+            refuse_s=REFUSE * connect_s,
+            connect_s=connect_s,
+            publish_s=0.002_4,
+            delivery_s=0.000_012_3,
+            accepts_first=True,
+            noise=0.3,
+        ),
+        StorePlan(),
+    )
     return Scenario(
         title=f"{clients:,} clients come to a node that {greedy} publishers keep busy",
         description=(
@@ -32,15 +46,8 @@ def scenario(clients: int = 2_254, greedy: int = 5, slower: Positive = 8.8) -> S
             "and what those who were there lose meanwhile."
         ),
         duration_s=35.0,
-        node=NodePlan(
-            accept_s=ACCEPT * connect_s,
-            refuse_s=REFUSE * connect_s,
-            connect_s=connect_s,
-            publish_s=0.002_4,
-            delivery_s=0.000_012_3,
-            accepts_first=True,
-            noise=0.3,
-        ),
+        node=node,
+        store=store,
         populations={
             "crowd": PopulationPlan(
                 clients=clients, start_s=7.2, start_over_s=1.7, retry=RetryPlan(first_s=0.5)

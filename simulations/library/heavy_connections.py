@@ -1,6 +1,7 @@
 """A crowd of which each connection needs much memory until it is in."""
 
 from flowguard.config import KIB, MIB
+from simulations.proportions import among_others
 from simulations.scenario import (
     Fault,
     NodePlan,
@@ -24,6 +25,19 @@ def scenario(
 ) -> Scenario:
     """`clients`: the crowd. Of a smaller one each holds as much more, on a node as much slower."""
     connect_s = CROWD_S / clients
+    node, store = among_others(
+        NodePlan(
+            accept_s=ACCEPT * connect_s,
+            refuse_s=REFUSE * connect_s,
+            connect_s=connect_s,
+            publish_s=0.001_2,
+            accepts_first=acceptors_first,
+            connecting_bytes=int(HELD_MIB * MIB / clients),
+            memory_max_bytes=memory_max_mib * MIB,
+            restart_s=8.0,
+        ),
+        StorePlan(commit_s=0.003),
+    )
     publish = PublishPlan(rate_per_s=0.966, outstanding=1, payload_bytes=16 * KIB, deadline_s=0.3)
     return Scenario(
         title=f"{clients:,} clients come that hold {HELD_MIB:.0f} MiB until they are in",
@@ -35,17 +49,8 @@ def scenario(
             "memory, time to 99 %."
         ),
         duration_s=35.0,
-        node=NodePlan(
-            accept_s=ACCEPT * connect_s,
-            refuse_s=REFUSE * connect_s,
-            connect_s=connect_s,
-            publish_s=0.001_2,
-            accepts_first=acceptors_first,
-            connecting_bytes=int(HELD_MIB * MIB / clients),
-            memory_max_bytes=memory_max_mib * MIB,
-            restart_s=8.0,
-        ),
-        store=StorePlan(commit_s=0.003),
+        node=node,
+        store=store,
         populations={
             "crowd": PopulationPlan(
                 clients=clients,

@@ -1,15 +1,17 @@
 """The rule of the dominance table, and its cases: each can be loaded, one runs to its figures."""
 
+from itertools import pairwise
 from math import inf
 
 import pytest
 
 from benchmarks.law.__main__ import run_all
 from benchmarks.law.cases import CASES
-from benchmarks.law.dominance import OURS, dominates, gains, report
+from benchmarks.law.dominance import OURS, WORSE, dominates, gains, report
 from benchmarks.law.figures import Step, observe, run_step
-from benchmarks.law.search import Found, load_of, told
+from benchmarks.law.search import DURATION_S, Found, load_of, told
 from simulations.loading import load
+from simulations.publishers import FINE_BOUNDS_S
 
 BASE = {"t99 s": 10.0, "attempts": 2.0, "acknowledged": 1_000.0, "deaths": 0.0}
 
@@ -65,11 +67,31 @@ def test_a_random_load_is_its_number() -> None:
 
 def test_in_a_random_load_packets_that_come_together_cost_less_than_as_many_alone() -> None:
     for seed in range(1, 101):
-        node = load_of(seed).node
+        scenario = load_of(seed)
+        node = scenario.node
         alone_s = node.read_s + node.publish_s
         assert any(alone_s == pytest.approx(drawn_s) for drawn_s in (0.001_2, 0.002_4, 0.004))
         assert node.read_s + 10 * node.publish_s < 3 * alone_s
-        assert node.send_s + 10 * node.delivery_s < 2 * (node.send_s + node.delivery_s)
+        assert node.send_s + 10 * node.delivery_s < 3 * (node.send_s + node.delivery_s)
+        assert scenario.store.op_s < 0.01 * alone_s
+        assert node.wake_s > alone_s
+        assert 0.0 < node.handoff_s < scenario.store.commit_s
+
+
+def test_a_random_load_has_the_objectives_of_its_machine_and_the_patience_of_its_clients() -> None:
+    loads = [load_of(seed) for seed in range(1, 101)]
+    for one in loads:
+        flow = one.flow
+        assert flow.queue_objective_s >= 25 * (one.node.read_s + one.node.publish_s)
+        assert flow.loop_objective_s == pytest.approx(2 * flow.queue_objective_s)
+    patience_s = {one.populations["crowd"].timeout_s: one.flow.connect_patience_s for one in loads}
+    assert patience_s == {5.0: 8.0, 10.0: 8.0, 20.0: 16.0}
+
+
+def test_the_p99_of_two_runs_is_told_apart_to_a_hundredth() -> None:
+    bounds_s = FINE_BOUNDS_S
+    assert all(high / low < 1.0 + WORSE for low, high in pairwise(bounds_s))
+    assert bounds_s[-1] > DURATION_S
 
 
 def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:

@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
-from simulations.calibration.check import BOUNDS_S, Check, Comparison, Figure, Ran
+from simulations.calibration.check import Check, Comparison, Figure, Ran
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
 from simulations.calibration.estimates import Estimate, Series, estimates, fit, least, median
 from simulations.calibration.process import CalibrationError, Usage, broker_process
 from simulations.machine import Disk
+from simulations.publishers import FINE_BOUNDS_S
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
 from simulations.world import World
 
@@ -80,7 +81,7 @@ def test_a_lone_message_takes_in_the_simulator_what_it_took_here() -> None:
     world = World(with_costs(scenario, costs_of(measured, "rocks")), "flowguard")
     publishers = world.populations[0].publishers
     assert publishers is not None
-    publishers.acknowledgements = Histogram(BOUNDS_S)
+    publishers.acknowledgements = Histogram(FINE_BOUNDS_S)
     world.run()
     took_s = publishers.acknowledgements.percentile(0.5)
     assert took_s == pytest.approx(900e-6, rel=0.02)

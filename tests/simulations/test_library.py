@@ -231,7 +231,7 @@ def test_diurnal_more_of_the_day_is_in_time() -> None:
 def test_busy_publishers_do_not_lock_the_door() -> None:
     ours, control = both("busy_publishers", "static-100")
     assert ours.connected_share > 0.75
-    assert control.connected_share < 0.25
+    assert control.connected_share < 0.5
     assert share(ours, "steady") > 0.9 > share(control, "steady")
 
 
