@@ -2,7 +2,7 @@
 
 - `engine`    virtual time: a heap of events
 - `draws`     chance by address: the same clients under every policy
-- `scenario`  what is simulated, as a record
+- `scenario`  what is simulated, as a record; `proportions` of what packets cost among others
 - `world`     a scenario under one policy
 - `clients`   populations: connecting, retrying (`retry`), publishing (`publishers`, `topics`); a
               `connection` is one attempt, both ends in one object

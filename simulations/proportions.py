@@ -23,7 +23,7 @@ WAKING: Final = 1.5
 
 
 def among_others(node: NodePlan, store: StorePlan) -> tuple[NodePlan, StorePlan]:
-    """The same node, where `publish_s` and `delivery_s` were what each costs alone; its store."""
+    """Return the same node, where `publish_s` and `delivery_s` cost one alone; and its store."""
     packet_s, delivery_s = node.publish_s, node.delivery_s
     costs = {
         "read_s": READING * packet_s,
