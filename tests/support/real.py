@@ -59,8 +59,12 @@ async def broker(
     checks: IdentityChecks | None = None,
     listener: socket.socket | Sequence[Doorway] | None = None,
     calm: bool = False,
+    alone: bool = False,
 ) -> AsyncIterator[Running]:
-    """A broker until the block ends, which drains it; `calm`: its window stays where it is."""
+    """A broker until the block ends, which drains it; `calm`: its window stays where it is.
+
+    `alone`: it waits as in a process of its own.
+    """
     settings = dict(settings or {})
     if calm:
         settings["flow"] = CALM | settings.get("flow", {})
@@ -71,6 +75,7 @@ async def broker(
         listener or listen("127.0.0.1", 0),
         hooks=hooks,
         checks=checks,
+        alone=alone,
     )
     with trio.fail_after(TEST_S):
         async with trio.open_nursery() as nursery:

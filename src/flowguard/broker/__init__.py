@@ -2,6 +2,7 @@
 
 - `reactor`       one task, one epoll set, connections as plain objects; drives `node.turns`
 - `socket_set`    the sockets of a loop in one epoll set, the broker's or a proxy's
+- `other_tasks`   whether another task can run, so that the loop may wait in trio's place
 - `link`          a socket and its conversation
 - `listeners`     who is at the door, and whether it is let in
 - `doorway`      a listening socket, and the layers between its connections and MQTT

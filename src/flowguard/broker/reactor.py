@@ -25,9 +25,6 @@ from flowguard.stores import Store
 
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
 
-STAY_S: Final = 0.001
-"""A broker alone in its process waits so long by itself: a client answers what it gets within."""
-
 ServerLink = Link[ServerConnection]
 
 
@@ -42,13 +39,14 @@ class Reactor(NodePorts[Event]):
         clock: Callable[[], float],
         on_work: Callable[[], bool],
         *,
-        stay_s: float = 0.0,
+        alone: bool = False,
     ) -> None:
         """`on_work` is told that the store is to be asked; whether only its turn is missing.
 
-        `stay_s`: so long it waits for sockets by itself before other tasks run (`Turns`).
+        `alone`: it may wait in trio's place (`flowguard.broker.other_tasks`).
         """
-        super().__init__(node, clock, immediate=store.immediate, stay_s=stay_s)
+        super().__init__(node, clock, immediate=store.immediate)
+        self._alone = alone
         self._store = store
         self._on_work = on_work
         self.sockets: SocketSet[ServerConnection] = SocketSet(
@@ -57,6 +55,8 @@ class Reactor(NodePorts[Event]):
         self._links = self.sockets.links
         self._chunks: list[tuple[ServerLink, bytes]] = []
         """Read in this slice."""
+        self._has_strangers = False
+        """Some of it is of who is no client yet, and may be refused."""
         self._is_tight = False
         """So little memory is left for input that each is asked for how much it may bring."""
 
@@ -64,7 +64,7 @@ class Reactor(NodePorts[Event]):
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        await self.sockets.drive(self.turns)
+        await self.sockets.drive(self.turns, alone=self._alone)
 
     def wake(self) -> None:
         self.sockets.wake()
@@ -72,7 +72,7 @@ class Reactor(NodePorts[Event]):
     @property
     def idle_s(self) -> float:
         """How long it has waited for events, in all."""
-        return self.sockets.idle_s
+        return self.sockets.idle_s + self.turns.idle_s
 
     def heard_s(self, now_s: float) -> float:
         """Until when whatever had come has been read: not yet now, where the loop was away."""
@@ -83,6 +83,9 @@ class Reactor(NodePorts[Event]):
     @property
     def sockets_count(self) -> int:
         return self.sockets.count
+
+    def spare_s(self, now_s: float) -> float:
+        return self.sockets.spare_s(now_s)
 
     def poll(self, count_max: int, stay_s: float) -> list[Event]:
         return self.sockets.poll(count_max, stay_s)
@@ -108,6 +111,8 @@ class Reactor(NodePorts[Event]):
             if not read_bytes:
                 self.sockets.set_interest(link, link.interest & ~READ)
             return NOTHING
+        if link.connection.inbound is None:
+            self._has_strangers = True
         self._chunks.append((link, data))
         return len(data)
 
@@ -120,7 +125,9 @@ class Reactor(NodePorts[Event]):
     def receive(self, now_s: float) -> None:
         chunks, self._chunks = self._chunks, []
         guard = self._node.guard
-        started_s, before = thread_time(), guard.refused_count
+        has_strangers, self._has_strangers = self._has_strangers, False
+        started_s = thread_time() if has_strangers else 0.0  # A system call.
+        before = guard.refused_count
         for link, data in chunks:
             if not data:  # The peer has ended.
                 self._on_end_of_input(link, now_s)

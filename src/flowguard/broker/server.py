@@ -21,7 +21,7 @@ from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
-from flowguard.broker.reactor import STAY_S, Reactor
+from flowguard.broker.reactor import Reactor
 from flowguard.broker.socket_set import LINGER_S
 from flowguard.config import FlowSettings
 from flowguard.flow.policies import POLICIES
@@ -79,8 +79,8 @@ async def serve(
 
     `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
     they are, None: nobody. `shadow`: limits that only watch (`flowguard.flow.guard`);
-    `descriptors`: as they are now, unless they are known; `alone`: no other task of this process
-    minds a wait of `STAY_S`. Raises `ConfigError` where descriptors leave none for clients.
+    `descriptors`: as they are now, unless they are known; `alone`: this run of trio is the
+    broker's own. Raises `ConfigError` where descriptors leave none for clients.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
@@ -99,7 +99,7 @@ async def serve(
         keeps_apart=isinstance(store, ApplicationStore),
     )
     committer = Committer(node, store, clock)
-    reactor = Reactor(node, store, clock, committer.notify, stay_s=STAY_S if alone else 0.0)
+    reactor = Reactor(node, store, clock, committer.notify, alone=alone)
     try:
         descriptors = descriptors or descriptors_for(bounds.settings, on_disk=store.on_disk)
         sessions = node.recover(store, clock())

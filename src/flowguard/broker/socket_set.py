@@ -19,6 +19,7 @@ from flowguard.broker.doorway import Doorway
 from flowguard.broker.layer_gate import LayerGate
 from flowguard.broker.link import Carried, Link
 from flowguard.broker.listeners import Host, Listeners
+from flowguard.broker.other_tasks import OtherTasks
 from flowguard.config import FlowSettings
 from flowguard.flow.signals import Pressure
 from flowguard.node.turns import IDLE, TURN, Turns
@@ -65,13 +66,36 @@ class SocketSet(Generic[C]):
         self.is_idle = False
         """Whether it waits for events."""
         self.idle_s = 0.0
-        """How long it has waited for events, in all."""
+        """How long others ran, or nobody did, because there was nothing to do here, in all."""
+        self._others: OtherTasks | None = None
+        """Who is looked at, so that it may wait in trio's place; None: trio waits."""
+        self._runnable: set[trio.lowlevel.Task] = set()
+        """The same set as theirs."""
+        self._their_event: Event = (-1, 0)
+        """Trio has something to do for them."""
+        self._spare_until_s = 0.0
 
     # --- events ------------------------------------------------------------------------------
 
-    async def drive(self, turns: Turns[Event, Any, Any, Any]) -> None:
-        """Let turns go on, and wait where they have nothing to do, until cancelled."""
-        await trio.lowlevel.checkpoint()
+    async def drive(self, turns: Turns[Event, Any, Any, Any], *, alone: bool = False) -> None:
+        """Let turns go on, and wait where they have nothing to do, until cancelled.
+
+        `alone`: in trio's place, of which nobody else in this process must know.
+        """
+        others = OtherTasks.watch() if alone else None
+        if others is not None:
+            self._others, self._runnable = others, others.runnable
+            self._their_event = (others.descriptor, READ)
+            self._epoll.register(others.descriptor, READ)
+        try:
+            await trio.lowlevel.checkpoint()  # With the next one they are complete.
+            await self._let_others_run()
+            await self._drive(turns)
+        finally:
+            if others is not None:
+                others.close()
+
+    async def _drive(self, turns: Turns[Event, Any, Any, Any]) -> None:
         turns.resume()
         while True:
             following = turns.go_on()
@@ -80,17 +104,33 @@ class SocketSet(Generic[C]):
             if following is IDLE:
                 await self._wait()
             else:
-                # Tasks run in any order: a single checkpoint may end with ours.
-                await trio.lowlevel.checkpoint()
-                await trio.lowlevel.checkpoint()
+                await self._let_others_run()
             turns.resume()
 
     async def _wait(self) -> None:
         began_s = self._clock()
         self.is_idle = True
-        await trio.lowlevel.wait_readable(self._epoll)
+        if self._others is None:
+            await trio.lowlevel.wait_readable(self._epoll)
+        else:
+            await self._let_others_run()
         self.is_idle = False
         self.idle_s += self._clock() - began_s
+
+    async def _let_others_run(self) -> None:
+        others = self._others
+        await trio.lowlevel.checkpoint()
+        if others is None or self._runnable:
+            # Tasks run in any order: a single checkpoint may end with ours.
+            await trio.lowlevel.checkpoint()
+        if others is not None and not self._runnable:
+            self._spare_until_s = self._clock() + others.rest_s()
+
+    def spare_s(self, now_s: float) -> float:
+        """How long no other task can run, unless something comes that `poll` waits for, too."""
+        if self._runnable or now_s >= self._spare_until_s:
+            return 0.0
+        return self._spare_until_s - now_s
 
     def wake(self) -> None:
         """Wait no longer; from any thread."""
@@ -105,22 +145,24 @@ class SocketSet(Generic[C]):
         """Return what is ready now, or becomes so within `stay_s`; handshakes go before."""
         if self.layer_gate.has_work:
             self.layer_gate.run()
-        if not stay_s:
-            return self._epoll.poll(0, count_max)
-        began_s = self._clock()
-        events = self._epoll.poll(stay_s, count_max)
-        self.idle_s += self._clock() - began_s
+        epoll = self._epoll  # A number that is not whole costs it as much as a look at a clock.
+        events = epoll.poll(stay_s, count_max) if stay_s else epoll.poll(0, count_max)
+        if len(events) == 1 and events[0] == self._their_event:
+            self._spare_until_s = 0.0
+            return []
         return events
 
     @property
     def is_silent(self) -> bool:
         """Whether nothing is ready."""
-        return not self._epoll.poll(0, 1)
+        return all(event == self._their_event for event in self._epoll.poll(0, 2))
 
     def serve_other(self, fd: int, heard_s: float, now_s: float) -> None:
-        """An event of what is no link: a listener, or `wake`."""
+        """An event of what is no link: a listener, other tasks, or `wake`."""
         if fd == self._wakeup:
             eventfd_read(fd)
+        elif fd == self._their_event[0]:
+            self._spare_until_s = 0.0
         else:
             self.listeners.accept(fd, heard_s, now_s)
 

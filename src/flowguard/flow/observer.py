@@ -54,7 +54,7 @@ class RecentPercentile:
         subwindow = int(now_s * SUBWINDOWS)
         if subwindow > self._subwindow:
             self._advance(subwindow)
-        bucket = bisect_left(BOUNDS_S, duration_s)
+        bucket = bisect_left(BOUNDS_S, duration_s) if duration_s > BUCKET_MIN_S else 0
         self._rows[self._subwindow % SUBWINDOWS][bucket] += weight
         self._counts[bucket] += weight
         self._count += weight

@@ -20,9 +20,7 @@ Piece = Answered | Outbound
 class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
     """Conversations and work are the node's."""
 
-    def __init__(
-        self, node: Node, clock: Callable[[], float], *, immediate: bool, stay_s: float = 0.0
-    ) -> None:
+    def __init__(self, node: Node, clock: Callable[[], float], *, immediate: bool) -> None:
         self._node = node
         self._clock = clock
         self.turns: Turns[E, ServerConnection, Fetch, Piece] = Turns(
@@ -34,7 +32,6 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
             node.pages,
             node.chores,
             immediate=immediate,
-            stay_s=stay_s,
         )
 
     @property
@@ -74,9 +71,13 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         return self._node.has_work
 
     def admit(self, now_s: float) -> None:
+        node = self._node
+        if not node.guard.gate.is_ready:
+            node.turn(now_s)
+            return
         started_s = self._clock()
-        self._node.turn(now_s)
-        self._node.guard.observer.connecting(self._clock() - started_s)
+        node.turn(now_s)
+        node.guard.observer.connecting(self._clock() - started_s)
 
     def replay(self, piece: Piece, now_s: float) -> None:
         self._node.replay(piece, now_s)

@@ -8,8 +8,7 @@ time. Between them the loop lets other tasks run when they have waited for `SLIC
 store has answered or is to be asked, for `AWAITED_S`.
 
 To let others run because nothing is left to do costs as much as three messages do. So a loop that
-has others who can wait stays with its sockets for a moment first (`stay_s`): whoever is sent
-something answers soon, and at some thousand messages per second the next one is there by then.
+knows that no other can run (`Ports.spare_s`) waits for its sockets by itself.
 
 It knows no socket, no task and no store: `Ports` are the world around it, and `clock` tells how
 long a piece of it took. The reactor drives it with sockets, a simulated broker with clients and a
@@ -87,6 +86,10 @@ class Ports(ABC, Generic[E, C, P]):
     @abstractmethod
     def poll(self, count_max: int, stay_s: float) -> list[E]:
         """Return what is ready, in the order in which it became so; wait for it up to `stay_s`."""
+
+    def spare_s(self, now_s: float) -> float:
+        """How long nobody else can run, unless it ends `poll`; 0: somebody may."""
+        return 0.0
 
     @abstractmethod
     def read(self, event: E, now_s: float) -> int:
@@ -173,12 +176,8 @@ class Turns(Generic[E, C, Q, P]):
         *,
         immediate: bool,
         round_turn_s: float = ROUND_TURN_S,
-        stay_s: float = 0.0,
     ) -> None:
-        """`immediate`: the store never waits for anything, and is asked at the end of a slice.
-
-        `stay_s`: so long others can wait while there is nothing to do, within their `SLICE_S`.
-        """
+        """`immediate`: the store never waits for anything, and is asked at the end of a slice."""
         self._ports = ports
         self._clock = clock
         self._journal = journal
@@ -188,7 +187,6 @@ class Turns(Generic[E, C, Q, P]):
         self._chores = chores
         self._immediate = immediate
         self._round_turn_s = round_turn_s
-        self._stay_s = stay_s
         self._rounds: Rounds[C] = Rounds()
         self._sends: Sends[C] = Sends()
         self.awaited = False
@@ -210,6 +208,8 @@ class Turns(Generic[E, C, Q, P]):
         """Until when whatever had come has been read."""
         self._lap_left = 0
         """Of a lap over all sockets: when it began, and the one before, and what is left of it."""
+        self.idle_s = 0.0
+        """How long it has waited for sockets by itself, in all."""
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -286,9 +286,13 @@ class Turns(Generic[E, C, Q, P]):
         if self._lap_left <= 0:
             self._lap_s = now_s
             self._lap_left = ports.sockets_count
-        if self._stay_s and self._may_stay(now_s):
-            events = ports.poll(EVENTS_MAX, self._stay_s)
-            self._started_s = now_s = self._clock()  # Nobody has waited for us meanwhile.
+        spare_s = ports.spare_s(now_s)
+        if spare_s and not (self._has_more or ports.has_work or self._pages.waits):
+            events = ports.poll(EVENTS_MAX, spare_s)
+            # Nobody has waited for us meanwhile.
+            self._started_s = self._yielded_s = self._clock()
+            self.idle_s += self._started_s - now_s
+            now_s = self._started_s
         else:
             events = ports.poll(EVENTS_MAX, 0.0)
         started_s = now_s
@@ -307,13 +311,6 @@ class Turns(Generic[E, C, Q, P]):
             now_s = self._answer(now_s)
         self.end_slice(now_s)
         return bool(events or self._sends) or answered or ports.has_work
-
-    def _may_stay(self, now_s: float) -> bool:
-        """Whether only sockets can bring something to do, and others have time."""
-        if self.awaited or now_s - self._yielded_s > SLICE_S - self._stay_s:
-            return False
-        store_is_asked = not self._journal.is_idle or self._pages.is_busy
-        return not (store_is_asked or self._has_more or self._ports.has_work)
 
     @property
     def _has_more(self) -> bool:

@@ -310,35 +310,39 @@ def test_no_socket_waits_while_the_loop_waits_for_one() -> None:
 
 # --- staying with the sockets ----------------------------------------------------------------
 
-STAY_S = SLICE_S / 5
+STAY_S = 20 * SLICE_S
 
 
 def staying(*, immediate: bool = True) -> World:
-    world = World(immediate=immediate, stay_s=STAY_S)
-    world.piece_s = 0.0
+    """Nobody else can run for `STAY_S`."""
+    world = World(immediate=immediate)
+    world.others_at_s = world.now_s + STAY_S
     return world
 
 
-def test_a_loop_whose_others_can_wait_stays_for_what_comes_next() -> None:
+def test_a_loop_waits_for_sockets_by_itself_until_others_can_run() -> None:
     world = staying()
     assert world.turns.go_on() is Next.IDLE
     assert world.said[0] == "stay"
-    world.turns.resume()
-    world.ready.append("a")
-    assert world.turns.go_on() is Next.TURN
-    assert "read a" in world.said
+    assert world.now_s == world.others_at_s
+    assert world.turns.idle_s == pytest.approx(STAY_S)
 
 
-def test_others_never_wait_longer_because_the_loop_stays() -> None:
+def test_others_that_cannot_run_are_not_let_run() -> None:
     world = staying()
-    since_s = world.now_s
-    while world.now_s - since_s <= SLICE_S - STAY_S:
+    for _ in range(10):
         world.ready.append("a")
         assert world.turns.go_on() is Next.TURN
-    world.said.clear()
-    assert world.turns.go_on() is Next.IDLE
-    assert "stay" not in world.said
-    assert world.now_s - since_s <= SLICE_S + STAY_S
+
+
+def test_others_that_can_run_wait_no_longer_than_a_slice() -> None:
+    world = staying()
+    following = Next.TURN
+    while following is Next.TURN:
+        world.ready.append("a")
+        following = world.turns.go_on()
+    assert following is Next.YIELD
+    assert 0 < world.now_s - world.others_at_s <= SLICE_S + 2 * PIECE_S
 
 
 def has_runnable(world: World) -> None:
@@ -353,20 +357,6 @@ def has_a_backlog(world: World) -> None:
     world.pages.ready.append("a")
 
 
-def waits_for_a_page(world: World) -> None:
-    world.pages.wanted.append("a")
-    world.pages.to_read()
-
-
-def waits_for_a_commit(world: World) -> None:
-    world.wait_for_commit(1)
-    world.journal.take(world.now_s)
-
-
-def is_awaited(world: World) -> None:
-    world.turns.awaited = True
-
-
 def sends_to_many(world: World) -> None:
     world.dirty = [f"{number}" for number in range(SENDS_MAX + 1)]
     world.turns.end_slice(world.now_s)
@@ -378,9 +368,6 @@ def sends_to_many(world: World) -> None:
         has_runnable,
         has_a_chore,
         has_a_backlog,
-        waits_for_a_page,
-        waits_for_a_commit,
-        is_awaited,
         sends_to_many,
     ],
 )
@@ -396,9 +383,8 @@ def test_a_loop_stays_only_where_nothing_else_is_to_be_done(
 
 def test_nobody_has_waited_for_a_loop_that_stayed() -> None:
     world = staying()
-    for _ in range(3):
-        world.ready.append("a")
-        assert world.turns.go_on() is Next.TURN
+    assert world.turns.go_on() is Next.IDLE
+    world.turns.resume()
     assert drift_s(world) == 0.0
 
 

@@ -35,9 +35,7 @@ class World(Ports[str, str, str]):
     Whoever is `lively` has more to do after each run, and never ends.
     """
 
-    def __init__(
-        self, *, immediate: bool = True, shared: bool = False, stay_s: float = 0.0
-    ) -> None:
+    def __init__(self, *, immediate: bool = True, shared: bool = False) -> None:
         self.now_s = 100.0
         self.said: list[str] = []
         self.ready: deque[str] = deque()
@@ -52,6 +50,8 @@ class World(Ports[str, str, str]):
         self.answered: list[int] = []
         self.is_free = True
         self.piece_s = PIECE_S
+        self.others_at_s = 0.0
+        """When others can run, next."""
         self.pages: Pages[str, str] = Pages()
         self.chores = Chores(None)
         flow = FlowSettings()
@@ -69,7 +69,6 @@ class World(Ports[str, str, str]):
             self.pages,
             self.chores,
             immediate=immediate,
-            stay_s=stay_s,
         )
 
     def spend(self, what: str) -> None:
@@ -97,10 +96,14 @@ class World(Ports[str, str, str]):
 
     # --- as turns see it ---------------------------------------------------------------------
 
+    def spare_s(self, now_s: float) -> float:
+        return max(0.0, self.others_at_s - now_s)
+
     def poll(self, count_max: int, stay_s: float) -> list[str]:
         if stay_s:
             self.said.append("stay")
-            self.now_s += stay_s
+            if not self.ready:
+                self.now_s += stay_s
         return [self.ready.popleft() for _ in range(min(count_max, len(self.ready)))]
 
     def read(self, event: str, now_s: float) -> int:
