@@ -137,6 +137,7 @@ class Wrapped:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
         self.durability = inner.durability
+        self.upkeep_ticks = inner.upkeep_ticks
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         return self.inner.commit(ops)

@@ -53,6 +53,8 @@ class Committer:
         self._is_waiting = False
         """Whether the last commit has to be tried again."""
         self._ticked = False
+        self._upkeep_in = 0
+        """Ticks until the store is looked after, unless it is told something."""
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
         """Pages that could not be asked for yet."""
@@ -66,11 +68,13 @@ class Committer:
 
     def tick(self) -> None:
         """Time has passed: also for what nobody waits for."""
-        self._ticked = True
         if self._postponed:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
-        self._work.set()
+        self._upkeep_in -= 1
+        if self._upkeep_in <= 0 or self._has_work(ticked=True):
+            self._ticked = True
+            self._work.set()
         if self._apart is not None:
             self._apart.tick()
 
@@ -99,20 +103,20 @@ class Committer:
         while True:
             await self._work.wait()
             self._work = trio.Event()
-            while self._has_work or self._backups:
+            while self._has_work(ticked=self._ticked) or self._backups:
                 if self._backups:
                     await self._back_up(self._backups.popleft())
-                if self._has_work:
+                if self._has_work(ticked=self._ticked):
                     await self._work_once(reactor)
                 if self._refused is not None:
                     await trio.sleep(RETRY_S)
             if self._ticked:
                 self._ticked = False
-                await trio.to_thread.run_sync(self._store.maintain)
+                has_more = await trio.to_thread.run_sync(self._store.maintain)
+                self._upkeep_in = 1 if has_more else self._store.upkeep_ticks
 
-    @property
-    def _has_work(self) -> bool:
-        is_due = self._node.journal.is_due(ticked=self._ticked)
+    def _has_work(self, *, ticked: bool) -> bool:
+        is_due = self._node.journal.is_due(ticked=ticked)
         return is_due or self._node.pages.is_hungry or self._refused is not None
 
     async def _back_up(self, backup: _Backup) -> None:
@@ -135,6 +139,7 @@ class Committer:
         fetches = self._pages_to_read()
         if batch is None and not fetches:
             return
+        self._upkeep_in = 0
         self._is_asking = True
         reactor.turns.awaited = False
         error, fenced, pages = await trio.to_thread.run_sync(self._ask, reactor, batch, fetches)

@@ -56,12 +56,14 @@ class Store(Protocol):
 
     Everything but `load` blocks, and is called from one thread at a time. With `immediate` nothing
     ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
-    what is stored takes no memory to speak of.
+    what is stored takes no memory to speak of. `maintain` is called every 100 ms; every
+    `upkeep_ticks` times 100 ms where it had nothing left to do and nothing was committed since.
     """
 
     durability: Durability
     immediate: bool
     on_disk: bool
+    upkeep_ticks: int
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         """Apply the batch in order; the sessions it could not write for, as they are another's.

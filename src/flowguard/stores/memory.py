@@ -96,6 +96,7 @@ class MemoryStore:
     durability: Durability = Durability.MEMORY
     immediate: bool = True
     on_disk: bool = False
+    upkeep_ticks: int = 5
 
     def __init__(self, wall_s: Callable[[], float] = lambda: 0.0) -> None:
         """`wall_s` reads the wall clock, for the stamps of logged messages."""

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from flowguard.broker.server import Running
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError, SyncError
 from flowguard.stores import MemoryStore
 from flowguard.stores.rocks import RocksStore
-from tests.support.real import broker, connect
+from tests.support.real import broker, connect, until
 
 
 def open_store(folder: Path) -> RocksStore:
@@ -75,3 +76,65 @@ def test_a_backup_is_a_copy_or_a_store_error_whatever_its_name(tmp_path: Path, n
         open_store(folder.parent / name).close()
     finally:
         store.close()
+
+
+# --- upkeep ----------------------------------------------------------------------------------
+
+
+class LookedAfter(MemoryStore):
+    """Counts how often; it has so much left to do."""
+
+    immediate = False
+
+    def __init__(self, upkeep_ticks: int, left: int = 0) -> None:
+        super().__init__()
+        self.upkeep_ticks = upkeep_ticks
+        self.count = 0
+        self.left = left
+
+    def maintain(self) -> bool:
+        self.count += 1
+        self.left = max(0, self.left - 1)
+        return self.left > 0
+
+
+NEVER = 1_000_000
+
+
+async def ticks(running: Running, number: int) -> None:
+    """Until there were so many."""
+    seen: list[float] = []
+
+    def look(now_s: float, _: int) -> None:
+        seen.append(now_s)
+
+    running.onlookers.append(look)
+    await until(lambda: len(seen) >= number)
+    running.onlookers.remove(look)
+
+
+async def test_a_store_with_nothing_to_do_is_left_alone_for_as_long_as_it_says() -> None:
+    store = LookedAfter(NEVER)
+    async with broker(store=store) as running:
+        await ticks(running, 10)
+        assert store.count == 1
+
+
+@pytest.mark.parametrize(("upkeep_ticks", "left"), [(1, 0), (3, 0), (NEVER, 1_000)])
+async def test_a_store_is_looked_after_again_when_it_says_or_has_something_left(
+    upkeep_ticks: int, left: int
+) -> None:
+    store = LookedAfter(upkeep_ticks, left)
+    async with broker(store=store):
+        await until(lambda: store.count >= 4)
+
+
+async def test_a_store_that_is_told_something_is_looked_after_with_the_next_tick() -> None:
+    store = LookedAfter(NEVER)
+    async with broker(store=store) as running:
+        await until(lambda: store.count > 0)
+        for number in range(3):
+            before = store.count
+            client = await connect(running, f"{number}", durable=True)
+            await until(lambda: store.count > before)  # noqa: B023
+            await client.close()

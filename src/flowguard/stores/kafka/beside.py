@@ -22,6 +22,7 @@ class Beside:
         self.durability: Durability = store.durability
         self.immediate: bool = store.immediate
         self.on_disk: bool = store.on_disk
+        self.upkeep_ticks: int = store.upkeep_ticks
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         with self._turn:

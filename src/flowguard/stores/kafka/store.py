@@ -61,6 +61,7 @@ class KafkaStore:
 
     immediate: bool = False
     on_disk: bool = True
+    upkeep_ticks: int = 1
 
     def __init__(
         self,

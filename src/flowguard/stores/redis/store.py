@@ -60,6 +60,7 @@ class RedisStore:
 
     immediate: bool = False
     on_disk: bool = True
+    upkeep_ticks: int = 1  # It has a lease to renew.
 
     def __init__(
         self,

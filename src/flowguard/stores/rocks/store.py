@@ -62,6 +62,7 @@ class RocksStore:
 
     immediate: bool = False
     on_disk: bool = True
+    upkeep_ticks: int = 5
 
     def __init__(
         self,
