@@ -2,10 +2,12 @@
 
 The limit C starts at 16, after the loss of a peer at 4, and doubles with every completed round, a
 round being C CONNECTs admitted and settled under C, as long as all C places were in use and the
-pressure P is at most 1. P is the 90th percentile of service time by its objective, less what a
-packet of those who are connected would have waited as well. From the first round above that, C is
-the value of a `controller`: a cut is awaited for about a service time, used is a C of which half
-was in use, and only CONNECTs admitted since the last cut say how long service takes now.
+pressure P is at most 1: with every round while that raises the power, which is what is let in per
+second by how long it takes, and once per tick where it does not. P is the 90th percentile of
+service time by its objective, less what a packet of those who are connected would have waited as
+well. From the first round above that, C is the value of a `controller`: a cut is awaited for about
+a service time, used is a C of which half was in use, and only CONNECTs admitted since the last cut
+say how long service takes now.
 
 What nobody uses does not grow beyond `LIMIT_START`, and after `UNUSED_S` C begins anew there: a C
 that had grown to its maximum in calm would be no gate for the crowd that follows.
@@ -52,6 +54,8 @@ TURNS: Final = 10.0
 """A CONNECT that takes longer than so many packets waits for something that they have no part in:
 who proves a password, say. Windows can move the rest, at most."""
 PERCENTILE: Final = 0.9
+PAYS: Final = 2.0**0.5
+"""A doubled limit lets in so many times as many per second where it raises the power."""
 SAMPLES_MAX: Final = 512
 """The newest of them: enough for a percentile, and sorted in less than 0.1 ms per tick."""
 SAMPLE_AGE_MAX_S: Final = 1.0
@@ -68,9 +72,12 @@ class ConcurrencyLimit:
         "_packet_s",
         "_peak",
         "_pressure",
+        "_rate",
+        "_round_s",
         "_round_settled",
         "_samples",
         "_since_s",
+        "_ticked",
         "_used_s",
         "objective_s",
     )
@@ -90,6 +97,10 @@ class ConcurrencyLimit:
         limit_min = min(LIMIT_MIN, limit_max)
         self._controller = LogController(LIMIT_START, limit_min, limit_max, TUNING)
         self._doubling = True
+        self._rate = 0.0
+        """Let in per second by the round before the last doubling."""
+        self._ticked = False
+        """A tick has passed since then."""
         self._used_s = inf
         """When half of the places were in use last; `inf`: before the first tick."""
         self._begin_round(LIMIT_START, -inf)
@@ -113,9 +124,8 @@ class ConcurrencyLimit:
         """A peer is lost and its clients are on their way: begin again, at the minimum."""
         limit_min, limit_max = self._controller.value_min, self._controller.value_max
         self._controller = LogController(LIMIT_MIN, limit_min, limit_max, TUNING)
-        self._doubling = True
+        self._begin_doubling(LIMIT_MIN, now_s)
         self._used_s = now_s
-        self._begin_round(LIMIT_MIN, now_s)
 
     def admitted(self, in_process: int) -> None:
         """One more is in process, `in_process` in all."""
@@ -130,6 +140,8 @@ class ConcurrencyLimit:
             return  # It tells how the limit before did.
         self._samples.append((now_s, now_s - admitted_s))
         if self._doubling:
+            if not self._round_settled:
+                self._round_s = admitted_s
             self._round_settled += 1
             if self._round_settled >= self.limit:
                 self._end_round(now_s)
@@ -141,6 +153,7 @@ class ConcurrencyLimit:
         """
         self._pressure = pressure if pressure > NODE_FROM else 0.0
         self._packet_s = packet_s
+        self._ticked = True
         self._forget(now_s)
         used = 2 * self._peak >= self.limit
         self._look_for_use(now_s, in_process)
@@ -160,9 +173,15 @@ class ConcurrencyLimit:
         if not self._doubling:
             self._peak = in_process
 
+    def _begin_doubling(self, limit: int, now_s: float) -> None:
+        self._doubling = True
+        self._rate = 0.0
+        self._begin_round(limit, now_s)
+
     def _begin_round(self, limit: float, now_s: float) -> None:
         self._controller.move(limit)
         self._round_settled = 0
+        self._round_s = now_s
         self._peak = 0
         self._samples.clear()
         self._since_s = now_s
@@ -171,8 +190,20 @@ class ConcurrencyLimit:
         pressure = max(self._pressure, self._late(self._service_s()))
         if pressure > 1.0 or self.limit >= self._controller.value_max:
             self._doubling = False
+        elif self._peak >= self.limit and self._may_double(now_s):
+            self._begin_round(2 * self.limit, now_s)
         else:
-            self._begin_round(2 * self.limit if self._peak >= self.limit else self.limit, now_s)
+            self._begin_round(self.limit, now_s)
+
+    def _may_double(self, now_s: float) -> bool:
+        """Whether the last doubling has paid, or a tick has passed since."""
+        took_s = now_s - self._round_s
+        rate = self._round_settled / took_s if took_s > 0 else inf
+        if rate < PAYS * self._rate and not self._ticked:
+            return False
+        self._rate = rate
+        self._ticked = False
+        return True
 
     def _look_for_use(self, now_s: float, in_process: int) -> None:
         """Begin anew where nobody needs so many places."""
@@ -180,8 +211,7 @@ class ConcurrencyLimit:
         if 2 * inside >= self.limit or self._used_s > now_s:
             self._used_s = now_s
         if now_s - self._used_s >= UNUSED_S and self.limit != self._start:
-            self._doubling = True
-            self._begin_round(LIMIT_START, now_s)
+            self._begin_doubling(LIMIT_START, now_s)
 
     @property
     def _start(self) -> int:

@@ -1,7 +1,8 @@
 """Laws of the concurrency limit:
 
 1. It stays within [4, maximum], or at the maximum where that is smaller.
-2. It doubles per completed round while service is fast enough and all places are in use.
+2. It doubles per completed round while service is fast enough and all places are in use; where the
+   last doubling has hardly let in more per second, once per tick.
 3. Only what it causes itself counts: the CONNECTs' own time, beyond that of packets, and a pressure
    of the node above what windows hold. Publishers without end do not wear it down.
 4. Afterwards higher pressure never gives a larger next limit, from any state.
@@ -98,6 +99,28 @@ def test_it_doubles_with_every_round_of_fast_service_up_to_its_maximum() -> None
         seen.append(bench.limit)
         bench.serve(FAST_S)
     assert seen == [16, 32, 64, 100, 100]
+
+
+def test_places_that_let_in_hardly_more_are_added_once_per_tick() -> None:
+    """At a server of fixed speed that is not slow yet: more at once only wait for each other."""
+    bench, per_s = Bench(), 10_000
+    seen = []
+    for _ in range(4):
+        while bench.now_s < len(seen) * TICK_S + 0.9 * TICK_S:
+            bench.serve(bench.limit / per_s)
+        seen.append(bench.limit)
+        bench.now_s = len(seen) * TICK_S
+        bench.law.tick(bench.now_s, 0.0, 0)
+    assert seen == [32, 64, 128, 256]
+
+
+def test_a_pause_in_a_round_does_not_make_it_slow() -> None:
+    """Nobody came: that says nothing about how many are let in per second."""
+    bench = Bench()
+    bench.serve(FAST_S)
+    bench.now_s += 0.9 * UNUSED_S
+    bench.serve(FAST_S)
+    assert bench.limit == 64
 
 
 def test_a_round_is_as_many_as_the_limit_and_counts_only_who_came_under_it() -> None:
