@@ -2,7 +2,7 @@
 
 from flowguard.flow import NodeWindow, Observer
 from flowguard.node.divided_journal import DividedJournal
-from flowguard.node.journal import Journal
+from flowguard.node.journal import DELIVERIES_MAX, Journal
 from flowguard.records import DropSession, PutInbound, PutSession, Release, StoreOp
 
 LARGE = 10**9
@@ -38,6 +38,26 @@ def test_a_reader_of_applications_is_counted_where_it_waits() -> None:
     assert second is not None
     assert (len(first.continuations), first.readers_count) == (1, 0)
     assert (len(second.continuations), second.readers_count) == (2, 1)
+
+
+def test_many_deliveries_are_told_alone_in_the_journal_where_they_wait() -> None:
+    journal = made()
+    told: list[str] = []
+    release = Release("app", 1, 1, None)
+    journal.append([APP], lambda _: told.append("session"), 0.0)
+    journal.append_heavy([release], lambda _: told.append("heavy"), DELIVERIES_MAX, 0.0)
+    journal.append_heavy([release], lambda _: told.append("heavier"), DELIVERIES_MAX + 1, 0.0)
+    journal.append_heavy([PutInbound("d", 1)], lambda _: told.append("device"), 1, 0.0)
+    assert commit(journal) == [PutInbound("d", 1)]
+    assert told == ["device"]
+    batch = journal.second.take(0.0)
+    assert batch is not None
+    assert batch.ops == [APP, release, release]
+    journal.second.durable(batch, 0.0, 0.0)
+    journal.answer(64, 0.0)
+    assert told == ["device", "session", "heavy"]
+    journal.answer(64, 0.0)
+    assert told == ["device", "session", "heavy", "heavier"]
 
 
 def test_who_comes_to_the_second_one_waits_until_all_have_heard_of_what_was_before() -> None:

@@ -206,6 +206,17 @@ def durable_and_unanswered(stage: Stage) -> Journal:
     return stage.node.journal
 
 
+def reached_each_time(stage: Stage) -> list[int]:
+    """Deliveries of each stretch in which those of the batch that is durable are answered."""
+    journal = durable_and_unanswered(stage)
+    reached = []
+    while journal.is_answering:
+        before = arrived(stage)
+        journal.answer(64, stage.now_s)
+        reached.append(arrived(stage) - before)
+    return reached
+
+
 def test_nobody_later_is_answered_before_it() -> None:
     stage = durable(COUNT)
     stage.connect_durable("s").subscribe("t", "u", qos=1)
@@ -236,13 +247,7 @@ def test_who_reaches_many_is_answered_alone_in_its_stretch() -> None:
     first.publish("t", b"1", qos=1)
     second.publish("t", b"2", qos=1)
     stage.finish_commit()
-    journal = durable_and_unanswered(stage)
-    reached = []
-    while journal.is_answering:
-        before = arrived(stage)
-        journal.answer(64, stage.now_s)
-        reached.append(arrived(stage) - before)
-    assert reached == [count, count]
+    assert reached_each_time(stage) == [count, count]
     stage.release_commits()
     assert second.expect(Puback)
 
@@ -257,14 +262,8 @@ def test_messages_that_reach_a_few_are_answered_together() -> None:
     for number in range(count):
         second.publish("t", b"%d" % number, qos=1)
     stage.finish_commit()
-    journal = durable_and_unanswered(stage)
-    reached = []
-    while journal.is_answering:
-        before = arrived(stage)
-        journal.answer(64, stage.now_s)
-        reached.append(arrived(stage) - before)
     together = DELIVERIES_MAX // few * few
-    assert reached == [together, few * count - together]
+    assert reached_each_time(stage) == [together, few * count - together]
     stage.release_commits()
 
 
