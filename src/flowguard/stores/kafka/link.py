@@ -31,6 +31,9 @@ REQUEST_S: Final = 5.0
 METADATA_S: Final = 2.0
 """How long it takes at most until a new leader is known."""
 CLOSE_S: Final = 1.0
+HEAR_PASSES: Final = 3
+"""Of the loop, until the end of a connection is known to all who have to do with it: its protocol,
+who reads it, who looks after them."""
 WAVE_BYTES: Final = 16 * 1024 * 1024
 """Size of the messages that are on their way at a time, but for one partition's more. A request to
 a node has a batch of each partition, and servers take 100 MiB."""
@@ -265,11 +268,20 @@ class KafkaLink:
             await quietly(self._producer.stop())
         if self._admin is not None:
             await quietly(self._admin.close())
+        await self._abort_connections()
         # Callers that still wait get an error rather than nothing.
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        await self._abort_connections()
+
+    async def _abort_connections(self) -> None:
+        """Close what the driver leaves open: what cannot be flushed, or was being made."""
+        for transport in [*getattr(self._loop, "_transports", {}).values()]:
+            transport.abort()
+        for _ in range(HEAR_PASSES):
+            await asyncio.sleep(0)
 
 
 async def quietly(stopping: Awaitable[Any]) -> None:

@@ -1,9 +1,14 @@
 """The contract on three nodes, of which two must have what is committed; and what is promised
 where nodes end, topics are deleted, retention passes a client and the broker is killed."""
 
+import gc
+import random
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,9 +22,10 @@ from tests.support.kafka import Kafka, KafkaNode, kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
-from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.benches import WAIT_S, new_prefix, open_store, place_on
 from tests.flowguard.stores.kafka.test_store import appends, commit_at_last, crash, positions
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -61,6 +67,29 @@ def leader_of(server: Kafka, topic: str) -> KafkaNode:
         return int(found["partitions"][0]["leader"])
 
     return server.nodes[server.call(ask) - 1]
+
+
+def test_a_link_that_ends_leaves_no_connection_open(server: Kafka) -> None:
+    """Not even one whose node takes nothing, and has not got all that was written to it."""
+    link = KafkaLink(server.servers, wait_s=WAIT_S)
+    topic = new_prefix()
+    link.create_topic(topic, 1, len(server.nodes), {})
+    message = KafkaMessage(None, random.Random(1).randbytes(900_000))
+    link.append({(topic, 0): [message]})
+    leader = leader_of(server, topic)
+    leader.pause()
+    append = partial(link._append, {(topic, 0): [message] * 20})
+    try:
+        link.begin(append)
+        time.sleep(0.5)  # So that some is written, more than sockets hold.
+        link.close()
+    finally:
+        leader.resume()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        del link, append
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
 
 
 @pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
