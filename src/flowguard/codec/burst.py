@@ -32,10 +32,11 @@ class Burst:
     """Packets as they came, `count` of them; immutable by house rule."""
 
     __slots__ = (
-        "_first_id",
         "_first_place",
         "_in_flight",
+        "_in_flight_id",
         "_numbered",
+        "_numbered_id",
         "_payloads",
         "_places",
         "count",
@@ -83,8 +84,9 @@ class Burst:
         """Where the identifiers are, unless there is one in each `frame_bytes_max`."""
         self._payloads = _NONE
         """Their payloads, bytes; empty where all have the same."""
-        self._first_id = 0
+        self._numbered_id = 0
         self._numbered = b""
+        self._in_flight_id = 0
         self._in_flight: dict[int, Delivery | None] = {}
 
     def tell_apart(self, topics: list[str], payload_bytes: int, head_bytes_max: int) -> None:
@@ -140,7 +142,7 @@ class Burst:
 
         Remembered: who have been sent as many messages so far get the same identifiers.
         """
-        if first_id != self._first_id:
+        if first_id != self._numbered_id:
             self._number(first_id)
         return self._numbered
 
@@ -149,38 +151,47 @@ class Burst:
 
         One message stands for all that follow it with as many bytes: they count the same.
         """
-        if first_id != self._first_id:
-            self._number(first_id)
+        if first_id != self._in_flight_id:
+            self._share(first_id)
         return self._in_flight
 
     def _number(self, first_id: int) -> None:
         frames = bytearray(self.frames)
-        in_flight: dict[int, Delivery | None] = {}
-        delivery = self._delivery(0)
         if not self._places:
             start, end = first_id - 1, first_id - 1 + self.count
             at, step = self._first_place, self.frame_bytes_max
             frames[at::step] = _HIGH[start:end]
             frames[at + 1 :: step] = _LOW[start:end]
+        for index, at in enumerate(self._places, first_id - 1):
+            frames[at], frames[at + 1] = _HIGH[index], _LOW[index]
+        self._numbered_id, self._numbered = first_id, bytes(frames)
+
+    def _share(self, first_id: int) -> None:
+        in_flight: dict[int, Delivery | None] = {}
+        delivery, payloads = self._delivery(0), self._payloads
+        if not payloads:
             for packet_id in range(first_id, first_id + self.count):
                 in_flight[packet_id] = delivery
-        for index, at in enumerate(self._places):
-            packet_id = first_id + index
-            frames[at], frames[at + 1] = _HIGH[packet_id - 1], _LOW[packet_id - 1]
-            if self._payloads[index] != self._payloads[index - 1]:
+        for index, payload_bytes in enumerate(payloads):
+            if payload_bytes != payloads[index - 1]:
                 delivery = self._delivery(index)
-            in_flight[packet_id] = delivery
-        self._first_id = first_id
-        self._numbered, self._in_flight = bytes(frames), in_flight
+            in_flight[first_id + index] = delivery
+        self._in_flight_id, self._in_flight = first_id, in_flight
+
+    def deliveries(self) -> list[Delivery]:
+        """Each of them, at QoS 1, for one who takes it as it is; its message as it came."""
+        return [self._delivery(index) for index in range(self.count)]
 
     def _delivery(self, index: int) -> Delivery:
-        """The delivery of one of them; where they are alike, of the first."""
-        topic, place, size = self.topic, self._first_place, self.payload_bytes_max
-        if self.topics is not None and self._places:
-            topic, place, size = self.topics[index], self._places[index], self._payloads[index]
-        start = place + 2 + self.is_5
-        payload = self.frames[start : start + size]
-        return Delivery(Publish(topic, payload, 1), 1, False, (), NEVER_S)
+        topic = self.topic if self.topics is None else self.topics[index]
+        if self._places:
+            at, size = self._places[index], self._payloads[index]
+        else:
+            at, size = self._first_place + index * self.frame_bytes_max, self.payload_bytes_max
+        frames, start = self.frames, at + 2 + self.is_5
+        packet_id = frames[at] << 8 | frames[at + 1]
+        message = Publish(topic, frames[start : start + size], 1, packet_id=packet_id)
+        return Delivery(message, 1, False, (), NEVER_S)
 
 
 def find_burst(data: bytes, pos: int, room: int, version: int, size_max: int) -> Burst | None:

@@ -146,13 +146,21 @@ class AdmissionWindow:
         self.needs = cost
         return False
 
-    def admit(self, cost: int = 1, size_bytes: int = 0) -> None:
-        """Count one packet; in the same synchronous stretch its caller asked `room()`, and `fits`
-        where it weighs more than one."""
+    def room_together(self, packets: int, size_bytes: int) -> int:
+        """How many of these may join at once: of packets for which there is `room`, that weigh one
+        each and have so many bytes together. From the node's bound on they join one by one."""
+        node = self._node
+        if node.in_process_bytes + size_bytes > node.bytes_max:
+            return 0
+        return packets if node.shared else min(packets, node.units_max - node.in_process)
+
+    def admit(self, cost: int = 1, size_bytes: int = 0, packets: int = 1) -> None:
+        """Count packets that cost so much together; in the same synchronous stretch its caller
+        asked `room()`, and `fits` where one weighs more than one."""
         node = self._node
         assert self.in_process + cost <= self.limit or not self.in_process
         self.needs = 1
-        self.weight = cost
+        self.weight = cost // packets
         if not self.in_process:
             node.busy[self] = None
             if not self._waits:
@@ -162,13 +170,13 @@ class AdmissionWindow:
         node.in_process_bytes += size_bytes
         if self.in_process > node.used_max:
             node.used_max = self.in_process
-        if cost > 1 and node.credits is not None:
-            self.spend(cost - 1)
+        if cost > packets and node.credits is not None:
+            self.spend(cost - packets)
         if node.shared:
             self._charge += cost
-            if self._permits:
-                self._permits -= 1
-                node.permits -= 1
+            used = packets if packets < self._permits else self._permits
+            self._permits -= used
+            node.permits -= used
         elif node.in_process >= node.units_max or node.in_process_bytes >= node.bytes_max:
             node.shared = True
 

@@ -29,9 +29,9 @@ class Acknowledgements:
             self.at_once_count += 1
             self.since_s = since_s
 
-    def came(self, since_s: float, now_s: float) -> None:
-        """One that had to wait has its answer."""
-        self.latency.observe(max(0.0, now_s - since_s))
+    def came(self, since_s: float, now_s: float, count: int = 1) -> None:
+        """So many that had to wait have their answers."""
+        self.latency.observe(max(0.0, now_s - since_s), count)
 
     def leave(self, now_s: float) -> None:
         """Count what was answered at once and is about to leave."""

@@ -1,14 +1,17 @@
 """Bursts: the short way of a PUBLISH inside a node, for many at once.
 
 `Router` says what is done with a message. Here it is done with a burst (`codec.burst`), if that
-comes to the same for each packet of it: all who get it take it as it is and at once, nothing of it
-has to be durable, nobody asks who may publish it. Else nothing is done, and each goes the long way.
-One of several topics goes as far as they have one subscriber, the same.
+comes to the same for each packet of it: all who get it take it as it is and at once, nobody asks
+who may publish it. Else nothing is done, and each goes the long way. Where it has to be durable,
+there is one subscriber (`durable_bursts`). One of several topics goes as far as they have one, the
+same.
 """
 
 from typing import Final, final
 
 from flowguard.codec.burst import BURST_MIN, Burst
+from flowguard.node.durable_bursts import DurableBursts
+from flowguard.node.journal import Journal
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import Router
 from flowguard.session.inbound import Inbound
@@ -26,9 +29,10 @@ NOT_AS_ONE: Final = -1
 class Bursts:
     """One per node."""
 
-    def __init__(self, node: NodeState, router: Router) -> None:
+    def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
         self._node = node
         self._router = router
+        self._durable = DurableBursts(node, router, journal)
         self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
         """A larger message is refused, or weighs more than one."""
 
@@ -39,22 +43,31 @@ class Bursts:
         plan = plans.by_topic.get(burst.topic)
         if plan is None or plan.version != plans.version:
             plan = plans.find(burst.topic)
-        if burst.qos > plan.burst_qos or router.asks:
+        durably = burst.qos > plan.burst_qos
+        if router.asks or (durably and not plan.takes_durable_bursts):
             return None
         if burst.topics is not None:
-            count = self._count_alike(plan, burst.topics, burst.qos)
+            count = self._count_alike(plan, burst.topics, burst.qos, durably=durably)
             if count < BURST_MIN:
                 return None
             burst = burst.first_of(count)
         if burst.payload_bytes_max > self._payload_bytes_max:
             return None
+        if durably:
+            return self._durable.publish(inbound, plan, burst, now_s)
+        return self._publish_at_once(inbound, plan, burst, now_s)
+
+    def _publish_at_once(
+        self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float
+    ) -> Burst | None:
         if burst.count * plan.deliveries > DELIVERIES_MAX:
             burst = burst.first_of(DELIVERIES_MAX // plan.deliveries)
         if burst.qos:
             if not self._admits(inbound, plan, burst):
                 return None
             sent_count = self._deliver(plan, burst)
-            acknowledgements = router.acknowledgements
+            inbound.acknowledge_all(burst)
+            acknowledgements = self._router.acknowledgements
             acknowledgements.at_once_count += burst.count
             acknowledgements.since_s = now_s
         else:
@@ -69,7 +82,7 @@ class Bursts:
         inbound.extra += plan.extra * burst.count
         return burst
 
-    def _count_alike(self, plan: Plan, topics: list[str], qos: int) -> int:
+    def _count_alike(self, plan: Plan, topics: list[str], qos: int, *, durably: bool) -> int:
         """How many of them, from the first, have the one subscriber that `plan` has."""
         solo = plan.solo
         if solo is None:
@@ -81,7 +94,8 @@ class Bursts:
             other = by_topic.get(topic)
             if other is None or other.version != version:
                 other = plans.find(topic)
-            if other.solo is not solo or other.burst_qos < qos:
+            is_alike = other.takes_durable_bursts if durably else other.burst_qos >= qos
+            if other.solo is not solo or not is_alike:
                 break
             count += 1
         return count
@@ -100,7 +114,7 @@ class Bursts:
                 outbound = session.outbound
                 if outbound is None or session is origin:
                     return False
-                if not outbound.takes_in_flight(burst, session):
+                if not outbound.takes_in_flight(burst, session, session.next_pos):
                     return False
         return True
 

@@ -75,6 +75,10 @@ class DividedJournal(Journal):
         else:
             super().note(op)
 
+    def note_all(self, ops: list[StoreOp]) -> None:
+        for op in ops:
+            self.note(op)
+
     def end_session(self, client_id: str) -> None:
         drop = DropSession(client_id)
         if not self.names.take(drop):

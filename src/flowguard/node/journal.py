@@ -254,6 +254,17 @@ class Journal(GroupCommit):
             self.note(op)
         self._close_if_full()
 
+    def append_burst(
+        self, ops: list[StoreOp], size_bytes: int, done: Continuation, now_s: float
+    ) -> None:
+        """Append the work of a burst, an operation for each message, of so many bytes together."""
+        self._append(done, now_s)
+        others = len(ops) - 1
+        self._growing.continuations += [_nothing_more] * others
+        self._waiting_count += others
+        self._grow(ops, OP_BYTES * len(ops) + size_bytes)
+        self._close_if_full()
+
     def append_prepared(
         self, ops: list[StoreOp], size_bytes: int, go_on: WideContinuation, now_s: float
     ) -> None:
@@ -265,10 +276,7 @@ class Journal(GroupCommit):
         self._append(_nothing_more, now_s)
         batch = self._growing
         batch.wide.append((len(batch.continuations) - 1, go_on))
-        batch.ops += ops
-        batch.size_bytes += size_bytes
-        self.size_bytes += size_bytes
-        self._ops_count += len(ops)
+        self._grow(ops, size_bytes)
         self._close_if_full()
 
     def promise(self, count: int) -> None:
@@ -292,6 +300,16 @@ class Journal(GroupCommit):
         batch.size_bytes += size_bytes
         self.size_bytes += size_bytes
         self._ops_count += 1
+
+    def note_all(self, ops: list[StoreOp]) -> None:
+        self._grow(ops, OP_BYTES * len(ops))
+
+    def _grow(self, ops: list[StoreOp], size_bytes: int) -> None:
+        batch = self._growing
+        batch.ops += ops
+        batch.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self._ops_count += len(ops)
 
     def end_session(self, client_id: str) -> None:
         """Make it durable that a client's session is over; `is_ending` until then."""
@@ -398,4 +416,4 @@ def _fitting(heavy: deque[tuple[int, int]], start: int, count_max: int) -> int:
 
 
 def _nothing_more(_: float) -> None:
-    """In the place of a wide continuation, which was called before."""
+    """In the place of a continuation that has done this one's work, or was called before."""

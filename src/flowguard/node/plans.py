@@ -132,6 +132,11 @@ class Plan:
         self.heavy_count = self.deliveries if self.is_heavy else 0
         self.is_wide = self.deliveries > WIDE_DELIVERIES
 
+    @property
+    def takes_durable_bursts(self) -> bool:
+        """Whether a burst of QoS 1 goes through the store as one: to one session's queue."""
+        return self.solo is not None and self.durable and not (self.logs or self.is_heavy)
+
     def _solo(self) -> Session | None:
         if len(self.groups) != 1 or self.shared or self.own:
             return None

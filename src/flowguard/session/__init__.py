@@ -32,7 +32,8 @@ The conversation:
 - `filters`        the subscriptions of a session
 - `session`        what outlives a connection
 - `acknowledging`  what the client's PUBACK, PUBREC and PUBCOMP do
-- `inbound`        from the client: PUBLISH, PUBREL, SUBSCRIBE, the window
+- `inbound_exchanges` what the client publishes at QoS 1 and 2: identifiers and answers
+- `inbound`        from the client: PUBLISH, SUBSCRIBE, the window
 - `input`          what a peer has sent and nobody has handled, and whether more of it is read
 - `connection`     from the first byte to the last: hands bytes to the decoder, owns the life cycle
 

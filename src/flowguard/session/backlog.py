@@ -139,26 +139,26 @@ class Backlog:
 
     # --- places ------------------------------------------------------------------------------
 
-    def reserve(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
-        """Count a message in; else why there is no room. `overshoot`: a page above the limits."""
-        reason = self.refusal(size_bytes, overshoot=overshoot)
+    def reserve(self, size_bytes: int, count: int = 1, *, overshoot: bool = False) -> Reason | None:
+        """Count so many in; else why not all of them fit. `overshoot`: one, a page above limits."""
+        reason = self.refusal(size_bytes, count, overshoot=overshoot)
         if reason is None:
             if overshoot and self.node_refusal(size_bytes) is not None:
                 self._over_bytes += size_bytes
                 self.size_bytes += size_bytes
                 self.count += 1
             else:
-                self.promise(size_bytes)
+                self.promise(size_bytes, count)
         return reason
 
-    def refusal(self, size_bytes: int, *, overshoot: bool = False) -> Reason | None:
+    def refusal(self, size_bytes: int, count: int = 1, *, overshoot: bool = False) -> Reason | None:
         """The answer that `reserve` would give."""
         if overshoot:
             if self.count >= self.messages_max + PAGE_MAX:
                 return Reason.QUEUE_MESSAGES
             if self.size_bytes >= self.bytes_max + PAGE_BYTES_MAX:
                 return Reason.QUEUE_BYTES
-        elif self.count >= self.messages_max:
+        elif self.count + count > self.messages_max:
             return Reason.QUEUE_MESSAGES
         elif self.size_bytes + size_bytes > self.bytes_max:
             return Reason.QUEUE_BYTES
@@ -198,18 +198,18 @@ class Backlog:
             return True
         return held_bytes > 0 and size_bytes <= budget.share_bytes(held_bytes)
 
-    def promise(self, size_bytes: int) -> None:
-        """Count a message in that had its place before: it keeps one whatever the limits are."""
+    def promise(self, size_bytes: int, count: int = 1) -> None:
+        """Count in what had its place before: it keeps one whatever the limits are."""
         budget = self._budget
         budget.used_bytes += size_bytes
         if not self.size_bytes:
             budget.holders_count += 1
-        self.count += 1
+        self.count += count
         self.size_bytes += size_bytes
 
-    def forget(self, size_bytes: int) -> None:
-        """A message that was counted in does not wait after all."""
-        self.count -= 1
+    def forget(self, size_bytes: int, count: int = 1) -> None:
+        """What was counted in does not wait after all."""
+        self.count -= count
         if self._over_bytes:
             self._relieve(size_bytes)
             return

@@ -193,13 +193,13 @@ class Dispatch(Outbox):
         """Send what it takes as it is, at QoS 0; the caller counts it."""
         self._put_burst(burst.frames)
 
-    def takes_in_flight(self, burst: Burst, session: Receiver) -> bool:
-        """Whether `send` would send each of the packets now, at QoS 1.
+    def takes_in_flight(self, burst: Burst, session: Receiver, first_pos: int) -> bool:
+        """Whether `send` would send each of the packets now, at QoS 1, from that position on.
 
         But for the node's budget, which counts them for all who get them.
         """
         inflight, count = session.inflight, burst.count
-        first_id = packet_id_of(session.next_pos, 1)
+        first_id = packet_id_of(first_pos, 1)
         return (
             self.takes_as_is(burst)
             and not self.has_more
@@ -225,6 +225,28 @@ class Dispatch(Outbox):
         else:
             budget.holders_count += 1
             session.inflight = burst.in_flight(first_id).copy()
+        self._put_burst(burst.numbered(first_id))
+
+    def send_stored(
+        self, burst: Burst, session: Receiver, first_pos: int, deliveries: list[Delivery]
+    ) -> None:
+        """Send what it takes at QoS 1 to a session whose store has these, from that position on;
+        the caller counts it."""
+        positions = session.positions
+        assert positions is not None
+        budget = self.node.inflight.budget
+        budget.used_bytes += plain_bytes(burst.payload_bytes, burst.count)
+        if not session.inflight:
+            budget.holders_count += 1
+            session.inflight = {}
+        inflight, pos = session.inflight, first_pos
+        first_id = packet_id = packet_id_of(first_pos, 1)
+        for delivery in deliveries:
+            inflight[packet_id] = delivery
+            positions[packet_id] = pos
+            packet_id += 1
+            pos += 1
+        self.node.sent[session.client_id] = pos - 1
         self._put_burst(burst.numbered(first_id))
 
 

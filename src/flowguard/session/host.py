@@ -35,6 +35,11 @@ class GroupCommit(ABC):
     def note(self, op: StoreOp) -> None:
         """Make `op` durable with the next commit; nobody waits for it."""
 
+    def note_all(self, ops: list[StoreOp]) -> None:
+        """`note` each of them; none brings a message."""
+        for op in ops:
+            self.note(op)
+
     @abstractmethod
     def append(
         self, ops: list[StoreOp], done: Callable[[float], None], now_s: float, name: str = ""

@@ -18,7 +18,7 @@ from typing import Final, final
 from flowguard.codec.bodies import count_pubacks
 from flowguard.codec.burst import BURST_MIN
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
-from flowguard.codec.encoder import puback_frame, pubcomp_frame, pubrec_frame
+from flowguard.codec.encoder import puback_frame
 from flowguard.codec.packets import (
     Auth,
     Disconnect,
@@ -37,11 +37,11 @@ from flowguard.codec.packets import (
 )
 from flowguard.errors import ProtocolViolation
 from flowguard.flow import AdmissionWindow, Pause
-from flowguard.records import DropInbound, StoreOp
 from flowguard.session.acknowledging import on_puback, on_pubacks, on_pubcomp, on_pubrec
 from flowguard.session.aliases import ClientAliases
 from flowguard.session.conversation import Conversation
 from flowguard.session.host import IN_PROCESS, WAITS, Routing
+from flowguard.session.inbound_exchanges import InboundExchanges
 from flowguard.session.outbound import Outbound
 from flowguard.session.session import Session
 from flowguard.session.state_bytes import INBOUND_ID_BYTES, packet_bytes
@@ -60,7 +60,7 @@ LAST_PACKETS_MAX: Final = 100
 
 
 @final
-class Inbound:
+class Inbound(InboundExchanges):
     """The incoming half of one accepted connection."""
 
     __slots__ = (
@@ -69,12 +69,9 @@ class Inbound:
         "_decoder",
         "_held",
         "_long_way",
-        "_outbound",
         "_routing",
         "blocked",
         "extra",
-        "session",
-        "unacknowledged",
         "window",
     )
 
@@ -86,11 +83,10 @@ class Inbound:
         session: Session,
         routing: "Routing[Inbound]",
     ) -> None:
+        super().__init__(outbound, session)
         self._connection = connection
         self._decoder = decoder
-        self._outbound = outbound
         self._routing = routing
-        self.session = session
         self.window = AdmissionWindow(outbound.node.window, session.window_max)
         self._held: list[Packet] | None = None
         self._long_way = 0
@@ -99,8 +95,6 @@ class Inbound:
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
         self.extra = 0
         """What the packet that was handled at once last weighed above one."""
-        self.unacknowledged = 0
-        """QoS 1 PUBLISH without PUBACK and QoS 2 PUBLISH without PUBCOMP on this connection."""
         self._aliases: ClientAliases | None = None
 
     def take(self, data: bytes, now_s: float) -> bool:
@@ -175,6 +169,7 @@ class Inbound:
     def _take_bursts(self, room: int, left: int, now_s: float) -> int:
         """Handle bursts, of `left` packets at most, each as one; the room left for what is none."""
         decoder, routing, outbound = self._decoder, self._routing, self._outbound
+        window = self.window
         if self._long_way:
             self._long_way -= 1
             return room
@@ -186,13 +181,13 @@ class Inbound:
                 break
             decoder.take(routed)
             count = routed.count
-            if routed.qos:
-                outbound.write_answers(routed.pubacks(), count)
             outbound.node.counters.messages_received += count
-            self.window.spend(count)
+            window.spend(count)
             room -= count + self.extra
             left -= count + BURST_SHARE * self.extra
             self.extra = 0
+            if window.in_process:  # What goes through the store is no less work.
+                left = room = min(room, window.room())
         return room
 
     def _serve(self, packets: list[Packet], room: int, now_s: float) -> int:
@@ -346,12 +341,6 @@ class Inbound:
             self._aliases = ClientAliases(self.session, self._outbound.node)
         return self._aliases.resolve(packet)
 
-    def _count(self, packet: Publish) -> None:
-        """It is acknowledged later."""
-        self.unacknowledged += 1
-        if packet.qos == 2:
-            self._remember(packet.packet_id, durable=False)
-
     def _publish_once(self, packet: Publish, now_s: float) -> int:
         """QoS 2: the identifier is kept until PUBREL; a PUBLISH without room for it is refused."""
         session = self.session
@@ -368,52 +357,6 @@ class Inbound:
             if reason_code >= ReasonCode.UNSPECIFIED_ERROR or reason_code == WAITS:
                 session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
         return reason_code
-
-    def _is_repeated(self, packet_id: int) -> bool:
-        """[MQTT-4.3.3-10] a known QoS 2 identifier is acknowledged again, not published again."""
-        ids = self.session.inbound_ids
-        durable = ids.get(packet_id) if ids else None
-        if durable:
-            self._outbound.write(pubrec_frame(packet_id))
-        return durable is not None
-
-    def _remember(self, packet_id: int, *, durable: bool) -> None:
-        """A QoS 2 identifier is in use, from the moment its PUBLISH is taken until PUBREL."""
-        ids = self.session.inbound_ids
-        if ids is None:
-            ids = self.session.inbound_ids = {}
-        ids[packet_id] = durable
-
-    def _forget(self, ids: dict[int, bool], packet_id: int) -> None:
-        del ids[packet_id]
-        self.session.charge_state(-INBOUND_ID_BYTES, self._outbound.node)
-
-    def published(self, packet: Publish, reason_code: int) -> None:
-        """The work for a QoS 1 or 2 PUBLISH is done: acknowledge [MQTT-4.3.2-4]."""
-        self.unacknowledged -= 1
-        self._acknowledge(packet, reason_code)
-
-    def _acknowledge(self, packet: Publish, reason_code: int) -> None:
-        """Send PUBACK or PUBREC; from PUBREC on, a QoS 2 identifier is known to be durable."""
-        packet_id = packet.packet_id
-        outbound: Outbound | None = self._outbound
-        if packet.qos == 2:
-            if reason_code < ReasonCode.UNSPECIFIED_ERROR:
-                self._remember(packet_id, durable=True)
-                self.unacknowledged += 1
-            elif self.session.inbound_ids and packet_id in self.session.inbound_ids:
-                self._forget(self.session.inbound_ids, packet_id)
-            # A client that came back meanwhile waits for this PUBREC on its new connection.
-            outbound = self.session.outbound
-        if outbound is None or outbound.ended:
-            return
-        if outbound.version != MQTT_5 or reason_code == ReasonCode.SUCCESS:
-            # [v3 MQTT-3.3.5-2] 3.1.1 cannot refuse: a positive acknowledgement or none.
-            outbound.write(puback_frame(packet_id) if packet.qos == 1 else pubrec_frame(packet_id))
-        elif packet.qos == 1:
-            outbound.write_packet(Puback(packet_id, reason_code))
-        else:
-            outbound.write_packet(Pubrec(packet_id, reason_code))
 
     def last_word(self) -> Disconnect | None:
         """DISCONNECT behind a PUBLISH that is not handled any more: its client has left."""
@@ -435,40 +378,6 @@ class Inbound:
         if self._aliases is not None:
             self._aliases.clear()
             self._aliases = None
-
-    def _pubrel(self, packet_id: int, now_s: float) -> None:
-        ids = self.session.inbound_ids
-        durable = ids.get(packet_id) if ids else None
-        if durable is False:
-            raise ProtocolViolation("PUBREL before PUBREC")
-        known = durable is not None
-        if ids is not None and known:
-            self._forget(ids, packet_id)
-            if self.unacknowledged:
-                self.unacknowledged -= 1
-        if self.session.durable and (known or not self._outbound.node.journal.is_idle):
-            self._release_durably(packet_id, now_s, known=known)
-        else:
-            self.released(packet_id, known=known)
-
-    def _release_durably(self, packet_id: int, now_s: float, *, known: bool) -> None:
-        """A repeated PUBREL, too, waits for what the first one has changed."""
-        ops: list[StoreOp] = [DropInbound(self.session.client_id, packet_id)] if known else []
-
-        def done(_: float) -> None:
-            self.released(packet_id, known=known)
-
-        self._outbound.node.journal.append(ops, done, now_s)
-
-    def released(self, packet_id: int, *, known: bool) -> None:
-        """The end of an inbound QoS 2 identifier is durable [MQTT-4.3.3-11]."""
-        if self._outbound.ended:
-            return
-        if known or self._outbound.version != MQTT_5:
-            self._outbound.write(pubcomp_frame(packet_id))  # [v3 MQTT-4.3.3-2]
-        else:
-            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            self._outbound.write_packet(Pubcomp(packet_id, code))
 
     # --- SUBSCRIBE, UNSUBSCRIBE --------------------------------------------------------------
 

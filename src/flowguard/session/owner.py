@@ -75,10 +75,11 @@ class QueueOwner(PageOwner):
 
     # --- places ------------------------------------------------------------------------------
 
-    def take_position(self) -> int:
-        """The position of the next QoS 1 or 2 message; each is used exactly once."""
+    def take_position(self, count: int = 1) -> int:
+        """The position of the next QoS 1 or 2 message, the first of `count`; each is used exactly
+        once."""
         pos = self.next_pos
-        self.next_pos = pos + 1
+        self.next_pos = pos + count
         return pos
 
     # --- room --------------------------------------------------------------------------------

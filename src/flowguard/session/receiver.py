@@ -10,7 +10,7 @@ from flowguard.access.rights import NOTHING, Rights, decision_bytes
 from flowguard.codec.bodies import PUBACK_BYTES
 from flowguard.flow import Reason
 from flowguard.flow.window import UNBOUNDED
-from flowguard.records import Delivery, Settle
+from flowguard.records import Delivery, Settle, StoreOp
 from flowguard.session.backlog import Backlog
 from flowguard.session.inflight import INFLIGHT_BYTES, Charge, content_bytes, plain_bytes
 from flowguard.session.node_state import NodeState
@@ -246,13 +246,14 @@ class Receiver(QueueOwner):
             node.journal.note(Settle(self.client_id, pos, delivery))
 
     def end_plain(self, pubacks: bytes, node: NodeState) -> int:
-        """End the exchanges that these PUBACKs begin with, while nothing but places is given back.
+        """End the exchanges that these PUBACKs begin with, while all are of plain messages.
 
         Returns how many bytes of them were; the others are for `end_exchange`.
         """
-        if self.durable or self.charges or self.membership is not None:
+        if self.charges or self.membership is not None:
             return 0
-        inflight = self.inflight
+        inflight, positions = self.inflight, self.positions
+        settled: list[StoreOp] | None = None if positions is None else []
         freed_bytes = end = 0
         while end < len(pubacks):
             packet_id = pubacks[end + 2] << 8 | pubacks[end + 3]
@@ -261,11 +262,16 @@ class Receiver(QueueOwner):
                 break
             del inflight[packet_id]
             freed_bytes += plain_bytes(len(delivery.message.payload))
+            if settled is not None:
+                assert positions is not None
+                settled.append(Settle(self.client_id, positions.pop(packet_id), delivery))
             end += PUBACK_BYTES
         budget = node.inflight.budget
         budget.used_bytes -= freed_bytes
         if end and not inflight:
             budget.holders_count -= 1
+        if settled:
+            node.journal.note_all(settled)
         return end
 
     def _hold(self, packet_id: int, charge: Charge) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Final, final
 
+from flowguard.codec.burst import Burst
 from flowguard.flow import FairBudget, Reason
 from flowguard.records import Append, Delivery, WillRecord
 from flowguard.session.backlog import Backlog
@@ -135,6 +136,26 @@ class Session(Receiver):
             self.enqueue(pos, delivery, node, now_s)
         else:
             return self.wait(pos, delivery, node, now_s)
+        return True
+
+    def offer_burst(
+        self, burst: Burst, first_pos: int, deliveries: list[Delivery], node: NodeState
+    ) -> bool:
+        """Send what is durable now and was admitted, as `offer` does each of `deliveries`; False:
+        it cannot be sent as one, and nothing was done."""
+        outbound = self.outbound
+        if (
+            outbound is None
+            or self.ended
+            or not node.inflight.has_common_room(burst, 1)
+            or not outbound.takes_in_flight(burst, self, first_pos)
+        ):
+            return False
+        outbound.send_stored(burst, self, first_pos, deliveries)
+        count, counters = burst.count, node.counters
+        self.queue.forget(sum([delivery.size_bytes for delivery in deliveries]), count)
+        counters.publish_sent += count
+        counters.publish_bytes_sent += burst.payload_bytes
         return True
 
     def offer_retained(self, delivery: Delivery, node: NodeState, now_s: float) -> bool:
