@@ -30,7 +30,7 @@ class Acknowledgements:
             self.since_s = since_s
 
     def came(self, since_s: float, now_s: float, count: int = 1) -> None:
-        """So many that had to wait have their answers."""
+        """Count the answers of so many that had to wait."""
         self.latency.observe(max(0.0, now_s - since_s), count)
 
     def leave(self, now_s: float) -> None:

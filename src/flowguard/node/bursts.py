@@ -11,7 +11,6 @@ from typing import Final, final
 
 from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.durable_bursts import DurableBursts
-from flowguard.node.journal import Journal
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import Router
 from flowguard.session.inbound import Inbound
@@ -29,10 +28,10 @@ NOT_AS_ONE: Final = -1
 class Bursts:
     """One per node."""
 
-    def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
+    def __init__(self, node: NodeState, router: Router) -> None:
         self._node = node
         self._router = router
-        self._durable = DurableBursts(node, router, journal)
+        self._durable = DurableBursts(node, router)
         self._payload_bytes_max = min(router.payload_bytes_max, router.cost.unit_bytes - 1)
         """A larger message is refused, or weighs more than one."""
 

@@ -9,7 +9,6 @@ from typing import final
 
 from flowguard.codec.burst import BURST_MIN, Burst
 from flowguard.node.in_process import InProcess, Target
-from flowguard.node.journal import Journal
 from flowguard.node.plans import Plan
 from flowguard.node.publishing import SUCCESS, Router
 from flowguard.records import Append, Delivery, StoreOp
@@ -22,10 +21,9 @@ from flowguard.session.session import Session
 class DurableBursts:
     """One per node."""
 
-    def __init__(self, node: NodeState, router: Router, journal: Journal) -> None:
+    def __init__(self, node: NodeState, router: Router) -> None:
         self._node = node
         self._router = router
-        self._journal = journal
 
     def publish(self, inbound: Inbound, plan: Plan, burst: Burst, now_s: float) -> Burst | None:
         """Admit it, of `plan`, which takes it; its answers follow. None: it cannot be as one."""
@@ -58,7 +56,7 @@ class DurableBursts:
         in_process = BurstInProcess(
             node, self._router, inbound, burst, session, first_pos, deliveries, now_s
         )
-        self._journal.append_burst(ops, size_bytes, in_process.committed, now_s)
+        self._router.journal.append_burst(ops, size_bytes, in_process.committed, now_s)
         return burst
 
 

@@ -127,9 +127,7 @@ class Node(Lifecycle[ServerConnection]):
         self.registry = Registry(state, self.router, self.journal, self.timers, self.queue_budget)
         self.subscriptions = Subscriptions(state, self.router, self.hooks, self.full_queues)
         self.reviews = Reviews(state, self.registry, self.subscriptions)
-        self.packets = PacketRouting(
-            state, self.router, self.journal, self.full_queues, self.subscriptions
-        )
+        self.packets = PacketRouting(state, self.router, self.full_queues, self.subscriptions)
         self.connect_service = Histogram()
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door = Attempts(), Door()

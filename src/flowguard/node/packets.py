@@ -7,7 +7,6 @@ from flowguard.codec.packets import Subscribe, Unsubscribe
 from flowguard.node.apart import Apart
 from flowguard.node.bursts import Bursts
 from flowguard.node.full_queues import FullQueues
-from flowguard.node.journal import Journal
 from flowguard.node.publishing import Router
 from flowguard.node.subscribing import Subscriptions
 from flowguard.session.host import WAITS, Routing
@@ -24,12 +23,11 @@ class PacketRouting(Routing[Inbound]):
         self,
         node: NodeState,
         router: Router,
-        journal: Journal,
         full_queues: FullQueues,
         subscriptions: Subscriptions,
     ) -> None:
         self._router = router
-        self._bursts = Bursts(node, router, journal)
+        self._bursts = Bursts(node, router)
         self._full_queues = full_queues
         self._subscriptions = subscriptions
         self._blocks = node.blocks

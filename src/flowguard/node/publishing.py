@@ -57,7 +57,7 @@ class Router:
     ) -> None:
         limits = node.settings
         self._node = node
-        self._journal = journal
+        self.journal = journal
         self._hooks = hooks
         self.asks = hooks.authorizer is not None or hooks.rules is not None
         """Whether somebody decides who may publish what."""
@@ -126,7 +126,7 @@ class Router:
             plan.durable
             or session.durable
             or message.retain
-            or (inbound.window.in_process and not self._journal.is_idle)
+            or (inbound.window.in_process and not self.journal.is_idle)
         ):
             return self._publish_durably(inbound, plan, message, now_s)
         if plan.solo is not None and message.qos == plan.burst_qos:
@@ -145,7 +145,7 @@ class Router:
             code = self.answer(session, message, code)
         apart = self.apart
         if apart is not None and apart.concerns(inbound, admitted):
-            Staged(self, self._journal, apart, inbound, plan, message, admitted, code).begin(now_s)
+            Staged(self, self.journal, apart, inbound, plan, message, admitted, code).begin(now_s)
             self.acknowledgements.at_once_count -= 1
             return IN_PROCESS
         targets = placed(admitted)
@@ -160,7 +160,7 @@ class Router:
         cost = self.cost.of(plan.deliveries, size_bytes, plan.ops)
         inbound.window.admit(cost, size_bytes)
         pending = InProcess(self, inbound, message, targets, code, now_s, cost)
-        pending.enter(self._journal, ops, now_s, plan.heavy_count)
+        pending.enter(self.journal, ops, now_s, plan.heavy_count)
         self.acknowledgements.at_once_count -= 1
         return IN_PROCESS
 
@@ -192,7 +192,7 @@ class Router:
             FanOut(
                 self,
                 node,
-                self._journal,
+                self.journal,
                 inbound,
                 plan,
                 message,
@@ -251,7 +251,7 @@ class Router:
 
     def note(self, op: StoreOp) -> None:
         """The store is to know it with one of the next commits."""
-        self._journal.note(op)
+        self.journal.note(op)
 
     def may_publish(self, session: Session, message: Publish) -> bool:
         """Whether rules and authorizer, as far as there are any, let a client publish it."""
@@ -267,7 +267,7 @@ class Router:
         system = message.topic.startswith("$SYS/")
         plan = self.plans.make(message.topic) if system else self.plans.find(message.topic)
         if plan.is_wide:
-            node, journal = self._node, self._journal
+            node, journal = self._node, self.journal
             node.chores.add(FanOut(self, node, journal, None, plan, message, now_s, settle=settle))
             return
         admitted: list[Admitted] = []
@@ -279,7 +279,7 @@ class Router:
         if plan.logs and message.qos:
             ops.append(self.log.append("", message, now_s))
         pending = InProcess(self, None, message, targets, SUCCESS, now_s, then=then)
-        pending.enter(self._journal, ops, now_s, plan.heavy_count)
+        pending.enter(self.journal, ops, now_s, plan.heavy_count)
 
     def _retain(self, message: Publish, now_s: float) -> bool:
         """Keep, replace or remove the retained message [MQTT-3.3.1-5] [MQTT-3.3.1-6].
@@ -295,9 +295,9 @@ class Router:
         if message.topic.startswith("$SYS/"):
             return not outcome.is_refusal
         if outcome is RetainOutcome.KEPT:
-            self._journal.note(PutRetained(message, expires_at_s))
+            self.journal.note(PutRetained(message, expires_at_s))
         else:
-            self._journal.note(DropRetained(message.topic))
+            self.journal.note(DropRetained(message.topic))
         return not outcome.is_refusal
 
     # --- delivery ----------------------------------------------------------------------------

@@ -208,7 +208,7 @@ class Backlog:
         self.size_bytes += size_bytes
 
     def forget(self, size_bytes: int, count: int = 1) -> None:
-        """What was counted in does not wait after all."""
+        """Messages that were counted in do not wait after all."""
         self.count -= count
         if self._over_bytes:
             self._relieve(size_bytes)

@@ -1,4 +1,4 @@
-"""What a client publishes at QoS 1 and 2, until its exchange is over: identifiers and answers.
+"""Exchanges of what a client publishes at QoS 1 and 2, until they are over: identifiers, answers.
 
 A QoS 1 exchange ends with PUBACK. At QoS 2 the identifier is known from the moment its PUBLISH is
 taken until PUBREL, and to the store as long, where the session is durable.
