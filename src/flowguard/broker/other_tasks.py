@@ -10,11 +10,11 @@ us in ours is in no queue. So tasks are counted from when they are scheduled unt
 tells that, and its deadlines, to everybody; its epoll descriptor it keeps to itself.
 """
 
-from typing import final
+from typing import Final, final
 
 import trio
 
-AHEAD_MAX_S = 60.0
+AHEAD_MAX_S: Final = 60.0
 """Where no task has a deadline."""
 
 

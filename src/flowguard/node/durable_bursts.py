@@ -29,16 +29,16 @@ class DurableBursts:
         """Admit it, of `plan`, which takes it; its answers follow. None: it cannot be as one."""
         node, session = self._node, plan.solo
         assert session is not None
-        count = inbound.window.room_together(burst.count, burst.payload_bytes)
-        if count < BURST_MIN:
-            return None
-        burst = burst.first_of(count)
         if node.read_only or self._router.apart is not None or node.maximum_qos < burst.qos:
             return None
         if session.ended or session is inbound.session:
             return None
+        count = inbound.window.room_together(burst.count, burst.payload_bytes)
+        if count < BURST_MIN:
+            return None
         if burst.is_5 and inbound.unacknowledged + count > node.receive_maximum:
             return None
+        burst = burst.first_of(count)
         deliveries = burst.deliveries()
         size_bytes = sum([delivery.size_bytes for delivery in deliveries])
         if session.queue.reserve(size_bytes, count) is not None:

@@ -69,11 +69,6 @@ class Pages(Generic[Q, P]):
         return bool(self.wanted) and not self._moving.is_full
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a page is to be read, is being read, or is to be sent."""
-        return bool(self.wanted or self.ready) or self._is_reading
-
-    @property
     def waits(self) -> bool:
         """Whether a piece only waits for its turn, which nothing announces; what is on its way to
         the store does announce itself."""

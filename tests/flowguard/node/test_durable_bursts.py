@@ -140,10 +140,10 @@ def test_it_comes_to_the_same_as_its_packets_one_by_one(
     assert found[0] == found[1]
 
 
-def staged(version: int, settings: str = "plain", **connect: Any) -> tuple[Stage, Client, Client]:
+def staged(version: int, **connect: Any) -> tuple[Stage, Client, Client]:
     """A stage that holds its commits, a durable subscriber, and a publisher whose topics are
     known."""
-    stage = Stage(SETTINGS[settings])
+    stage = Stage()
     client = stage.connect_durable("s", version=version, **connect)
     client.subscribe("a/#", qos=1)
     publisher = stage.connect("p", version=version)
@@ -200,7 +200,6 @@ def test_a_session_that_has_ended_meanwhile_is_answered_for(version: int) -> Non
     stage, client, publisher = staged(version)
     publisher.send_bytes(frames(9, version))
     client.close()
-    stage.open(version)
     session = session_of(client)
     stage.node.registry.end(session, stage.now_s)
     stage.release_commits()
