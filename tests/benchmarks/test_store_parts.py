@@ -90,12 +90,15 @@ def test_the_loop_says_how_late_it_is_while_rocksdb_compacts() -> None:
         build("loadgen")
     except Unavailable as error:
         pytest.skip(str(error))
-    run = drift.measure_one(SHORT, "rocks", (10, 64), 0.5, one_core=False)
+    for seconds in (0.5, 4.0, 32.0):  # A busy machine may deliver nothing in the first of them.
+        run = drift.measure_one(SHORT, "rocks", (10, 64), seconds, one_core=False)
+        if run.messages_per_s:
+            break
     assert run.late_ms
     assert run.messages_per_s > 0
     assert set(run.events) == {"flushes", "compactions"}
     others = replace(run, store="memory"), replace(run, one_core=True)
-    report = drift.Drifts(0.5, (run, *others)).report()
+    report = drift.Drifts(seconds, (run, *others)).report()
     assert len(report.checks) == 4, "memory is there for comparison only"
 
 
