@@ -3,16 +3,21 @@
 Only what the store says of itself ends a broker.
 """
 
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flowguard.broker.server import Running
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError, SyncError
-from flowguard.stores import MemoryStore
+from flowguard.records import StoreOp
+from flowguard.stores import Fenced, MemoryStore
 from flowguard.stores.rocks import RocksStore
 from tests.support.real import broker, connect, until
 
@@ -127,6 +132,55 @@ async def test_a_store_is_looked_after_again_when_it_says_or_has_something_left(
     store = LookedAfter(upkeep_ticks, left)
     async with broker(store=store):
         await until(lambda: store.count >= 4)
+
+
+class Gated(LookedAfter):
+    """Commits while `may_commit` is set, and writes down what it is called for."""
+
+    def __init__(self) -> None:
+        super().__init__(NEVER)
+        self.calls: list[str] = []
+        self.may_commit = threading.Event()
+        self.may_commit.set()
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        self.calls.append("commit")
+        assert self.may_commit.wait(60.0)
+        return super().commit(ops)
+
+    def maintain(self) -> bool:
+        self.calls.append("maintain")
+        return super().maintain()
+
+
+async def come_and_go(running: Running, client_id: str) -> None:
+    client = await connect(running, client_id, durable=True)
+    await client.close()
+
+
+async def test_upkeep_that_falls_due_while_a_commit_is_under_way_follows_the_next_in_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run_sync = trio.to_thread.run_sync
+
+    async def noted(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        store.calls.append("call")
+        return await run_sync(function, *arguments, **options)
+
+    store = Gated()
+    async with broker(store=store) as running, trio.open_nursery() as nursery:
+        await until(lambda: store.count > 0)
+        monkeypatch.setattr(trio.to_thread, "run_sync", noted)
+        store.calls.clear()
+        store.may_commit.clear()
+        nursery.start_soon(come_and_go, running, "c")
+        await until(lambda: "commit" in store.calls)
+        nursery.start_soon(come_and_go, running, "d")
+        await until(lambda: not running.node.journal.is_empty)
+        await ticks(running, 1)
+        store.may_commit.set()
+        await until(lambda: len(store.calls) >= 5)
+        assert store.calls[:5] == ["call", "commit", "call", "commit", "maintain"]
 
 
 async def test_a_store_that_is_told_something_is_looked_after_with_the_next_tick() -> None:
