@@ -34,7 +34,7 @@ class Packets:
         self.arriving: dict[WideDelivery, Message] = {}
         """What other nodes have sent, and not everybody here has got."""
         self._reached: set[tuple[Topic, int]] = set()
-        """Who gets something at the end of this slice anyway."""
+        """Who gets something in this turn anyway."""
         self._broker = broker
         self._plan = broker.plan
         self._loop = broker.loop
@@ -49,8 +49,8 @@ class Packets:
         inbound.waiting.append(packet)
         self.waiting_count += 1
 
-    def flushed(self) -> None:
-        """A slice has ended: what its subscribers were owed is sent."""
+    def begin_turn(self) -> None:
+        """Forget who got something: each is sent to, and its acknowledgements read, once a turn."""
         self._reached.clear()
 
     def forget(self, connection: Connection) -> None:

@@ -72,6 +72,9 @@ class Publishers:
         publisher = self._publishers[client]
         if publisher is None:
             publisher = self._publishers[client] = _Publisher()
+            if self._is_open:
+                publisher.due_s = [at_s] * self.plan.collected
+                self.due_count += self.plan.collected
         publisher.sent = 0
         publisher.limit = self.plan.outstanding
         if self.plan.v5:

@@ -44,8 +44,8 @@ class NodePlan(_Part):
     publish_s: Positive = 0.000_1
     """A PUBLISH and its acknowledgement, seconds of the loop."""
     send_s: NotNegative = 0.0
-    """Sending a subscriber what it is owed at the end of a slice and reading its acknowledgements,
-    however many messages that are, seconds of the loop."""
+    """Sending a subscriber what it is owed in a turn and reading its acknowledgements, however many
+    messages that are, seconds of the loop."""
     delivery_s: NotNegative = 0.000_03
     """Sending a message to one subscriber, and its acknowledgement, seconds of the loop."""
     handoff_s: NotNegative = 0.0
@@ -156,6 +156,8 @@ class PublishPlan(_Part):
     """Open loop: a Poisson process; absent: closed loop, as fast as acknowledgements come."""
     trace: TracePlan | None = None
     """Open loop: the messages of the whole population together, instead of `rate_per_s`."""
+    collected: int = Field(0, ge=0)
+    """Open loop: messages that are due at once when a client first connects, besides."""
     outstanding: int = Field(10, ge=1, le=65_535)
     """Messages without acknowledgement at a time; the server's Receive Maximum may be less."""
     payload_bytes: int = Field(64, ge=0)

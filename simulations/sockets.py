@@ -73,6 +73,7 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
     # --- sockets: see `Ports` ----------------------------------------------------------------
 
     def poll(self, count_max: int, stay_s: float) -> list[Ready]:
+        self._broker.packets.begin_turn()
         ready = self._ready
         return [ready.popleft() for _ in range(min(len(ready), count_max))]
 
@@ -128,7 +129,6 @@ class BrokerPorts(Ports[Ready, Connection, Connection]):
 
     def leave(self) -> list[Connection]:
         """Send at once: that costs nothing more."""
-        self._broker.packets.flushed()
         self._broker.entrance.answer()
         return []
 

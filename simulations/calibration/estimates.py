@@ -77,7 +77,7 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
     slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
     accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
     stored, relayed = fit(raw["stored"]), fit(raw["relayed"])
-    read_s, publish_s = max(0.0, stored.slope), stored.intercept
+    read_s, publish_s = max(0.0, stored.intercept), stored.slope
     ping_s = max(0.0, slope["pings"])
     # A lone message, and a lone PINGREQ, are to take in the simulator what they take here.
     wake_s = max(0.0, _one(raw["lone_ping_cpu"]) - ping_s)
@@ -96,8 +96,8 @@ def _costs(raw: Series, store: StoreKind) -> Figures:
         "node.close_s": max(0.0, slope["closed"]),
         "node.read_s": read_s,
         "node.publish_s": publish_s,
-        "node.send_s": max(0.0, relayed.slope - read_s),
-        "node.delivery_s": max(0.0, relayed.intercept - publish_s),
+        "node.send_s": max(0.0, relayed.intercept - read_s),
+        "node.delivery_s": max(0.0, relayed.slope - publish_s),
         "node.handoff_s": handoff_s,
         "node.subscribe_s": max(0.0, slope["subscribed"] - read_s),
         "node.wake_s": wake_s,

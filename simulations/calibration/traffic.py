@@ -7,18 +7,19 @@ counting their bytes is enough.
 """
 
 from collections import deque
-from collections.abc import Callable
-from heapq import merge
+from collections.abc import Callable, Iterable
+from itertools import chain, repeat
 from statistics import median
 from typing import Final, final
 
 from flowguard.codec import PINGREQ_FRAME, Subscribe, encode
 from flowguard.flow.histogram import Histogram
-from flowguard.storm.loop import Wire
+from flowguard.storm.loop import ClientLoop, Wire
 from flowguard.types import MQTT_5, Publish, SubscriptionOptions
 from simulations.calibration.load import Load
 from simulations.calibration.process import CalibrationError
 from simulations.draws import Draws
+from simulations.scenario import PublishPlan
 
 PUBACK_BYTE: Final = 0x40
 PUBLISH_BYTE: Final = 0x32
@@ -27,8 +28,6 @@ ACK_BYTES: Final = 4
 PINGRESP_BYTES: Final = 2
 SUBACK_BYTES: Final = 6
 ONE_BYTE_LENGTH_MAX: Final = 127
-DUE_TOGETHER_MAX: Final = 512
-"""Messages that become due in one turn, so that acknowledgements do not wait for all of them."""
 
 
 def topic_of(number: int, root: str = "t") -> str:
@@ -67,8 +66,11 @@ class RealPublisher:
         """Closed loop: messages that are still to become due."""
         self._sent: deque[tuple[float, int]] = deque()
         """Instant at which messages in a row were due that are on their way, and their number."""
-        self._waiting: deque[float] = deque()
-        """Instants at which messages were due that may not be sent yet."""
+        self._due: deque[float] = deque()
+        """Open loop: instants at which those are due that were not sent yet."""
+        self._loop: ClientLoop | None = None
+        """Calls when the next one is due, where it may be sent then."""
+        self._is_called = False
 
     def flood(self, count: int, now_s: float) -> None:
         """Closed loop: publish so many messages, each due when there is room for it."""
@@ -85,15 +87,15 @@ class RealPublisher:
         """Median time from sending a burst to its last acknowledgement."""
         return median(self._rounds_s)
 
-    def due(self, due_s: float) -> None:
-        """Open loop: one more message is due."""
-        self._waiting.append(due_s)
-        if self._outstanding < self._window:
-            self._send_waiting()
+    def follow(self, instants: Iterable[float], loop: ClientLoop) -> None:
+        """Open loop: a message is due at each of these, in order."""
+        self._due.extend(instants)
+        self._loop = loop
+        self._send_due(loop.clock())
 
     @property
     def is_idle(self) -> bool:
-        return not (self._outstanding or self._left or self._waiting)
+        return not (self._outstanding or self._left or self._due)
 
     def _refill(self, now_s: float) -> None:
         if self._is_in_bursts and self._outstanding:
@@ -104,12 +106,20 @@ class RealPublisher:
             self._sent.append((now_s, count))
             self._send(count)
 
-    def _send_waiting(self) -> None:
-        waiting = self._waiting
-        count = min(len(waiting), self._window - self._outstanding)
+    def _send_due(self, now_s: float) -> None:
+        """Send what is due and fits; while the window is full nobody looks at the clock."""
+        self._is_called = False
+        due, room = self._due, self._window - self._outstanding
+        count = 0
+        while due and count < room and due[0] <= now_s:
+            self._sent.append((due.popleft(), 1))
+            count += 1
         if count:
-            self._sent.extend((waiting.popleft(), 1) for _ in range(count))
             self._send(count)
+        if due and count < room and not self._is_called:
+            assert self._loop is not None
+            self._is_called = True
+            self._loop.call_at(due[0], self._send_due)
 
     def _send(self, count: int) -> None:
         begin, size = self._position * self._frame_bytes, count * self._frame_bytes
@@ -138,8 +148,8 @@ class RealPublisher:
                 self.on_round(now_s - due_s)
         if self._is_closed_loop:
             self._refill(now_s)
-        else:
-            self._send_waiting()
+        elif self._due:
+            self._send_due(now_s)
 
 
 @final
@@ -171,50 +181,33 @@ class RealSubscriber:
         self._wire.write(acks)
 
 
-@final
-class PoissonLoad:
-    """Open loop: messages are due as in `simulations.publishers`, client by client."""
-
-    def __init__(
-        self,
-        load: Load,
-        publishers: list[RealPublisher],
-        *,
-        name: str,
-        seed: int,
-        rate_per_s: float,
-        duration_s: float,
-    ) -> None:
-        """`rate_per_s` of each publisher; begins as soon as everything is drawn."""
-        gaps = Draws(seed, f"{name}: publish")
-        streams = [
-            _instants(gaps, client, rate_per_s, duration_s) for client in range(len(publishers))
-        ]
-        self._due = deque(merge(*streams))
-        self._publishers = publishers
-        self._loop = load.loop
-        self._start_s = load.now_s
-        self._go(self._start_s)
-
-    def _go(self, now_s: float) -> None:
-        due, start_s = self._due, self._start_s
-        for _count in range(DUE_TOGETHER_MAX):
-            if not due or start_s + due[0][0] > now_s:
-                break
-            due_s, client = due.popleft()
-            self._publishers[client].due(start_s + due_s)
-        if due:
-            self._loop.call_at(start_s + due[0][0], self._go)
+def publish_by_chance(
+    load: Load,
+    publishers: list[RealPublisher],
+    *,
+    name: str,
+    seed: int,
+    publish: PublishPlan,
+    duration_s: float,
+) -> None:
+    """Open loop: messages are due as in `simulations.publishers`, client by client; the time begins
+    when everything is drawn."""
+    rate_per_s = publish.rate_per_s
+    assert rate_per_s is not None
+    gaps = Draws(seed, f"{name}: publish")
+    streams = [_instants(gaps, client, rate_per_s, duration_s) for client in range(len(publishers))]
+    start_s = load.now_s
+    for publisher, instants in zip(publishers, streams, strict=True):
+        collected = repeat(start_s, publish.collected)
+        publisher.follow(chain(collected, (start_s + due_s for due_s in instants)), load.loop)
 
 
-def _instants(
-    gaps: Draws, client: int, rate_per_s: float, duration_s: float
-) -> list[tuple[float, int]]:
-    """(instant, client) of each message, from 0 on."""
-    instants: list[tuple[float, int]] = []
+def _instants(gaps: Draws, client: int, rate_per_s: float, duration_s: float) -> list[float]:
+    """The instants of a client's messages, from 0 on."""
+    instants: list[float] = []
     at_s = gaps.exponential(client, 0) / rate_per_s
     while at_s < duration_s:
-        instants.append((at_s, client))
+        instants.append(at_s)
         at_s += gaps.exponential(client, len(instants)) / rate_per_s
     return instants
 

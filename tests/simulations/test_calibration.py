@@ -1,8 +1,14 @@
 """Costs of the real broker: lines, their file, the overlay, and one small measurement."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from socket import create_connection
+from threading import Event, Thread, get_native_id
+from time import thread_time
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import typer
@@ -11,11 +17,23 @@ from typer.testing import CliRunner
 
 from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
-from simulations.calibration.check import Check, Comparison, Figure, Ran
+from simulations.calibration.check import Check, Comparison, Figure, Ran, flood_values
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
-from simulations.calibration.estimates import Estimate, Series, estimates, fit, least, median
-from simulations.calibration.process import CalibrationError, Usage, broker_process
+from simulations.calibration.estimates import (
+    Estimate,
+    Series,
+    estimates,
+    fit,
+    least,
+    median,
+)
+from simulations.calibration.process import (
+    BrokerProcess,
+    CalibrationError,
+    Usage,
+    broker_process,
+)
 from simulations.machine import Disk
 from simulations.publishers import FINE_BOUNDS_S
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
@@ -61,8 +79,8 @@ MEASURED: Series = {
     "resident": [(100, 70e6), (200, 70.2e6)],
     "pings": [(100, 0.001), (200, 0.002)],
     "subscribed": [(100, 0.004), (200, 0.008)],
-    "stored": [(1.0, 20e-6), (0.1, 5.6e-6)],
-    "relayed": [(1.0, 36e-6), (0.1, 8.1e-6)],
+    "stored": [(1, 20e-6), (10, 56e-6)],
+    "relayed": [(1, 36e-6), (10, 81e-6)],
     "lone_ping": [(1, 80e-6)],
     "lone_ping_cpu": [(1, 40e-6)],
     "lone_message": [(1, 900e-6)],
@@ -85,6 +103,14 @@ def test_a_lone_message_takes_in_the_simulator_what_it_took_here() -> None:
     world.run()
     took_s = publishers.acknowledgements.percentile(0.5)
     assert took_s == pytest.approx(900e-6, rel=0.02)
+
+
+def test_a_burst_costs_once_what_its_messages_do_not_cost_each() -> None:
+    node = costs_of(estimates([MEASURED], "rocks"), "rocks")["node"]
+    assert node["read_s"] == pytest.approx(16e-6)
+    assert node["publish_s"] == pytest.approx(4e-6)
+    assert node["send_s"] == pytest.approx(15e-6)
+    assert node["delivery_s"] == pytest.approx(1e-6)
 
 
 def test_what_a_further_session_adds_to_a_lone_message_an_operation_adds_to_a_commit() -> None:
@@ -191,6 +217,41 @@ def test_what_cannot_be_measured_is_said_before_anything_starts(
 def test_a_cost_that_must_be_positive_is_not_made_up() -> None:
     with pytest.raises(CalibrationError, match="publish_s"):
         costs_of({"node.publish_s": Estimate(0.0, -1e-6, 1e-6)}, "memory")
+
+
+def test_what_rocksdb_does_in_its_own_threads_is_no_cost_of_the_loop() -> None:
+    """Nothing waits for a flush, and a single one would make a burst half as dear again."""
+    worked, may_end = Event(), Event()
+    process = cast("subprocess.Popen[str]", SimpleNamespace(pid=os.getpid()))
+    broker = BrokerProcess(process, ("127.0.0.1", 0))
+    work_s = 0.2
+
+    def flush() -> None:
+        Path(f"/proc/self/task/{get_native_id()}/comm").write_text("rocksdb:high")
+        while thread_time() < work_s:
+            pass
+        worked.set()
+        may_end.wait()
+
+    before = broker.usage()
+    thread = Thread(target=flush)
+    thread.start()
+    worked.wait()
+    used = broker.usage().since(before)
+    may_end.set()
+    thread.join()
+    assert used.process_s < work_s / 2
+
+
+def test_one_bad_moment_is_not_the_p99_that_is_judged() -> None:
+    moments = [Histogram(FINE_BOUNDS_S) for _ in range(5)]
+    for moment in moments[:3]:
+        moment.observe(0.01, 1_000)
+    moments[3].observe(0.03, 1_000)  # In the last of them nobody was told anything.
+    values = flood_values(moments, 0.5, 0.1)
+    assert values["p99 of 0.1 s, s"] == pytest.approx(0.01, rel=0.01)
+    assert values["p99, s"] == pytest.approx(0.03, rel=0.01)
+    assert values["acknowledged, 1/s"] == pytest.approx(8_000)
 
 
 @pytest.mark.slow

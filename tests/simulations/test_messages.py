@@ -52,3 +52,18 @@ def test_nothing_is_acknowledged_while_a_replica_cannot_be_reached() -> None:
     assert whole_s is not None
     assert cut_s is not None
     assert whole_s < 0.5 < 1.9 < cut_s
+
+
+def test_what_a_client_has_collected_is_due_at_once_when_it_first_connects() -> None:
+    publish = PublishPlan(rate_per_s=0.001, collected=30, outstanding=20)
+    populations = {"devices": PopulationPlan(clients=5, start_over_s=0.0, publish=publish)}
+    death = Fault(kind="node_down", at_s=3.0, until_s=3.5)
+    for faults in ((), (death,)):
+        scenario = Scenario(duration_s=9.0, populations=populations, faults=faults)
+        world = World(scenario, "flowguard")
+        world.engine.run(1.0)
+        publishers = world.populations[0].publishers
+        assert publishers is not None
+        assert publishers.acknowledged_count == 5 * 30
+        world.engine.run(9.0)
+        assert publishers.acknowledged_count == publishers.due_count < 5 * 30 + 3

@@ -52,6 +52,13 @@ def test_what_a_subscriber_gets_at_once_is_one_send() -> None:
     assert 9_000 < goodput_per_s(node, store, 10, "subscribers") < 10_001
 
 
+def test_what_a_subscriber_gets_in_two_slices_of_a_turn_is_acknowledged_once() -> None:
+    """Packets of a client are run in pieces of 16; the four that are left follow in the turn."""
+    node = NodePlan(**FREE, send_s=0.0004)
+    goodput = goodput_per_s(node, StorePlan(commit_s=0.0005, op_s=0.0), 20, "subscribers")
+    assert 12 < goodput * node.send_s < 20
+
+
 def test_loop_and_store_work_at_the_same_time_and_the_slower_one_counts() -> None:
     node = NodePlan(**FREE | {"publish_s": 0.0001})
     for op_s, at_most in ((2e-5, 10_001), (2e-4, 5_001)):
