@@ -197,7 +197,7 @@ def flood(rate_per_s: float | None, seed: int, flood_s: float) -> Scenario:
     simulator, and does not where sockets are slow."""
     publish = PublishPlan(
         rate_per_s=None if rate_per_s is None else rate_per_s / PUBLISHERS,
-        collected=OUTSTANDING,
+        collected=0 if rate_per_s is None else OUTSTANDING,
         outstanding=OUTSTANDING,
         to="subscribers",
         spread="one",

@@ -1,7 +1,8 @@
 """Estimates: costs computed from the measurements of the probes (the table in `probes`).
 
 A cost is the slope of a line through measurements of several sizes. Work that is done once however
-large the measurement is (a tick, the first of everything) moves the line, not its slope. Other
+large the measurement is (a tick, the first of everything) moves the line, not its slope; what a
+burst costs once, however many messages it has, is where its line begins. Other
 users of the machine make a measurement larger and never smaller (caches are cold, the clock is
 slow), so of several measurements of one size the least counts, and the line goes through those. If
 the measured thing itself varies, such as a disk, it is their median.
@@ -73,7 +74,7 @@ def estimates(runs: Sequence[Series], store: StoreKind) -> dict[str, Estimate]:
 
 
 def _costs(raw: Series, store: StoreKind) -> Figures:
-    """Costs as slopes and their differences; a cost below the noise is 0."""
+    """Slopes, what bursts begin with, and differences of these; a cost below the noise is 0."""
     slope = {key: fit(points).slope for key, points in raw.items() if len(points) > 1}
     accept_s = max(0.0, slope["bare"]) + _one(raw["decoded"])
     stored, relayed = fit(raw["stored"]), fit(raw["relayed"])

@@ -30,8 +30,8 @@ SETTLE_SHARE: Final = 0.15
 """Share of one core below which a broker has nothing left to do but its ticks."""
 SETTLE_MAX_S: Final = 20.0
 ENGINE_THREADS: Final = "rocksdb:"
-"""What the names of RocksDB's own threads begin with. They flush and compact a tenth of a second at
-a time, and never hold the interpreter: nothing that the loop does waits for them."""
+"""What the names of RocksDB's own threads begin with. They flush and compact for 50 ms at a time
+and longer, and never hold the interpreter: nothing that the loop does waits for them."""
 
 
 class CalibrationError(FlowguardError):
@@ -83,7 +83,9 @@ class BrokerProcess:
     def _engine_s(self) -> float:
         cpu_ns = 0
         for thread in (self._proc / "task").iterdir():
-            with suppress(FileNotFoundError):  # It may have ended meanwhile; RocksDB's never do.
+            with suppress(
+                FileNotFoundError, ProcessLookupError
+            ):  # It has ended; RocksDB's never do.
                 if (thread / "comm").read_text().startswith(ENGINE_THREADS):
                     cpu_ns += int((thread / "schedstat").read_text().split()[0])
         return cpu_ns / 1e9

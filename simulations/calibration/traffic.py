@@ -108,7 +108,6 @@ class RealPublisher:
 
     def _send_due(self, now_s: float) -> None:
         """Send what is due and fits; while the window is full nobody looks at the clock."""
-        self._is_called = False
         due, room = self._due, self._window - self._outstanding
         count = 0
         while due and count < room and due[0] <= now_s:
@@ -119,7 +118,11 @@ class RealPublisher:
         if due and count < room and not self._is_called:
             assert self._loop is not None
             self._is_called = True
-            self._loop.call_at(due[0], self._send_due)
+            self._loop.call_at(due[0], self._called)
+
+    def _called(self, now_s: float) -> None:
+        self._is_called = False
+        self._send_due(now_s)
 
     def _send(self, count: int) -> None:
         begin, size = self._position * self._frame_bytes, count * self._frame_bytes

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from socket import create_connection
 from threading import Event, Thread, get_native_id
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 
 from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
+from flowguard.storm.loop import ClientLoop, Wire
 from simulations.calibration.check import Check, Comparison, Figure, Ran, flood_values
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
@@ -34,6 +36,7 @@ from simulations.calibration.process import (
     Usage,
     broker_process,
 )
+from simulations.calibration.traffic import RealPublisher
 from simulations.machine import Disk
 from simulations.publishers import FINE_BOUNDS_S
 from simulations.scenario import NodePlan, PopulationPlan, PublishPlan, Scenario, StorePlan
@@ -241,6 +244,20 @@ def test_what_rocksdb_does_in_its_own_threads_is_no_cost_of_the_loop() -> None:
     may_end.set()
     thread.join()
     assert used.process_s < work_s / 2
+
+
+def test_a_load_below_capacity_looks_at_the_clock_once_for_each_message() -> None:
+    calls: list[tuple[float, Callable[[float], None]]] = []
+    wire = SimpleNamespace(write=lambda _: None)
+    loop = SimpleNamespace(clock=lambda: 0.0, call_at=lambda *call: calls.append(call))
+    publisher = RealPublisher(cast("Wire", wire), Histogram(FINE_BOUNDS_S), "t", 64, 20)
+    publisher.follow([0.001 * number for number in range(1, 101)], cast("ClientLoop", loop))
+    for number in range(100):
+        at_s, call = calls[number]
+        call(at_s)
+        wire.on_bytes(b"\x40\x02\x00\x01", at_s + 0.0005)
+    assert len(calls) == 100
+    assert publisher.is_idle
 
 
 def test_one_bad_moment_is_not_the_p99_that_is_judged() -> None:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import structlog
 import trio
@@ -20,6 +20,11 @@ from flowguard.session.fetch import Fetch
 from flowguard.stores import NOT_FENCED, ApplicationStore, Fenced, Store
 
 log = structlog.get_logger()
+
+
+class _Upkept(NamedTuple):
+    has_more: bool
+    took_s: float
 
 
 @final
@@ -56,7 +61,8 @@ class Committer:
         self._upkeep_in = 0
         """Ticks until the store is looked after, unless it is told something."""
         self._upkeep_rides = False
-        """It is due: the next commit takes it along, or else the next tick sees to it."""
+        """A tick came while a commit was under way: the next one takes upkeep along, or else the
+        next tick sees to it."""
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
         """Pages that could not be asked for yet."""
@@ -74,8 +80,7 @@ class Committer:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
         self._upkeep_in -= 1
-        is_busy = self._is_asking or not self._node.journal.is_done
-        if is_busy and not self._upkeep_rides:
+        if not self._upkeep_rides and (self._is_asking or self._node.journal.is_committing):
             self._upkeep_rides = True
         elif self._upkeep_in <= 0 or self._has_work(ticked=True):
             self._ticked = True
@@ -116,7 +121,7 @@ class Committer:
                 if self._refused is not None:
                     await trio.sleep(RETRY_S)
             if self._ticked:
-                self._ticked = False
+                self._ticked = self._upkeep_rides = False
                 self._plan_upkeep(await trio.to_thread.run_sync(self._store.maintain))
 
     def _plan_upkeep(self, has_more: bool) -> None:
@@ -151,11 +156,14 @@ class Committer:
         reactor.turns.awaited = False
         upkeep = self._ticked or self._upkeep_rides
         self._ticked = self._upkeep_rides = False
-        error, fenced, pages = await trio.to_thread.run_sync(
+        error, fenced, pages, upkept = await trio.to_thread.run_sync(
             self._ask, reactor, batch, fetches, upkeep
         )
         reactor.turns.awaited = False
         now_s = self._clock()
+        if upkept is not None:
+            self._plan_upkeep(upkept.has_more)
+            started_s += upkept.took_s  # That is not how long the store takes for a commit.
         if batch is not None:
             self._refused = batch if error is not None else None
             self._tell_waiting(error)
@@ -187,7 +195,7 @@ class Committer:
 
     def _ask(
         self, reactor: Reactor, batch: Batch | None, fetches: Sequence[Fetch], upkeep: bool
-    ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None]]:
+    ) -> tuple[NotNowError | None, Fenced, list[list[QueueEntry] | None], _Upkept | None]:
         """In the thread: commit, then read what there is time for, then a slice of upkeep; why the
         batch has to be tried again.
 
@@ -206,11 +214,13 @@ class Committer:
             if len(pages) >= READ_LEAST and self._clock() - began_s > READ_S:
                 break
             pages.append(read_page(fetch, self._store))
+        upkept = None
         if upkeep and error is None:
-            self._plan_upkeep(self._store.maintain())
+            began_s = self._clock()
+            upkept = _Upkept(self._store.maintain(), self._clock() - began_s)
         self._is_asking = False
         reactor.turns.awaited = True
-        return error, fenced, pages
+        return error, fenced, pages, upkept
 
     def _tell_waiting(self, error: NotNowError | None) -> None:
         """Log once that commits wait, and once that they go on."""

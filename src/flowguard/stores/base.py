@@ -58,6 +58,7 @@ class Store(Protocol):
     ever waits for anything outside the process, and the reactor itself may call it. With `on_disk`
     what is stored takes no memory to speak of. `maintain` is called every 100 ms; every
     `upkeep_ticks` times 100 ms where it had nothing left to do and nothing was committed since.
+    Under load it follows a commit, and whoever waits for that waits for it, too.
     """
 
     durability: Durability

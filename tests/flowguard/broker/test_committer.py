@@ -6,16 +6,20 @@ Only what the store says of itself ends a broker.
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from flowguard.broker.committer import Committer
+from flowguard.broker.reactor import Reactor
 from flowguard.broker.server import Running
 from flowguard.config import StoreSettings
 from flowguard.errors import StoreError, SyncError
+from flowguard.node.node import Node
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 from flowguard.stores.rocks import RocksStore
@@ -181,6 +185,58 @@ async def test_upkeep_that_falls_due_while_a_commit_is_under_way_follows_the_nex
         store.may_commit.set()
         await until(lambda: len(store.calls) >= 5)
         assert store.calls[:5] == ["call", "commit", "call", "commit", "maintain"]
+
+
+class Timed(MemoryStore):
+    """A commit takes 1 ms of `now_s`, a slice of upkeep 50."""
+
+    immediate = False
+    now_s = 0.0
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        self.now_s += 0.001
+        return super().commit(ops)
+
+    def maintain(self) -> bool:
+        self.now_s += 0.05
+        return False
+
+
+def node_with(journal: object) -> Node:
+    pages = SimpleNamespace(to_read=list, is_hungry=False)
+    state = SimpleNamespace(read_only=False)
+    return cast("Node", SimpleNamespace(journal=journal, pages=pages, state=state, fence=nothing))
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+async def test_upkeep_is_no_part_of_how_long_a_commit_takes() -> None:
+    took_s: list[float] = []
+    store = Timed()
+    journal = SimpleNamespace(
+        take=lambda _: SimpleNamespace(ops=[]),
+        durable=lambda _batch, _now_s, commit_s: took_s.append(commit_s),
+        is_due=lambda *, ticked: ticked,
+        is_committing=True,
+    )
+    turns = SimpleNamespace(awaited=False, end_slice=nothing)
+    reactor = cast("Reactor", SimpleNamespace(turns=turns, wake=nothing))
+    committer = Committer(node_with(journal), store, lambda: store.now_s)
+    for _ in range(3):
+        committer.tick()
+        await committer._work_once(reactor)
+    assert store.now_s == pytest.approx(3 * 0.051)
+    assert took_s == pytest.approx([0.001] * 3)
+
+
+async def test_what_nobody_waits_for_is_committed_with_the_next_tick() -> None:
+    journal = SimpleNamespace(is_due=lambda *, ticked: ticked, is_committing=False, is_done=False)
+    committer = Committer(node_with(journal), LookedAfter(NEVER), lambda: 0.0)
+    committer._upkeep_in = NEVER
+    committer.tick()
+    assert committer._work.is_set()
 
 
 async def test_a_store_that_is_told_something_is_looked_after_with_the_next_tick() -> None:

@@ -282,7 +282,7 @@ class RedisStore:
         number = unconfirmed.number
         calls = [(call.keys, (self._token, number, *call.arguments)) for call in unconfirmed.calls]
         try:
-            if self._lease.is_due(self._clock()):  # Under load nobody calls `maintain`.
+            if self._lease.is_due(self._clock()):  # Nobody calls `maintain` while one waits.
                 self._renew()
             if len(calls) > 1:
                 self._intend(unconfirmed)
