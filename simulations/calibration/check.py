@@ -319,7 +319,7 @@ def _simulated_flood(scenario: Scenario) -> Values:
         world.engine.run(begin_s + number * MOMENT_S)
         moments.append(moment)
     cpu_s = _busy_s(world) - before_s
-    return flood_values(moments, scenario.duration_s - begin_s, cpu_s)
+    return flood_values(moments, len(moments) * MOMENT_S, cpu_s)
 
 
 def _copy(latencies: Histogram) -> Histogram:

@@ -1,8 +1,8 @@
 """Probes: one pass over everything that has a cost, on brokers made for it.
 
-What a packet costs is the CPU time of the whole process per packet. The threads of the store are
-part of it: while they prepare a batch they hold the interpreter, and the loop waits. Measured under
-full load, what the loop lacks besides its own CPU time is just theirs.
+What a packet costs is the CPU time of the process per packet, RocksDB's own threads apart. Those of
+the store are part of it: while they prepare a batch they hold the interpreter, and the loop waits.
+Measured under full load, what the loop lacks besides its own CPU time is just theirs.
 
 | cost | measured as |
 |---|---|

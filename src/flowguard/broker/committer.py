@@ -61,8 +61,8 @@ class Committer:
         self._upkeep_in = 0
         """Ticks until the store is looked after, unless it is told something."""
         self._upkeep_rides = False
-        """A tick came while a commit was under way: the next one takes upkeep along, or else the
-        next tick sees to it."""
+        """A tick came while a commit was under way: the next one takes upkeep along, and what
+        nobody waits for, or else the next tick sees to both."""
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
         """Pages that could not be asked for yet."""
