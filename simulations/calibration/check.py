@@ -5,10 +5,11 @@ many messages are acknowledged per second, and how late all but one in a hundred
 tenths of a second. Both sides have the same arrivals, retries and windows. A machine that does
 something else at the same time makes the real broker late, or its work dear, and the simulated one
 not: of several real runs that one counts in which the same work took least of a core, with the time
-that the broker waited for one, which is said. Costs are measured so, too (`estimates`).
+that the broker waited for one, which is said; and it is as late as the least late of them. Costs
+are measured so, too (`estimates`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -156,13 +157,21 @@ class Check:
     ) -> Comparison:
         """The cheapest of several real runs beside a simulated one."""
         runs = [run(self.store, scenario) for _ in range(self.runs)]
-        real = min(runs, key=lambda ran: ran.price_s)
+        real = least_disturbed(runs)
         simulated = simulate(with_costs(scenario, self.costs))
         figures = [
             Figure(key, value, simulated[key], is_judged=key in JUDGED)
             for key, value in real.values.items()
         ]
         return Comparison(name, figures, real.waited_share, real.load_s / real.used.at_s)
+
+
+def least_disturbed(runs: Sequence[Ran]) -> Ran:
+    """The run in which the same work took least; as late as the one that was least late, as what
+    disturbs one makes it later, though not always dearer."""
+    best = min(runs, key=lambda ran: ran.price_s)
+    late = [ran.values[LATE] for ran in runs if LATE in ran.values]
+    return best._replace(values=best.values | {LATE: min(late)}) if late else best
 
 
 STEPS: Final = 4

@@ -19,7 +19,14 @@ from typer.testing import CliRunner
 from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
 from flowguard.storm.loop import ClientLoop, Wire
-from simulations.calibration.check import Check, Comparison, Figure, Ran, flood_values
+from simulations.calibration.check import (
+    Check,
+    Comparison,
+    Figure,
+    Ran,
+    flood_values,
+    least_disturbed,
+)
 from simulations.calibration.command import calibrate, comparison_table, costs_of
 from simulations.calibration.costs import costs_toml, load_costs, with_costs
 from simulations.calibration.estimates import (
@@ -183,6 +190,17 @@ def test_waiting_for_a_core_and_a_slow_one_make_a_run_dear_alike() -> None:
     longer = Ran({}, Usage(4.0, 6.0, 0.0, 9.0), 2.0, 2_000)
     assert undisturbed.price_s == longer.price_s == pytest.approx(0.003)
     assert waited.price_s == slow.price_s == pytest.approx(0.004)
+
+
+def test_of_several_runs_the_cheapest_counts_and_the_least_late() -> None:
+    late = "p99 of 0.1 s, s"
+    cheap = Ran({late: 0.012, "p50, s": 0.01}, Usage(2.0, 3.0, 0.0, 5.0), 1.0, 1_000)
+    punctual = Ran({late: 0.011, "p50, s": 0.02}, Usage(2.0, 3.5, 0.0, 5.0), 1.0, 1_000)
+    real = least_disturbed([punctual, cheap])
+    assert real.values == {late: 0.011, "p50, s": 0.01}
+    assert real.used == cheap.used
+    storms = [Ran({"refused": 1.0}, Usage(2.0, 3.0, 0.0, 5.0), 1.0, 1_000)]
+    assert least_disturbed(storms) == storms[0]
 
 
 def test_a_busy_machine_is_no_witness() -> None:
