@@ -232,7 +232,7 @@ async def test_upkeep_is_no_part_of_how_long_a_commit_takes() -> None:
 
 
 async def test_what_nobody_waits_for_is_committed_with_the_next_tick() -> None:
-    journal = SimpleNamespace(is_due=lambda *, ticked: ticked, is_committing=False, is_done=False)
+    journal = SimpleNamespace(is_due=lambda *, ticked: ticked, is_committing=False)
     committer = Committer(node_with(journal), LookedAfter(NEVER), lambda: 0.0)
     committer._upkeep_in = NEVER
     committer.tick()
