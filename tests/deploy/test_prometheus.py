@@ -191,7 +191,8 @@ def test_a_real_prometheus_scrapes_a_broker_and_understands_rules_and_board(tmp_
             until(lambda: watching.ask("query", **window)["result"])
             (series,) = watching.ask("query", **window)["result"]
             assert series["metric"]["instance"] == target
-            assert series["value"][1] == "100"
+            # Less while the machine is busy with other tests.
+            until(lambda: watching.ask("query", **window)["result"][0]["value"][1] == "100")
             for expression in expressions():
                 watching.ask("query", query=expression)
             (group,) = watching.ask("rules")["groups"]
@@ -202,5 +203,4 @@ def test_a_real_prometheus_scrapes_a_broker_and_understands_rules_and_board(tmp_
                     == {"ok"}
                 )
             )
-            firing = watching.ask("alerts")["alerts"]
-            assert [each["labels"]["alertname"] for each in firing] == []
+            until(lambda: watching.ask("alerts")["alerts"] == [])

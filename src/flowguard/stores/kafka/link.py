@@ -14,7 +14,12 @@ from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    KafkaError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 
 from flowguard.errors import StallError, StoreError
 from flowguard.stores.kafka.access import NOBODY, KafkaAccess
@@ -30,6 +35,7 @@ REQUEST_S: Final = 5.0
 """An answer that takes longer will not come: the connection is made anew."""
 METADATA_S: Final = 2.0
 """How long it takes at most until a new leader is known."""
+RETRY_S: Final = 0.2
 CLOSE_S: Final = 1.0
 HEAR_PASSES: Final = 3
 """Of the loop, until the end of a connection is known to all who have to do with it: its protocol,
@@ -92,18 +98,22 @@ class KafkaLink:
 
     def nodes_count(self) -> int:
         """Nodes of the cluster that take part now."""
-        found = self.call(lambda: self._admin.describe_cluster())
+        found = self._ask(lambda: self._admin.describe_cluster())
         return len(found["brokers"])
 
     def topics(self, prefix: str) -> list[str]:
         """Topics whose names begin so."""
-        found: list[str] = self.call(lambda: self._admin.list_topics())
+        found: list[str] = self._ask(lambda: self._admin.list_topics())
         return [topic for topic in found if topic.startswith(prefix)]
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0: it is not there."""
-        (found,) = self.call(lambda: self._admin.describe_topics([topic]))
+        (found,) = self._ask(lambda: self._admin.describe_topics([topic]))
         return len(found["partitions"])
+
+    def _ask(self, question: Callable[[], Awaitable[R]]) -> R:
+        """The driver asks a node by chance, also one that is gone, until it knows; then another."""
+        return self.call(lambda: patiently(question))
 
     def create_topic(
         self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]
@@ -282,6 +292,18 @@ class KafkaLink:
             transport.abort()
         for _ in range(HEAR_PASSES):
             await asyncio.sleep(0)
+
+
+async def patiently(work: Callable[[], Awaitable[R]]) -> R:
+    """Try again while a node is gone, or a group has no coordinator: the first try makes servers
+    choose one."""
+    while True:
+        try:
+            return await work()
+        except KafkaError as error:
+            if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
+                raise
+            await asyncio.sleep(RETRY_S)
 
 
 async def quietly(stopping: Awaitable[Any]) -> None:

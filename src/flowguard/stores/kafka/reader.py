@@ -3,20 +3,19 @@
 It is told which topics it has. Nobody reads ahead: a partition is paused but while it is read.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import astuple, dataclass
 from functools import partial
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError, for_code
+from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetCommitRequest
 
 from flowguard.errors import StallError
-from flowguard.stores.kafka.link import KafkaLink, quietly
+from flowguard.stores.kafka.link import KafkaLink, patiently, quietly
 
 READ_S: Final = 1.0
 """Pause after which an answer without records is looked at again."""
@@ -24,8 +23,6 @@ ROUNDS_MAX: Final = 10
 PARTITION: Final = 0
 COMMIT_MAX: Final = 200
 """Topics of a request: a server keeps what they say as one batch of records, 1 MiB at most."""
-RETRY_S: Final = 0.2
-R = TypeVar("R")
 
 
 @final
@@ -116,7 +113,7 @@ class KafkaReader:
 
     def committed(self) -> dict[str, Committed]:
         """All that the group has committed, by topic."""
-        return self._link.call(lambda: self._patiently(self._committed))
+        return self._link.call(lambda: patiently(self._committed))
 
     async def _committed(self) -> dict[str, Committed]:
         found = await self._admin.list_consumer_group_offsets(self._group)
@@ -136,7 +133,7 @@ class KafkaReader:
         async def send() -> None:
             for start in range(0, len(topics), COMMIT_MAX):
                 some = topics[start : start + COMMIT_MAX]
-                await self._patiently(partial(self._commit, some))
+                await patiently(partial(self._commit, some))
 
         return self._link.begin(send)
 
@@ -152,16 +149,6 @@ class KafkaReader:
                 if code:
                     raise for_code(code)
         self._coordinator = coordinator
-
-    async def _patiently(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Try again while the group has no coordinator: the first one makes servers choose it."""
-        while True:
-            try:
-                return await work()
-            except KafkaError as error:
-                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
-                    raise
-                await asyncio.sleep(RETRY_S)
 
     def close(self) -> None:
         self._link.call(self._stop)

@@ -9,11 +9,14 @@ from typing import Any
 
 from flowguard.records import PutSession, SessionRecord, StoreOp
 from flowguard.stores import Fenced, Store
+from flowguard.stores.kafka.link import KafkaLink
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.kafka import Kafka
 
 WAIT_S = 60.0
+OPENED: list[KafkaLink] = []
+"""Links of a test, open or not; `conftest` closes what the test did not."""
 _numbers = itertools.count(1)
 
 
@@ -28,7 +31,15 @@ def place_on(server: Kafka, prefix: str, **configs: str) -> KafkaPlace:
 
 
 def open_store(base: Store, place: KafkaPlace) -> KafkaStore:
-    return KafkaStore(base, place, time.time)
+    store = KafkaStore(base, place, time.time)
+    OPENED.append(store._link)
+    return store
+
+
+def open_link(server: Kafka) -> KafkaLink:
+    link = KafkaLink(server.servers, wait_s=WAIT_S)
+    OPENED.append(link)
+    return link
 
 
 class ForApplications:

@@ -22,10 +22,10 @@ from tests.support.kafka import Kafka, KafkaNode, kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
+from flowguard.stores.kafka.link import KafkaMessage, patiently
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
-from tests.flowguard.stores.kafka.benches import WAIT_S, new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
 from tests.flowguard.stores.kafka.test_store import (
     appends,
     commit_at_last,
@@ -68,16 +68,35 @@ def topic_name(store: KafkaStore, place: KafkaPlace) -> str:
 
 
 def leader_of(server: Kafka, topic: str) -> KafkaNode:
+    """The leader of a topic's partition, as soon as there is one."""
+
     async def ask(admin: Any) -> int:
-        (found,) = await admin.describe_topics([topic])
-        return int(found["partitions"][0]["leader"])
+        while True:
+            (found,) = await patiently(lambda: admin.describe_topics([topic]))
+            number = int(found["partitions"][0]["leader"])
+            if number > 0:
+                return number
 
     return server.nodes[server.call(ask) - 1]
 
 
+def test_what_is_asked_of_any_node_is_answered_while_one_of_them_is_dead(
+    server: Kafka, place: KafkaPlace
+) -> None:
+    """The driver asks one by chance, and it is long until it knows which of them is gone."""
+    link = open_link(server)
+    topic = new_prefix()
+    link.create_topic(topic, 2, len(server.nodes), {})
+    server.nodes[0].kill()
+    for _ in range(30):
+        assert link.topics(topic) == [topic]
+        assert link.partitions_of(topic) == 2
+    link.close()
+
+
 def test_a_link_that_ends_leaves_no_connection_open(server: Kafka) -> None:
     """Not even one whose node takes nothing, and has not got all that was written to it."""
-    link = KafkaLink(server.servers, wait_s=WAIT_S)
+    link = open_link(server)
     topic = new_prefix()
     link.create_topic(topic, 1, len(server.nodes), {})
     message = KafkaMessage(None, random.Random(1).randbytes(900_000))
@@ -120,7 +139,9 @@ def test_a_leader_ends_while_batches_are_on_their_way_and_each_message_is_there_
     end(leader)
     has_ended.set()
     publisher.join()
-    assert leader_of(server, topic_name(store, place)) is not leader
+    topic = topic_name(store, place)
+    while leader_of(server, topic) is leader:  # A node that has not heard of the new one yet.
+        continue
     assert positions_at_last(store) == list(range(1, committed[0] + 1))
     store.close()
 
