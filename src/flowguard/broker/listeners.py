@@ -8,7 +8,7 @@ level-triggered, and would spin."""
 import errno
 import select
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from socket import socket
 from time import thread_time
 from typing import Any, Final, Generic, Protocol, TypeVar, final
@@ -121,9 +121,9 @@ class Listeners(Generic[C]):
 
     def sweep(self) -> None:
         """The tick: accept again, and forget connections that have sent CONNECT."""
-        while (link := next(iter(self.newcomers), None)) is not None:
-            if self._host.awaits_connect(link.connection):
-                break
+        waits = self._host.awaits_connect
+        # In one pass: whoever looks for a dict's first entry passes the places of those removed.
+        for link in list(takewhile(lambda link: not waits(link.connection), self.newcomers)):
             del self.newcomers[link]
         while self._resting:
             try:
