@@ -167,13 +167,17 @@ class Reactor(NodePorts[Event]):
 
     def _shake_hands(self, link: ServerLink, now_s: float) -> None:
         """A step of the handshake of a layer, and what has come behind it."""
-        data = self.sockets.read(link, READ_BYTES_MAX, now_s)
+        data = self.sockets.read(link, READ_BYTES_MAX, now_s, flushes=False)
         if data is not None and not data:
             self._on_end_of_input(link, now_s)
             return
         self.sockets.set_interest(link, link.interest | READ)
-        if data is not None and not link.connection.receive_data(data, now_s):
+        if data is None:
+            return
+        if not link.connection.receive_data(data, now_s):
             self._update_interest(link)
+        # The last of the handshake leaves at the end of this turn, with the answer if there is one.
+        self._node.dirty.append(link.connection)
 
     def _on_end_of_input(self, link: ServerLink, now_s: float) -> None:
         link.peer_closed = True

@@ -190,17 +190,20 @@ class SocketSet(Generic[C]):
 
     # --- bytes -------------------------------------------------------------------------------
 
-    def read(self, link: Link[C], size_bytes: int, now_s: float) -> bytes | None:
+    def read(
+        self, link: Link[C], size_bytes: int, now_s: float, *, flushes: bool = True
+    ) -> bytes | None:
         """Read at most so many bytes, and send what the layer answers; empty: the stream has ended.
 
-        None: there are none now, or the link is broken.
+        None: there are none now, or the link is broken. `flushes`: False leaves the layer's answer
+        to the caller where bytes have come.
         """
         try:
             data = link.read(size_bytes)
         except Exception as error:
             self.broke(link, error, now_s)
             return None
-        if link.layer is not None:
+        if link.layer is not None and (flushes or not data):
             self.flush_layer(link, now_s)
         return data
 

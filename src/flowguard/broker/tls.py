@@ -226,7 +226,11 @@ class TlsStream(OnSocket):
         return self._tls
 
     def recv(self, size_bytes: int, flags: int = 0) -> bytes:
-        """Plaintext of what has come, at most a record more than `size_bytes`."""
+        """Plaintext of what has come, at most a record more than `size_bytes`.
+
+        What TLS itself has to say is sent, or, behind what came with the end of the handshake, left
+        for the next `send` or `flush`.
+        """
         data = self._sock.recv(size_bytes, flags)
         if not data:
             if not self.established and not self._said_last:
@@ -238,12 +242,13 @@ class TlsStream(OnSocket):
             data = self._greeted(data)
         self._incoming.write(data)
         tls = self._begin()
+        was_established, plain = self.established, b""
         try:
-            if not self.established:
+            if not was_established:
                 tls.do_handshake()
                 self.identity = _identity(tls)
                 self.established = True
-            return self._decrypted(tls)
+            plain = self._decrypted(tls)
         except ssl.SSLWantReadError as error:
             raise BlockingIOError from error
         except ssl.SSLError as error:
@@ -254,7 +259,10 @@ class TlsStream(OnSocket):
             raise ConnectionResetError("a name in its certificate is no text") from error
         finally:
             self.begun = self.begun or self._outgoing.pending > 0
-            self._leave()  # Any of it may have produced an answer, or an alert.
+            if was_established or not plain:
+                self._leave()  # Any of it may have produced an answer, or an alert.
+            # Else the last of the handshake leaves with the answer to what came behind it.
+        return plain
 
     def _greeted(self, data: bytes) -> bytes:
         """Return what has come until now, once it says how long its ClientHello is.
@@ -295,7 +303,7 @@ class TlsStream(OnSocket):
 
     def send(self, data: bytes, flags: int = 0) -> int:
         """Encrypt and send as much as the socket takes, in records; what was encrypted counts."""
-        if not self.flush():
+        if self._pending and not self.flush():
             raise BlockingIOError
         tls = self._tls
         if tls is None or not self.established:

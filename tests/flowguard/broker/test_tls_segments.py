@@ -1,0 +1,90 @@
+"""What the broker says at the end of a TLS handshake, and in how many segments."""
+
+import socket
+import ssl
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from flowguard.broker.doorway import Doorway, open_doorways
+from flowguard.broker.server import Running
+from flowguard.codec.encoder import encode
+from flowguard.network_settings import NetworkSettings
+from tests.support.authority import Authority
+from tests.support.real import broker, connect_packet
+
+pytestmark = pytest.mark.slow
+HOST = "127.0.0.1"
+
+
+def doorways(authority: Authority) -> list[Doorway]:
+    pair = authority.issue(HOST)
+    network = {"listeners": [f"mqtts://{HOST}:0"], "cert": pair.cert, "key": pair.key}
+    return open_doorways(NetworkSettings.model_validate(network))
+
+
+class Client:
+    """A client that says what follows its handshake together with the last of that."""
+
+    def __init__(self, running: Running, context: ssl.SSLContext) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=HOST)
+        self.sock = socket.create_connection(running.address)
+        self.sock.setblocking(False)
+
+    async def shake_hands(self) -> None:
+        """All of it; the last is not sent."""
+        while True:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.send()
+                await self.hear()
+            else:
+                return
+
+    async def send(self) -> None:
+        await trio.socket.from_stdlib_socket(self.sock).send(self.outgoing.read())
+
+    async def hear(self) -> None:
+        await trio.lowlevel.wait_readable(self.sock)
+        self.incoming.write(self.sock.recv(65_536))
+
+    @property
+    def segments(self) -> int:
+        """With data, that have come: `tcpi_data_segs_in`."""
+        info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 156)
+        return int.from_bytes(info[152:156], sys.byteorder)
+
+
+async def test_the_last_of_a_handshake_leaves_with_the_answer_to_what_came_with_it(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with broker(listener=doorways(authority)) as running:
+        client = Client(running, authority.client_context())
+        await client.shake_hands()
+        before = client.segments
+        client.tls.write(encode(connect_packet("c"), 5))
+        await client.send()
+        await client.hear()
+        assert client.tls.read()[0] == 0x20
+        assert client.segments == before + 1  # The ticket was in it, too.
+        client.sock.close()
+
+
+async def test_the_last_of_a_handshake_does_not_wait_for_an_answer_that_is_not_to_be(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with broker(listener=doorways(authority)) as running:
+        client = Client(running, authority.client_context())
+        await client.shake_hands()
+        before = client.segments
+        client.tls.write(encode(connect_packet("c"), 5)[:3])
+        await client.send()
+        await client.hear()
+        assert client.segments == before + 1
+        client.sock.close()
