@@ -4,8 +4,9 @@ The broker has a core of its own; crowd and residents (tls_crowd.c) share the ot
 publish to themselves before and while the crowd comes: what those see who are in already.
 """
 
+import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from flowguard.cli.descriptors import use_all_descriptors
 
 from . import machine, pages
 from .brokers import Broker
-from .build import build, options
+from .build import build, options, work_folder
 from .checks import Check, Columns, Grid, Report, at_most, none_of
 from .parts import Strict, Write
 from .peers import Flowguard, FlowguardCompiled, Mosquitto
@@ -221,10 +222,20 @@ def measure(crowd: Crowd, broker: Broker, clients: int, core: int | None) -> Run
     )
 
 
+def others(measured: Collection[str]) -> list[Run]:
+    """What crowds came to that are not among these, when they came last."""
+    path = work_folder() / f"{KEY}.json"
+    runs = json.loads(path.read_text())["runs"] if path.exists() else []
+    return [Run(**run) for run in runs if run["crowd"] not in measured]
+
+
 def main(
     clients: Annotated[int, typer.Option(min=1, help="That come at once.")] = CLIENTS,
     only: Annotated[str, typer.Option(help="Of a crowd's name.")] = "",
     brokers: Annotated[str, typer.Option(help="By comma.")] = "",
+    more: Annotated[
+        bool, typer.Option("--more", help="Beside the other crowds' last runs, which are kept.")
+    ] = False,
     write: Write = False,
     strict: Strict = False,
 ) -> None:
@@ -246,6 +257,10 @@ def main(
                 runs.append(middle(list(repeated)))
                 for run in repeated:
                     console.print(run)
+    if more:
+        names = [crowd.name for crowd in CROWDS]
+        runs += others({run.crowd for run in runs})
+        runs.sort(key=lambda run: names.index(run.crowd))
     folder = pages.RESULTS if write else None
     passed = pages.tell(Storm(tuple(runs)), machine.describe(), console, folder)
     if strict and not passed:
