@@ -22,7 +22,7 @@ SETTLE_S = 1.0  # before resident memory is read
 WINDOW_TOLERANCE = 0.05
 MIN_TICKED_S = 0.4  # below, the 10 ms ticks of the whole machine say nothing
 EXTRA_S = 60.0  # beyond its own limits, before the generator is ended from outside
-SETUP_LIMIT_S, WARMUP_S, DRAIN_LIMIT_S = 30.0, 1.0, 15.0
+SETUP_LIMIT_S, WARMUP_S, DRAIN_LIMIT_S = 300.0, 1.0, 15.0
 
 
 Load = dict[str, float]

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.brokers import START_LIMIT_S
 from benchmarks.build import Unavailable
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-START_LIMIT_S: Final = 30.0
 NODE_BYTES: Final = 1_024
 """Of a node of a stream, as docs/redis.md recommends it."""
 DEFAULT_NODE_BYTES: Final = 4_096

@@ -87,7 +87,6 @@ HIVEMQ_XML = """<?xml version="1.0"?>
 class RabbitMq(Broker):
     name = "rabbitmq"
     remark = "Debian's package with its MQTT plugin; speaks 3.1.1"
-    start_limit_s = 120.0
     folder = Path("/usr/lib/rabbitmq/bin")
 
     def prepare(self) -> str:
@@ -183,7 +182,6 @@ class Moquette(Broker):
     name = "moquette"
     version = "0.17"
     remark = f"in memory, {HEAP}"
-    start_limit_s = 60.0
 
     def prepare(self) -> str:
         self._class_path()
@@ -206,7 +204,6 @@ class HiveMq(Broker):
     name = "hivemq-ce"
     version = "2025.5"
     remark = f"stores on disk as it comes, {HEAP}"
-    start_limit_s = 90.0
     artifact = "com.hivemq:hivemq-community-edition-embedded"
 
     def prepare(self) -> str:

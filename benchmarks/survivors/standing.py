@@ -48,7 +48,7 @@ class Process:
                 cwd=self._folder,
             )
         try:
-            wait_until_ready(process, self._log, self.port, self._broker.start_limit_s)
+            wait_until_ready(process, self._log, self.port)
         except BaseException:
             end(process)
             raise

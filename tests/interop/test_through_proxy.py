@@ -22,12 +22,11 @@ from tests.broker_adapter.upstream import MOSQUITTO, mosquitto, proxy
 from tests.interop.clients import CLIENTS, make_peer
 from tests.interop.peer import Engines, Message, Subscription
 from tests.interop.recording import Recording, recording
+from tests.support.patience import HANG_S
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 POLL_S = 0.05
-PATIENCE_S = 60.0
-"""Only against hanging: bytes that differ never become the same."""
 WAYS: tuple[tuple[str, Literal["server", "client"]], ...] = (
     ("to_broker", "server"),
     ("to_client", "client"),
@@ -51,7 +50,7 @@ class Chain:
 
     def wait_until_the_same(self, version: int, completed: int) -> None:
         """Some bytes may still be between the two, and some exchanges of QoS 2 under way."""
-        end_s = time.monotonic() + PATIENCE_S
+        end_s = time.monotonic() + HANG_S
         while time.monotonic() < end_s:
             if self.before == self.behind and self._completed(version) >= completed:
                 break

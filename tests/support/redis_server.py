@@ -108,7 +108,7 @@ class RedisServer:
         """A client of redis-py, for looking and for breaking things."""
         import redis
 
-        return redis.Redis.from_url(self.url, socket_timeout=30, protocol=2, **options)
+        return redis.Redis.from_url(self.url, socket_timeout=HANG_S, protocol=2, **options)
 
     def kill(self) -> None:
         """End it as power does not: the operating system keeps what was written."""

@@ -23,6 +23,7 @@ from flowguard.node.node import Node
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
 from flowguard.stores.rocks import RocksStore
+from tests.support.patience import HANG_S
 from tests.support.real import broker, connect, until
 
 
@@ -149,7 +150,7 @@ class Gated(LookedAfter):
 
     def commit(self, ops: Sequence[StoreOp]) -> Fenced:
         self.calls.append("commit")
-        assert self.may_commit.wait(60.0)
+        assert self.may_commit.wait(HANG_S)
         return super().commit(ops)
 
     def maintain(self) -> bool:

@@ -13,9 +13,9 @@ from flowguard.storm.kit import EXPERIMENTS, Finding, KitFigure, KitReport, Memo
 from tests.broker_adapter.upstream import MOSQUITTO, mosquitto
 from tests.interop.broker import running_broker
 from tests.support.browser import open_page
+from tests.support.patience import HANG_S
 
 FLOWGUARD = [sys.executable, "-m", "flowguard"]
-LIMIT_S = 240
 SENTENCE = "990 of 1,000 clients in, 99 % after 1.2 s; 12 attempts reset <by peer>."
 
 CONTRASTS = """
@@ -36,7 +36,7 @@ CONTRASTS = """
 
 def storm(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*FLOWGUARD, "storm", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+        [*FLOWGUARD, "storm", *words], capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
 

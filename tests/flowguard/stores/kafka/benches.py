@@ -13,8 +13,8 @@ from flowguard.stores.kafka.link import KafkaLink
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.kafka import Kafka
+from tests.support.patience import HANG_S
 
-WAIT_S = 60.0
 OPENED: list[KafkaLink] = []
 """Links of a test, open or not; `conftest` closes what the test did not."""
 _numbers = itertools.count(1)
@@ -26,7 +26,7 @@ def new_prefix() -> str:
 
 def place_on(server: Kafka, prefix: str, **configs: str) -> KafkaPlace:
     return KafkaPlace(
-        server.servers, prefix, replicas=len(server.nodes), configs=configs, wait_s=WAIT_S
+        server.servers, prefix, replicas=len(server.nodes), configs=configs, wait_s=HANG_S
     )
 
 
@@ -37,7 +37,7 @@ def open_store(base: Store, place: KafkaPlace) -> KafkaStore:
 
 
 def open_link(server: Kafka) -> KafkaLink:
-    link = KafkaLink(server.servers, wait_s=WAIT_S)
+    link = KafkaLink(server.servers, wait_s=HANG_S)
     OPENED.append(link)
     return link
 

@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from flowguard.config import Settings
+from tests.support.patience import HANG_S
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import EVERY_SECOND, RedisServer, needs_redis
 
@@ -45,7 +48,9 @@ def moving(cluster: RedisCluster) -> Iterator[RedisCluster]:
     from flowguard.stores.redis.keys import bucket_of
 
     slots = [slot_of(b"%03x" % bucket_of(name)) for name in MOVED]
-    with cluster.moving(slots, seed=next(_numbers)):
+    with pytest.MonkeyPatch.context() as patch, cluster.moving(slots, seed=next(_numbers)):
+        # However long a slot is half moved: who uses a store tries again.
+        patch.setattr("flowguard.stores.redis.cluster.RETRY_S", HANG_S)
         yield cluster
 
 
