@@ -44,6 +44,14 @@ def analyze(
             help="Watch one directory that a broker writes into, or one topic; Ctrl-C ends it.",
         ),
     ] = False,
+    kafka_properties: Annotated[
+        Path | None,
+        typer.Option(
+            "--kafka-properties",
+            metavar="FILE",
+            help="How the topic is read: properties of a Kafka client, for TLS and passwords.",
+        ),
+    ] = None,
 ) -> None:
     """Analyse runs on Spark: a report to read, tables to compute with.
 
@@ -56,10 +64,11 @@ def analyze(
     """
     console = terminal.quiet_console()
     with terminal.step(console, "loading Spark"):
+        from spark_analysis.client_properties import PropertiesWrong, client_properties
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
-        from spark_analysis.topic import place_of
+        from spark_analysis.topic import NO_PROPERTIES, place_of
 
     if follow and len(runs) != 1:
         raise terminal.refused(
@@ -68,10 +77,26 @@ def analyze(
     topic = place_of(runs[0]) if follow else None
     paths = [] if topic is not None else [Path(run) for run in runs]
     terminal.check_directories(console, paths)
+    properties = NO_PROPERTIES
+    if kafka_properties is not None:
+        if topic is None:
+            why = "--kafka-properties says how a topic is read: --follow kafka://HOST:PORT/TOPIC."
+            raise terminal.refused(console, why, EXIT_ARGUMENT)
+        try:
+            properties = client_properties(kafka_properties)
+        except PropertiesWrong as wrong:
+            raise terminal.refused(console, wrong, EXIT_ARGUMENT) from None
     try:
         java = find_java()
         if follow:
-            follow_job(topic or paths[0], out, master, memory_gib=memory, console=Console())
+            follow_job(
+                topic or paths[0],
+                out,
+                master,
+                memory_gib=memory,
+                console=Console(),
+                properties=properties,
+            )
             return
         with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(

@@ -1,6 +1,6 @@
 """Job: runs in, report and tables out; all of `flowguard analyze` except its output to people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import result_tables, write_tables
-from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
+from spark_analysis.topic import CONNECTOR, NO_PROPERTIES, RUNS, TopicPlace, keep
 
 LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the tables name all."""
@@ -92,7 +92,13 @@ def examined(
 
 
 def follow_job(
-    source: Path | TopicPlace, out: Path, master: str, *, memory_gib: int | None, console: Console
+    source: Path | TopicPlace,
+    out: Path,
+    master: str,
+    *,
+    memory_gib: int | None,
+    console: Console,
+    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> None:
     """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C. Raises
     FollowingFailed, JobFailed, JavaMissing."""
@@ -111,7 +117,7 @@ def follow_job(
             queries = []
             directory = source
             if isinstance(directory, TopicPlace):
-                queries.append(keep(spark, directory, out))
+                queries.append(keep(spark, directory, out, properties))
                 directory = out / RUNS
             shown = follow(
                 spark,

@@ -9,7 +9,7 @@ number among the files' names, for which the analysis leaves the run out.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ RUNS: Final = "runs"
 MESSAGES_MAX: Final = 10_000
 """Messages of a batch, all of which are in memory at once."""
 NUMBER_KEY: Final = b"flowguard.number"
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _PLACE: Final = re.compile(r"kafka://([^/]+)/([a-zA-Z0-9._-]{1,249})")
 _RUN: Final = re.compile(r"[\w.-]{1,100}")
 
@@ -66,9 +67,15 @@ def place_of(text: str) -> TopicPlace | None:
 
 
 def keep(
-    spark: SparkSession, place: TopicPlace, out: Path, *, every_s: float = 5.0
+    spark: SparkSession,
+    place: TopicPlace,
+    out: Path,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+    *,
+    every_s: float = 5.0,
 ) -> StreamingQuery:
-    """Start; what the topic has had since its beginning goes into directories below `out`/runs."""
+    """Start; what the topic has had since its beginning goes into directories below `out`/runs.
+    `properties` are those of a client of Kafka (`client_properties`)."""
     runs = out / RUNS
     runs.mkdir(parents=True, exist_ok=True)
 
@@ -77,6 +84,7 @@ def keep(
 
     return (
         spark.readStream.format("kafka")
+        .options(**{f"kafka.{key}": value for key, value in properties.items()})
         .option("kafka.bootstrap.servers", place.servers)
         .option("subscribe", place.topic)
         .option("startingOffsets", "earliest")

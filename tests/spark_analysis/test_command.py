@@ -66,6 +66,17 @@ def test_only_one_directory_can_be_followed(tmp_path: Path) -> None:
     assert "--follow watches one directory, or one topic." in result.output
 
 
+def test_properties_of_a_client_are_for_a_topic_and_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "nowhere"
+    words = ["--out", tmp_path / "out", "--follow", "--kafka-properties", file]
+    result = run(tmp_path, *words)
+    assert result.exit_code == 2
+    assert "--kafka-properties says how a topic is read" in result.output
+    result = run("kafka://127.0.0.1:1/t", *words)
+    assert result.exit_code == 2
+    assert f"Cannot read {file}" in result.output
+
+
 def test_the_screen_of_a_follower_shows_the_newest_minutes() -> None:
     counts = ("accepted", "refused", "published", "delivered", "lost")
     row = {f"{name}_count": 1234 for name in counts} | {

@@ -1,6 +1,6 @@
 """Telemetry through a real Kafka: the same rows, each once, and the same report as from files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flowguard.address import KafkaTopic
+from flowguard.stores.kafka.access import access_of
 from flowguard.telemetry.pending import Portion
 from flowguard.telemetry.topic import RunsInTopic
 from spark_analysis.analysis import analyse
+from spark_analysis.client_properties import client_properties
 from spark_analysis.examination import examine, find_runs
 from spark_analysis.tables import result_tables
-from spark_analysis.topic import RUNS, TopicPlace, keep
+from spark_analysis.topic import NO_PROPERTIES, RUNS, TopicPlace, keep
 from tests.flowguard.telemetry.test_recorder import talk
 from tests.interop.broker import running_broker
 from tests.spark_analysis.conftest import KAFKA_JARS
+from tests.support.guarded_kafka import MODULES, PASSWORD, guarded_kafka
 from tests.support.kafka import shared_kafka
 
 pytestmark = pytest.mark.spark
@@ -43,9 +46,14 @@ def portions_of(directory: Path) -> list[Portion]:
     ] + [Portion(directory.name, run, end=end)]
 
 
-def drain(spark: SparkSession, place: TopicPlace, out: Path) -> None:
+def drain(
+    spark: SparkSession,
+    place: TopicPlace,
+    out: Path,
+    properties: Mapping[str, str] = NO_PROPERTIES,
+) -> None:
     """Read until there is no more."""
-    query = keep(spark, place, out, every_s=0.1)
+    query = keep(spark, place, out, properties, every_s=0.1)
     try:
         query.processAllAvailable()
     finally:
@@ -62,12 +70,15 @@ def content(directories: Iterable[Path]) -> dict[tuple[str, str], list[dict[str,
     return found
 
 
-@pytest.fixture
-def place() -> TopicPlace:
+@pytest.fixture(autouse=True)
+def _connector() -> None:
     if not KAFKA_JARS:
         pytest.skip("what Spark reads Kafka with is missing: make kafka fetches it with Maven")
-    server = shared_kafka()
-    return TopicPlace(server.servers, "telemetry")
+
+
+@pytest.fixture
+def place() -> TopicPlace:
+    return TopicPlace(shared_kafka().servers, "telemetry")
 
 
 def test_telemetry_of_three_brokers_gives_the_report_of_their_files(
@@ -99,3 +110,32 @@ def test_telemetry_of_three_brokers_gives_the_report_of_their_files(
         tables.append(result_tables(analyse(spark, runs, left_out)))
     assert tables[0].keys() == tables[1].keys()
     assert all(tables[0][name].equals(tables[1][name]) for name in tables[0])
+
+
+def test_a_topic_is_read_from_a_kafka_that_asks_for_certificate_and_password(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with running_broker(tmp_path / "broker", "--record", str(tmp_path / "files")) as broker:
+        talk(broker)
+    (directory,) = find_runs([tmp_path / "files"])
+    with guarded_kafka(tmp_path) as guarded:
+        place = TopicPlace(guarded.address, "telemetry")
+        topic = KafkaTopic(place.servers, place.topic)
+        sender = RunsInTopic(topic, access_of(guarded.settings()))
+        sender.write(portions_of(directory), 0.0)
+        sender.close()
+        both = tmp_path / "both.pem"
+        both.write_text(guarded.pair.key.read_text() + guarded.pair.cert.read_text())
+        file = tmp_path / "client.properties"
+        file.write_text(f"""
+            security.protocol=SASL_SSL
+            sasl.mechanism=PLAIN
+            sasl.jaas.config={MODULES}.plain.PlainLoginModule required \\
+                username="flowguard" password="{PASSWORD}";
+            ssl.truststore.type=PEM
+            ssl.truststore.location={guarded.authority.cert}
+            ssl.keystore.type=PEM
+            ssl.keystore.location={both}
+        """)
+        drain(spark, place, tmp_path / "out", client_properties(file))
+    assert content(find_runs([tmp_path / "out" / RUNS])) == content([directory])

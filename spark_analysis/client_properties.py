@@ -1,0 +1,58 @@
+"""Client properties: how a Kafka is read, in a file as Kafka's own tools take it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]\s*(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
+class PropertiesWrong(Exception):
+    """No properties of a client; the text says where, and shows no value."""
+
+
+def client_properties(path: Path) -> dict[str, str]:
+    """Read lines KEY=VALUE, with `#` before comments, and a backslash before what is meant as it is
+    or before the end of a line that goes on. Raises PropertiesWrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise PropertiesWrong(f"Cannot read {path}: {failure}") from failure
+    found: dict[str, str] = {}
+    for number, line in _lines(text):
+        pair = _PAIR.fullmatch(line)
+        if pair is None:
+            raise PropertiesWrong(
+                f"{path}, line {number}: expected KEY=VALUE, as security.protocol=SASL_SSL"
+            )
+        key, value = (_ESCAPED.sub(_meant, part) for part in pair.groups())
+        found[key] = value
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with something, each with those that it goes on in, and the number of its first."""
+    whole, first = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.lstrip()
+        if not whole:
+            first = number
+            if not line or line[0] in "#!":
+                continue
+        whole += line
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            whole = whole[:-1]
+            continue
+        yield first, whole
+        whole = ""
+    if whole:
+        yield first, whole
+
+
+def _meant(escaped: re.Match[str]) -> str:
+    code, char = escaped.groups()
+    return chr(int(code, 16)) if code else _CONTROLS.get(char, char)
