@@ -7,6 +7,7 @@
                  `loads` says which live runs can be compared
 - `analysis`     all of it, in a `session` on `java`; `tables` and `report` write it down
 - `job`          what the `command` flowguard analyze does, on a `terminal`; with --follow it is
-                 `following` a run under way; `topic` brings runs out of Kafka
+                 `following` a run under way; `topic` brings runs out of Kafka, reached as
+                 `client_properties` say
 - `tuner`        what flowguard tune does: limits out of runs, by an objective
 """

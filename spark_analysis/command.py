@@ -64,11 +64,10 @@ def analyze(
     """
     console = terminal.quiet_console()
     with terminal.step(console, "loading Spark"):
-        from spark_analysis.client_properties import PropertiesWrong, client_properties
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
-        from spark_analysis.topic import NO_PROPERTIES, place_of
+        from spark_analysis.topic import place_of
 
     if follow and len(runs) != 1:
         raise terminal.refused(
@@ -77,26 +76,12 @@ def analyze(
     topic = place_of(runs[0]) if follow else None
     paths = [] if topic is not None else [Path(run) for run in runs]
     terminal.check_directories(console, paths)
-    properties = NO_PROPERTIES
-    if kafka_properties is not None:
-        if topic is None:
-            why = "--kafka-properties says how a topic is read: --follow kafka://HOST:PORT/TOPIC."
-            raise terminal.refused(console, why, EXIT_ARGUMENT)
-        try:
-            properties = client_properties(kafka_properties)
-        except PropertiesWrong as wrong:
-            raise terminal.refused(console, wrong, EXIT_ARGUMENT) from None
+    properties = _properties(console, kafka_properties, topic is not None)
     try:
         java = find_java()
         if follow:
-            follow_job(
-                topic or paths[0],
-                out,
-                master,
-                memory_gib=memory,
-                console=Console(),
-                properties=properties,
-            )
+            source = topic or paths[0]
+            follow_job(source, out, master, properties, memory_gib=memory, console=Console())
             return
         with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
@@ -106,3 +91,18 @@ def analyze(
         raise terminal.refused(console, failure) from None
     terminal.say(console, result.lines())
     terminal.say(console, [f"{java}, Spark on {master}"], style="dim")
+
+
+def _properties(console: Console, path: Path | None, has_topic: bool) -> dict[str, str] | None:
+    """Read properties of a Kafka client; exit with code 2 where they are wrong, or for nothing."""
+    from spark_analysis.client_properties import PropertiesWrong, client_properties
+
+    if path is None:
+        return None
+    if not has_topic:
+        why = "--kafka-properties says how a topic is read: --follow kafka://HOST:PORT/TOPIC."
+        raise terminal.refused(console, why, EXIT_ARGUMENT)
+    try:
+        return client_properties(path)
+    except PropertiesWrong as wrong:
+        raise terminal.refused(console, wrong, EXIT_ARGUMENT) from None

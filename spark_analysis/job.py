@@ -15,7 +15,7 @@ from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
 from spark_analysis.tables import result_tables, write_tables
-from spark_analysis.topic import CONNECTOR, NO_PROPERTIES, RUNS, TopicPlace, keep
+from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
 
 LISTED_MAX: Final = 20
 """Entries left out that are named on the terminal; the tables name all."""
@@ -95,10 +95,10 @@ def follow_job(
     source: Path | TopicPlace,
     out: Path,
     master: str,
+    properties: Mapping[str, str] | None = None,
     *,
     memory_gib: int | None,
     console: Console,
-    properties: Mapping[str, str] = NO_PROPERTIES,
 ) -> None:
     """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C. Raises
     FollowingFailed, JobFailed, JavaMissing."""

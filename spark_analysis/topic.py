@@ -28,7 +28,6 @@ RUNS: Final = "runs"
 MESSAGES_MAX: Final = 10_000
 """Messages of a batch, all of which are in memory at once."""
 NUMBER_KEY: Final = b"flowguard.number"
-NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _PLACE: Final = re.compile(r"kafka://([^/]+)/([a-zA-Z0-9._-]{1,249})")
 _RUN: Final = re.compile(r"[\w.-]{1,100}")
 
@@ -70,12 +69,12 @@ def keep(
     spark: SparkSession,
     place: TopicPlace,
     out: Path,
-    properties: Mapping[str, str] = NO_PROPERTIES,
+    properties: Mapping[str, str] | None = None,
     *,
     every_s: float = 5.0,
 ) -> StreamingQuery:
     """Start; what the topic has had since its beginning goes into directories below `out`/runs.
-    `properties` are those of a client of Kafka (`client_properties`)."""
+    `properties` are those of a client of Kafka, if there are any (`client_properties`)."""
     runs = out / RUNS
     runs.mkdir(parents=True, exist_ok=True)
 
@@ -84,7 +83,7 @@ def keep(
 
     return (
         spark.readStream.format("kafka")
-        .options(**{f"kafka.{key}": value for key, value in properties.items()})
+        .options(**{f"kafka.{key}": value for key, value in (properties or {}).items()})
         .option("kafka.bootstrap.servers", place.servers)
         .option("subscribe", place.topic)
         .option("startingOffsets", "earliest")

@@ -16,7 +16,7 @@ from spark_analysis.analysis import analyse
 from spark_analysis.client_properties import client_properties
 from spark_analysis.examination import examine, find_runs
 from spark_analysis.tables import result_tables
-from spark_analysis.topic import NO_PROPERTIES, RUNS, TopicPlace, keep
+from spark_analysis.topic import RUNS, TopicPlace, keep
 from tests.flowguard.telemetry.test_recorder import talk
 from tests.interop.broker import running_broker
 from tests.spark_analysis.conftest import KAFKA_JARS
@@ -50,7 +50,7 @@ def drain(
     spark: SparkSession,
     place: TopicPlace,
     out: Path,
-    properties: Mapping[str, str] = NO_PROPERTIES,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Read until there is no more."""
     query = keep(spark, place, out, properties, every_s=0.1)
