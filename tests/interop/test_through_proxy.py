@@ -1,11 +1,12 @@
 """Other people's clients through `flowguard proxy`, with other people's brokers behind it.
 
 What they say is recorded before and behind the proxy, both ways: nothing of it needs a change, so
-the bytes are identical.
+the bytes are identical. Only their order may differ on a busy machine, where a packet has to wait
+for its window: acknowledgements pass it, as `broker_adapter.proxy_pair` says.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +18,7 @@ from benchmarks.survivors.installs import PEERS
 from benchmarks.survivors.standing import standing
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.packets import Packet, Pubcomp
+from flowguard.codec.primitives import remaining_length
 from flowguard.types import MQTT_5, MQTT_311
 from tests.broker_adapter.upstream import MOSQUITTO, mosquitto, proxy
 from tests.interop.clients import CLIENTS, make_peer
@@ -27,6 +29,8 @@ from tests.support.patience import HANG_S
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 POLL_S = 0.05
+WINDOWED = (3, 8, 10)
+"""PUBLISH, SUBSCRIBE, UNSUBSCRIBE."""
 WAYS: tuple[tuple[str, Literal["server", "client"]], ...] = (
     ("to_broker", "server"),
     ("to_client", "client"),
@@ -52,11 +56,13 @@ class Chain:
         """Some bytes may still be between the two, and some exchanges of QoS 2 under way."""
         end_s = time.monotonic() + HANG_S
         while time.monotonic() < end_s:
-            if self.before == self.behind and self._completed(version) >= completed:
+            is_same = in_lanes(self.before.to_broker) == in_lanes(self.behind.to_broker)
+            is_same &= self.before.to_client == self.behind.to_client
+            if is_same and self._completed(version) >= completed:
                 break
             time.sleep(POLL_S)
         assert self._completed(version) == completed
-        assert self.before.to_broker == self.behind.to_broker
+        assert in_lanes(self.before.to_broker) == in_lanes(self.behind.to_broker)
         assert self.before.to_client == self.behind.to_client
 
     def _completed(self, version: int) -> int:
@@ -67,6 +73,29 @@ class Chain:
             for stream in getattr(self.before, streams)
             for packet in packets_of(bytes(stream), version, role)
         )
+
+
+def in_lanes(streams: Sequence[bytearray]) -> list[tuple[list[bytes], list[bytes]]]:
+    """The packets of each connection that count in windows, and its others, as they are."""
+    return [
+        (
+            [packet for packet in cut(bytes(stream)) if packet[0] >> 4 in WINDOWED],
+            [packet for packet in cut(bytes(stream)) if packet[0] >> 4 not in WINDOWED],
+        )
+        for stream in streams
+    ]
+
+
+def cut(stream: bytes) -> Iterator[bytes]:
+    """The packets of a stream; the last one may have come in part."""
+    start = 0
+    while start < len(stream):
+        try:
+            size_bytes, body = remaining_length(stream, start, MQTT_5)
+        except IndexError:
+            size_bytes, body = 0, len(stream)
+        yield stream[start : body + size_bytes]
+        start = body + size_bytes
 
 
 def packets_of(stream: bytes, version: int, role: Literal["server", "client"]) -> Iterator[Packet]:
