@@ -12,7 +12,7 @@ MOVING_MAX = 500
 for the commit that they are in, and then for the next one."""
 MOVING_PAGE: Final = 25
 """Of which one page has no more while live work shares the commits."""
-MOVING_SHARE: Final = 0.5
+MOVING_SHARE: Final = 0.25
 """What moves then, of the live work in a commit; a page may always."""
 
 

@@ -267,16 +267,16 @@ def test_what_moves_from_the_log_shares_commits_with_live_work_until_a_tick_with
     journal.append_for_reader([op(1)], nothing, 0.0)
     begun()
     assert journal.moving.page_max == MOVING_MAX, "readers share with nobody"
-    for number in range(3):
+    for number in range(7):
         journal.append([op(2 + number)], nothing, 0.0)
-    journal.append_for_reader([op(5)], nothing, 0.0)
+    journal.append_for_reader([op(9)], nothing, 0.0)
     begun()
     assert journal.moving.page_max == MOVING_PAGE
     journal.moving.count = 1
-    assert journal.moving.is_full, "half of three, the reader left out"
+    assert journal.moving.is_full, "a quarter of seven, the reader left out"
     journal.observe(0.1)
     assert journal.moving.is_full, "there was live work since the last tick"
-    journal.append_for_reader([op(6)], nothing, 0.1)
+    journal.append_for_reader([op(10)], nothing, 0.1)
     begun()
     journal.observe(0.2)
     assert not journal.moving.is_full

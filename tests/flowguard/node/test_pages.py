@@ -124,7 +124,7 @@ def test_no_backlog_has_a_turn_while_much_is_on_its_way_from_the_log() -> None:
     assert pages.next(0.0) is None
 
 
-def test_beside_live_work_half_as_much_moves_as_a_commit_has_of_that_and_a_page_always() -> None:
+def test_beside_live_work_a_quarter_of_what_a_commit_has_of_that_moves_and_a_page_always() -> None:
     moving = Moving()
     pages: Pages[int, int] = Pages(moving=moving)
     pages.ready.append(1)
@@ -133,8 +133,8 @@ def test_beside_live_work_half_as_much_moves_as_a_commit_has_of_that_and_a_page_
     assert pages.begins(0.0, idle=False), "there is room for a page, however little is live"
     moving.count = MOVING_PAGE
     assert not pages.waits
-    moving.share(2 * MOVING_PAGE + 2)
-    assert pages.waits, "that is less than half"
+    moving.share(4 * (MOVING_PAGE + 1))
+    assert pages.waits, "that is less than a quarter"
     moving.share(1_000_000)
     moving.count = MOVING_MAX
     assert not pages.waits, "however much is live"
