@@ -60,11 +60,11 @@ class PacketDecoder:
         "packet_size_max",
         "_from_client",
         "_strict",
+        "has_failed",
         "_data",
         "_pos",
         "_deferred",
         "_tail",
-        "has_failed",
     )
 
     def __init__(
@@ -82,12 +82,12 @@ class PacketDecoder:
         self.packet_size_max = packet_size_max
         self._from_client = role == "server"
         self._strict = strict
+        self.has_failed = False  # Compiled, it lies beside the other flags.
+        """True: the next packet is a bad one, and the next call will raise."""
         self._data = _NOTHING
         self._pos = 0
         self._deferred: bytearray | None = None
         self._tail: bytearray | None = None
-        self.has_failed = False
-        """True: the next packet is a bad one, and the next call will raise."""
 
     def clear(self) -> None:
         """Forget what is buffered; nothing more will be decoded."""

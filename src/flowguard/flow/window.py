@@ -62,15 +62,27 @@ class NodeWindow:
 
 
 @final
+class Spent:
+    """The credits that a client has spent."""
+
+    __slots__ = ("round", "units")
+
+    def __init__(self) -> None:
+        self.round = 0
+        """In which it was counted last (`NodeWindow.credits_round`)."""
+        self.units = 0
+        """Cost units in that one, with what is owed from before."""
+
+
+@final
 class AdmissionWindow:
     """The packets of one client in process, against the node's limit."""
 
     __slots__ = (
         "_charge",
-        "_credits_round",
-        "_credits_used",
         "_node",
         "_permits",
+        "_spent",
         "_waits",
         "in_process",
         "limit_max",
@@ -94,8 +106,8 @@ class AdmissionWindow:
         """Cost of the last one."""
         self._charge = 0
         """Cost of what it admitted by permits, not yet told to the pool."""
-        self._credits_round = 0
-        self._credits_used = 0
+        self._spent: Spent | None = None
+        """Of its credits; None: no policy limits a rate."""
 
     @property
     def limit(self) -> int:
@@ -115,7 +127,7 @@ class AdmissionWindow:
             if room > self._permits:
                 room = self._permits
         if node.credits is not None:
-            room = min(room, self._credits_left(node.credits))
+            room = min(room, max(0, node.credits - self._spent_lately(node.credits).units))
         return room
 
     def pause(self) -> Pause | None:
@@ -225,13 +237,15 @@ class AdmissionWindow:
         One for each; what a packet weighs above that `admit` counts by itself.
         """
         if self._node.credits is not None:
-            self._credits_left(self._node.credits)
-            self._credits_used += units
+            self._spent_lately(self._node.credits).units += units
 
-    def _credits_left(self, credits: int) -> int:
-        """The rest of this round's; what was spent beyond those of the last ones is owed."""
-        rounds = self._node.credits_round - self._credits_round
+    def _spent_lately(self, credits: int) -> Spent:
+        """In this round; what was spent beyond the credits of those before is owed."""
+        spent = self._spent
+        if spent is None:
+            spent = self._spent = Spent()
+        rounds = self._node.credits_round - spent.round
         if rounds:
-            self._credits_round = self._node.credits_round
-            self._credits_used = max(0, self._credits_used - rounds * credits)
-        return max(0, credits - self._credits_used)
+            spent.round = self._node.credits_round
+            spent.units = max(0, spent.units - rounds * credits)
+        return spent

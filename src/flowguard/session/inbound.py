@@ -15,6 +15,8 @@ A PUBLISH for which a subscriber has no room pauses the conversation in the same
 from collections.abc import Iterator
 from typing import Final, final
 
+from mypy_extensions import i32
+
 from flowguard.codec.bodies import count_pubacks
 from flowguard.codec.burst import BURST_MIN
 from flowguard.codec.decoder import BATCH_MAX, PacketDecoder
@@ -89,7 +91,7 @@ class Inbound(InboundExchanges):
         self._routing = routing
         self.window = AdmissionWindow(outbound.node.window, session.window_max)
         self._held: list[Packet] | None = None
-        self._long_way = 0
+        self._long_way: i32 = 0
         """So many runs more go packet by packet."""
         self.blocked = False
         """True while a PUBLISH of it, the next packet to handle, waits for room in a queue."""
