@@ -23,6 +23,15 @@ def give_way(thread: int) -> None:
     os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
+def take_what_is_left(thread: int) -> None:
+    """Let a thread run only where a processor has nothing else to do; where the system does not
+    know such threads, it gives way. Raises `OSError`."""
+    try:
+        os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    except OSError:
+        give_way(thread)
+
+
 def named_give_way(beginning: str) -> None:
     """Lower the priority of this process's threads whose names begin so; where that cannot be,
     the log says why."""

@@ -12,6 +12,7 @@
 - `tls`           TLS as such a layer
 - `websocket`     WebSocket as such a layer
 - `identity_checks`  who a CONNECT is from, asked off the loop; `scram_exchange`: in two steps
+- `hashers`       threads for what takes tens of milliseconds, and which of them is asked
 - `committer`     journal batches to a store that blocks, in a thread; `reading`: pages from there
 - `application_committer`  the same for applications
 - `stores`        the store that the settings name

@@ -1,21 +1,21 @@
 """IdentityChecks: who a CONNECT is from, asked off the loop.
 
-A hash takes longer than all else that a connection costs together, so it is made in a thread, one
-at a time; meanwhile the CONNECT counts as in process, and the gate in front bounds how many wait
-here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at once. What was
-right is remembered, and an address that is wrong too often is not checked any more.
+A hash takes longer than all else that a connection costs together, so it is made in a thread
+(`broker.hashers`), one at a time; meanwhile the CONNECT counts as in process, and the gate in front
+bounds how many wait here. Signatures of tokens are checked there, too; SCRAM costs a few hashes, at
+once. What was right is remembered, and an address that is wrong too often is not checked any more.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
 from flowguard.access.rights import Principal
+from flowguard.broker.hashers import Hashers
 from flowguard.broker.link import Link
 from flowguard.broker.scram_exchange import ScramExchange
 from flowguard.codec.packets import Connect
@@ -25,7 +25,6 @@ from flowguard.identity.remembered import RememberedPasswords, RememberedTokens
 from flowguard.network_settings import NetworkSettings
 from flowguard.node.authentication import CheckAnswer, ExchangeMaker
 from flowguard.node.door import CheckOutcome, Door
-from flowguard.priority import give_way
 from flowguard.session.connection import ServerConnection
 from flowguard.types import ReasonCode
 
@@ -171,6 +170,7 @@ class IdentityChecks:
     async def run(
         self,
         door: Door,
+        hashers: Hashers,
         on_answer: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
@@ -180,7 +180,7 @@ class IdentityChecks:
         and concerns nobody else.
         """
         self._door = door
-        with ThreadPoolExecutor(1, "identities", _give_way) as thread:
+        with hashers:
             while True:
                 await self._asked.wait()
                 self._asked = trio.Event()
@@ -189,19 +189,15 @@ class IdentityChecks:
                     if question.connection.ended:
                         self._count(CheckOutcome.LEFT)
                         continue
-                    await self._judge(question, thread, on_error)
+                    await self._judge(question, hashers, on_error)
                     on_answer()
 
     async def _judge(
-        self, question: _Question, thread: Executor, on_error: Callable[[BaseException], None]
+        self, question: _Question, hashers: Hashers, on_error: Callable[[BaseException], None]
     ) -> None:
         proofs = self._proofs
-        judged = thread.submit(_judged, question, proofs, self._clock())
-        done, token = trio.Event(), trio.lowlevel.current_trio_token()
-        judged.add_done_callback(lambda _: _tell(token, done))
-        await done.wait()
         try:
-            principal = judged.result()
+            principal = await hashers.do(partial(_judged, question, proofs, self._clock()))
         except UnprovedError as error:
             self._refuse(question, str(error))
         except Exception as error:
@@ -262,18 +258,6 @@ def _certificate_name(connection: ServerConnection) -> str | None:
     """The name in the client's certificate, which was accepted; None: it has none."""
     link = connection.transport
     return link.layer.identity if isinstance(link, Link) and link.layer is not None else None
-
-
-def _give_way() -> None:
-    """The thread that hashes runs where the loop, which others wait for, leaves it time."""
-    give_way(threading.get_native_id())
-
-
-def _tell(token: trio.lowlevel.TrioToken, done: trio.Event) -> None:
-    try:
-        token.run_sync_soon(done.set)
-    except trio.RunFinishedError:
-        pass  # Nobody waits any more.
 
 
 def _address(connection: ServerConnection) -> str:

@@ -19,6 +19,7 @@ from flowguard.broker.committer import Committer
 from flowguard.broker.descriptors import Descriptors, descriptors_for, widen_table
 from flowguard.broker.doorway import Doorway, listen
 from flowguard.broker.error_log import ErrorLog, PeerLog
+from flowguard.broker.hashers import Hashers, SpareTime
 from flowguard.broker.housekeeping import Onlooker, keep_house
 from flowguard.broker.memory import give_back_memory
 from flowguard.broker.reactor import Reactor
@@ -121,7 +122,7 @@ async def serve(
             )
             nursery.start_soon(give_back_memory, node)
             if checks is not None:
-                nursery.start_soon(checks.run, node.door, partial(_go_on, reactor, clock), errors)
+                nursery.start_soon(_check_who_comes, checks, node, reactor, clock, errors)
             for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):
                 nursery.start_soon(run)
             task_status.started(running)
@@ -149,6 +150,17 @@ def _tell_what_there_is(node: Node, store: Store, sessions: int, descriptors: De
         retained=len(node.router.retained),
         connections_max=descriptors.places,
     )
+
+
+async def _check_who_comes(
+    checks: "IdentityChecks",
+    node: Node,
+    reactor: Reactor,
+    clock: Callable[[], float],
+    on_error: Callable[[BaseException], None],
+) -> None:
+    hashers = Hashers(SpareTime(clock, lambda: reactor.idle_s))
+    await checks.run(node.door, hashers, partial(_go_on, reactor, clock), on_error)
 
 
 def _go_on(reactor: Reactor, clock: Callable[[], float]) -> None:
