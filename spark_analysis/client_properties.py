@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]\s*(.*)", re.DOTALL)
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])+)[ \t\f]*[=: \t\f][ \t\f]*(.*)", re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
+_BLANKS: Final = " \t\f"
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
@@ -16,10 +18,11 @@ class PropertiesWrong(Exception):
 
 def client_properties(path: Path) -> dict[str, str]:
     """Read lines KEY=VALUE, with `#` before comments, and a backslash before what is meant as it is
-    or before the end of a line that goes on. Raises PropertiesWrong."""
+    or before the end of a line that goes on; in ISO 8859-1, other characters as `\\u20ac`. Raises
+    PropertiesWrong, unlike Java also where a key or its sign is missing."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
+        text = path.read_text(encoding="iso-8859-1")
+    except OSError as failure:
         raise PropertiesWrong(f"Cannot read {path}: {failure}") from failure
     found: dict[str, str] = {}
     for number, line in _lines(text):
@@ -36,8 +39,8 @@ def client_properties(path: Path) -> dict[str, str]:
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with something, each with those that it goes on in, and the number of its first."""
     whole, first = "", 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.lstrip()
+    for number, line in enumerate(_LINE_ENDS.split(text), start=1):
+        line = line.lstrip(_BLANKS)
         if not whole:
             first = number
             if not line or line[0] in "#!":

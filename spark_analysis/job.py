@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.live import Live
 from rich.progress import Progress, TaskID
@@ -128,6 +129,8 @@ def follow_job(
             wait(*queries, shown)
     except SessionFailed as failure:
         raise JobFailed(str(failure)) from failure
+    except PySparkException as failure:  # What a client is told that Spark tells it itself.
+        raise JobFailed(str(failure).partition("\n")[0]) from failure
 
 
 def reasons(left_out: Sequence[LeftOut]) -> list[str]:

@@ -20,6 +20,8 @@ from flowguard.priority import give_way, take_what_is_left
 
 LOOK_S: Final = 0.1
 """Time over which it is judged what is left, at least, seconds."""
+LATELY_S: Final = 1.0
+"""What it was over a longer time says nothing of now, seconds."""
 IDLE_SHARE: Final = 0.2
 """Of that time the loop must have slept."""
 RUNNING_SHARE: Final = 0.8
@@ -56,13 +58,15 @@ class SpareTime:
         if elapsed_s >= LOOK_S:
             self._seen = seen
             busy_s = elapsed_s - idle_s
-            self._is_left = idle_s >= IDLE_SHARE * elapsed_s and ran_s >= RUNNING_SHARE * busy_s
+            is_left = idle_s >= IDLE_SHARE * elapsed_s and ran_s >= RUNNING_SHARE * busy_s
+            self._is_left = is_left and elapsed_s <= LATELY_S
         return self._is_left
 
 
 @final
 class Hashers:
-    """Does work of this kind, one piece at a time; a context, whose end waits for what is begun."""
+    """Does work of this kind, one piece at a time; a context, whose end waits for what the nice
+    thread has begun. What is left of a processor may be nothing: nobody waits for the other one."""
 
     def __init__(self, spare: SpareTime) -> None:
         self._spare = spare
@@ -80,8 +84,8 @@ class Hashers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._last.shutdown(wait=False)
         self._nice.shutdown()
-        self._last.shutdown()
 
     async def do(self, work: Callable[[], T]) -> T:
         """Return what `work` returns, and raise what it raises. It may be done twice."""

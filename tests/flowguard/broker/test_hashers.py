@@ -10,6 +10,7 @@ from flowguard.broker.hashers import LATE_S, LOOK_S, Hashers, SpareTime
 from flowguard.errors import UnprovedError
 from flowguard.priority import NICE
 from tests.support.patience import HANG_S
+from tests.support.real import until
 
 
 class Loop:
@@ -36,6 +37,7 @@ class Loop:
         (0.8, 0.2, 0.1, False),
         (0.5, 0.5, 0.1, True),
         (0.3, 0.3, 0.0, False),  # Too short a time: as it was.
+        (20.0, 1.0, 0.0, False),  # Too long a time.
     ],
 )
 def test_what_is_left(idle: float, ran: float, wanted: float, is_left: bool) -> None:
@@ -86,6 +88,7 @@ async def test_what_work_raises_is_raised() -> None:
 async def test_who_is_late_is_not_waited_for_and_not_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    await until(lambda: names() == [])  # Those of another test may be about to end.
     loop, goes_on = Loop(), threading.Event()
     loop.goes_on(1, 1)
 
@@ -95,22 +98,27 @@ async def test_who_is_late_is_not_waited_for_and_not_asked_meanwhile(
         return "nice"
 
     monkeypatch.setattr(hashers, "LATE_S", LATE_S / 100)
-    with Hashers(loop.spare) as both:
-        assert await both.do(stuck_there) == "nice"
-        loop.goes_on(1, 1)
-        assert (await both.do(by_whom))[0] == os.SCHED_OTHER
+    try:
+        with Hashers(loop.spare) as both:
+            assert await both.do(stuck_there) == "nice"
+            loop.goes_on(1, 1)
+            assert (await both.do(by_whom))[0] == os.SCHED_OTHER
+        assert names() == ["identities-last_0"], "it is left behind"
+    finally:
         goes_on.set()
+    await until(lambda: names() == [])
 
 
 def names() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("identities")]
+    return sorted(one.name for one in threading.enumerate() if one.name.startswith("identities"))
 
 
 async def test_threads_end_with_it() -> None:
+    await until(lambda: names() == [])
     loop = Loop()
     with Hashers(loop.spare) as both:
         await both.do(by_whom)
         loop.goes_on(1, 1)
         await both.do(by_whom)
         assert len(names()) == 2
-    assert names() == []
+    await until(lambda: names() == [])

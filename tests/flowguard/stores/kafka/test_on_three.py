@@ -86,7 +86,7 @@ def test_what_is_asked_of_any_node_is_answered_while_one_of_them_is_dead(
     """The driver asks one by chance, and it is long until it knows which of them is gone."""
     link = open_link(server)
     topic = new_prefix()
-    link.create_topic(topic, 2, len(server.nodes), {})
+    server.create_topic(topic, 2)  # Until all of them know it.
     server.nodes[0].kill()
     for _ in range(30):
         assert link.topics(topic) == [topic]
