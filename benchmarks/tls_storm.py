@@ -28,7 +28,7 @@ from .runner import BadData, parse_line
 
 KEY = "tls-storm"
 CLIENTS, RESIDENTS, RATE = 5_000, 20, 10.0
-CALM_S, SETTLE_S, EXTRA_S = 5.0, 1.0, 60.0
+CALM_S, SETTLE_S, EXTRA_S = 15.0, 1.0, 60.0
 MEDIANS = (
     *("connected", "half_s", "most_s", "cpu_ms", "calm_p99_ms"),
     *("storm_p50_ms", "storm_p99_ms", "storm_max_ms"),

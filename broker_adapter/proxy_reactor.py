@@ -136,7 +136,7 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             if kind == WRITE or link.fd < 0:
                 return NOTHING
         layer = link.layer
-        if layer is not None and not side.is_upstream and self.sockets.is_left_unread(link, now_s):
+        if layer is not None and not side.is_upstream and self.sockets.is_left_unread(link):
             return NOTHING
         if not (side.wants_read or side.said_last):
             self.sockets.set_interest(link, link.interest & ~READ)

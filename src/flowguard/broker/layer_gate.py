@@ -23,6 +23,8 @@ from flowguard.node.door import Door, LayerFault
 
 TURN_S: Final = 0.0005
 """So long handshakes are worked on in a turn, and one step at least."""
+OFFERS_S: Final = 0.00025
+"""So long whoever has come to say something is heard of in a turn."""
 WAITING_MAX: Final = 1_024
 """So many wait unread before listeners leave the others to the kernel's backlog."""
 PATIENCE_S: Final = 60.0
@@ -57,6 +59,8 @@ class LayerGate(Generic[C]):
         self._step = step
         self._close = close
         self._begun = begun
+        self._arrived: deque[Link[C]] = deque()
+        """Links with first bytes, of which the gate has not heard."""
         self._admitted: deque[Link[C]] = deque()
         """Links whose bytes are to be read."""
         door.handshakes = self.gate
@@ -64,31 +68,26 @@ class LayerGate(Generic[C]):
     @property
     def has_work(self) -> bool:
         """Whether `run` would find something to do."""
-        return bool(self._admitted) or self.gate.is_ready
+        return bool(self._arrived or self._admitted) or self.gate.is_ready
 
     @property
     def is_crowded(self) -> bool:
         """Whether whoever comes had better wait in the kernel's backlog."""
-        return self.gate.buffered >= WAITING_MAX
+        return len(self._arrived) + self.gate.buffered >= WAITING_MAX
 
-    def heard(self, link: Link[C], now_s: float) -> None:
+    def heard(self, link: Link[C]) -> None:
         """There is something to read on a link whose handshake is not over."""
         layer = link.layer
         assert layer is not None
         if layer.begun:
             self._admitted.appendleft(link)  # Our part of the work is behind it.
-            return
-        if self.gate.holds(link):
-            return
-        verdict = self.gate.offer(link, Arrival("", 1, waited_s=link.waited_s()), now_s)
-        if verdict is Verdict.ADMIT:
-            self._admitted.append(link)
-        elif verdict is Verdict.REJECT:
-            self._turn_away(link, now_s)
+        else:
+            self._arrived.append(link)
 
     def run(self) -> None:
-        """Work on handshakes for `TURN_S`; whoever is admitted first, first."""
-        now_s = self._clock()
+        """Hear of who has come, then work on handshakes for `TURN_S`; whoever is admitted first,
+        first."""
+        now_s = self._offer(self._clock())
         until_s = now_s + TURN_S
         while now_s < until_s:
             if not self._admitted and not self._admit(now_s):
@@ -96,6 +95,21 @@ class LayerGate(Generic[C]):
             if self._admitted:
                 self._take(self._admitted.popleft(), now_s)
             now_s = self._clock()
+
+    def _offer(self, now_s: float) -> float:
+        """Tell the gate of who has come, for `OFFERS_S`; returns the time then."""
+        until_s = now_s + OFFERS_S
+        while self._arrived and now_s < until_s:
+            link = self._arrived.popleft()
+            if link.fd < 0 or link.connection.ended or self.gate.holds(link):
+                continue
+            verdict = self.gate.offer(link, Arrival("", 1, waited_s=link.waited_s()), now_s)
+            if verdict is Verdict.ADMIT:
+                self._admitted.append(link)
+            elif verdict is Verdict.REJECT:
+                self._turn_away(link, now_s)
+            now_s = self._clock()
+        return now_s
 
     def _take(self, link: Link[C], now_s: float) -> None:
         if link.fd < 0 or link.connection.ended:

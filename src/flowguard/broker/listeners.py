@@ -21,7 +21,7 @@ from flowguard.node.door import Door, Rest
 from flowguard.node.turns import ACCEPTS_MAX
 from flowguard.session.counters import Counters
 
-ACCEPT_S: Final = 0.0005
+ACCEPT_S: Final = 0.00025
 """So long connections with layers are taken in, per turn and listener: there are few places for
 their handshakes, and nothing is won by having more of them wait here."""
 SILENT_S: Final = 1.0
@@ -168,7 +168,7 @@ class Listeners(Generic[C]):
         for link, since_s in list(islice(self.newcomers.items(), ACCEPTS_MAX)):
             if since_s + SILENT_S > heard_s:
                 break
-            if self._layer_gate.gate.holds(link):
+            if not link.interest & READ:
                 continue  # It waits for us.
             if self._host.awaits_connect(link.connection):
                 self._host.counters.drop(Reason.DESCRIPTORS)

@@ -99,7 +99,7 @@ class Reactor(NodePorts[Event]):
         if kind != READ and not self._write_first(link, kind, now_s):
             return NOTHING
         layer = link.layer
-        if layer is not None and self.sockets.is_left_unread(link, now_s):
+        if layer is not None and self.sockets.is_left_unread(link):
             return NOTHING
         read_bytes = READ_BYTES_MAX
         if not self._chunks:  # A slice begins.

@@ -217,14 +217,14 @@ class SocketSet(Generic[C]):
 
     # --- layers ------------------------------------------------------------------------------
 
-    def is_left_unread(self, link: Link[C], now_s: float) -> bool:
+    def is_left_unread(self, link: Link[C]) -> bool:
         """Whether the handshake of a layer is not over: what has come waits for its gate."""
         layer = link.layer
         assert layer is not None
         if layer.established or link.connection.ended:
             return False
         self.set_interest(link, link.interest & ~READ)
-        self.layer_gate.heard(link, now_s)
+        self.layer_gate.heard(link)
         return True
 
     def flush_layer(self, link: Link[C], now_s: float) -> bool:
