@@ -101,8 +101,8 @@ def follow_job(
     memory_gib: int | None,
     console: Console,
 ) -> None:
-    """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C. Raises
-    FollowingFailed, JobFailed, JavaMissing."""
+    """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C; the
+    topic as a client of Kafka with `properties`. Raises FollowingFailed, JobFailed, JavaMissing."""
     out.mkdir(parents=True, exist_ok=True)
     try:
         with (
@@ -129,7 +129,7 @@ def follow_job(
             wait(*queries, shown)
     except SessionFailed as failure:
         raise JobFailed(str(failure)) from failure
-    except PySparkException as failure:  # What a client is told that Spark tells it itself.
+    except PySparkException as failure:  # For one of the properties, as Spark sets it itself.
         raise JobFailed(str(failure).partition("\n")[0]) from failure
 
 

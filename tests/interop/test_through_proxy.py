@@ -75,13 +75,11 @@ class Chain:
         )
 
 
-def in_lanes(streams: Sequence[bytearray]) -> list[tuple[list[bytes], list[bytes]]]:
-    """The packets of each connection that count in windows, and its others, as they are."""
+def in_lanes(streams: Sequence[bytearray]) -> list[list[bytes]]:
+    """The packets of each connection, those that count in windows behind the others; as they are,
+    and each kind in its order."""
     return [
-        (
-            [packet for packet in cut(bytes(stream)) if packet[0] >> 4 in WINDOWED],
-            [packet for packet in cut(bytes(stream)) if packet[0] >> 4 not in WINDOWED],
-        )
+        sorted(cut(bytes(stream)), key=lambda packet: packet[0] >> 4 in WINDOWED)
         for stream in streams
     ]
 

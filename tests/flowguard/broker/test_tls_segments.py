@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.server import Running
 from flowguard.codec.encoder import encode
-from flowguard.network_settings import NetworkSettings
+from tests.flowguard.broker.test_layer_gate import HOST, doorway_of
 from tests.support.authority import Authority
 from tests.support.real import broker, connect_packet
 
 pytestmark = pytest.mark.slow
-HOST = "127.0.0.1"
-
-
-def doorways(authority: Authority) -> list[Doorway]:
-    pair = authority.issue(HOST)
-    network = {"listeners": [f"mqtts://{HOST}:0"], "cert": pair.cert, "key": pair.key}
-    return open_doorways(NetworkSettings.model_validate(network))
 
 
 class Client:
@@ -59,32 +51,26 @@ class Client:
         return int.from_bytes(info[152:156], sys.byteorder)
 
 
-async def test_the_last_of_a_handshake_leaves_with_the_answer_to_what_came_with_it(
-    tmp_path: Path,
+CONNECT = encode(connect_packet("c"), 5)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_answered"),
+    [(CONNECT, True), (CONNECT[:3], False)],
+    ids=["a whole CONNECT", "a part of one"],
+)
+async def test_the_last_of_a_handshake_leaves_with_the_answer_to_what_came_with_it_if_there_is_one(
+    said: bytes, is_answered: bool, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path)
-    async with broker(listener=doorways(authority)) as running:
+    async with broker(listener=[doorway_of(authority)]) as running:
         client = Client(running, authority.client_context())
         await client.shake_hands()
         before = client.segments
-        client.tls.write(encode(connect_packet("c"), 5))
-        await client.send()
-        await client.hear()
-        assert client.tls.read()[0] == 0x20
-        assert client.segments == before + 1  # The ticket was in it, too.
-        client.sock.close()
-
-
-async def test_the_last_of_a_handshake_does_not_wait_for_an_answer_that_is_not_to_be(
-    tmp_path: Path,
-) -> None:
-    authority = Authority(tmp_path)
-    async with broker(listener=doorways(authority)) as running:
-        client = Client(running, authority.client_context())
-        await client.shake_hands()
-        before = client.segments
-        client.tls.write(encode(connect_packet("c"), 5)[:3])
+        client.tls.write(said)
         await client.send()
         await client.hear()
         assert client.segments == before + 1
+        if is_answered:
+            assert client.tls.read()[0] == 0x20  # With the ticket in one segment.
         client.sock.close()

@@ -22,7 +22,7 @@ pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowgu
 from flowguard.stores.kafka.access import access_of
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.telemetry.topic import RunsInTopic
-from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
 from tests.flowguard.stores.kafka.test_store import appends, commit_at_last, positions
 
 pytestmark = pytest.mark.slow
@@ -71,9 +71,8 @@ def test_a_broker_records_itself_there(guarded: Guarded) -> None:
     where = KafkaTopic.parse(f"kafka://{guarded.address}/{topic}")
     runs = RunsInTopic(where, access_of(guarded.settings()))
     runs.close()
-    link = KafkaLink(guarded.server.servers)
+    link = open_link(guarded.server)
     assert link.partitions_of(topic)
-    link.close()
 
 
 def test_a_password_may_be_proved_without_being_shown(guarded: Guarded) -> None:
