@@ -13,10 +13,9 @@ from flowguard.stores.kafka.link import KafkaLink
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from tests.support.kafka import Kafka
+from tests.support.opened import OPENED
 from tests.support.patience import HANG_S
 
-OPENED: list[KafkaLink] = []
-"""Links of a test, open or not; `conftest` closes what the test did not."""
 _numbers = itertools.count(1)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowguard.config import Settings
+from tests.support.opened import OPENED
 from tests.support.patience import HANG_S
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import EVERY_SECOND, RedisServer, needs_redis
@@ -72,10 +73,12 @@ def open_store(
     """A store under a token of its own; tests that wait for a lease wait really."""
     from flowguard.stores.redis import RedisStore
 
-    return RedisStore(
+    store = RedisStore(
         settings_for(server, prefix, **more),
         token=f"{name}-{next(_numbers)}",
         name=name,
         clock=time.monotonic,
         sleep=time.sleep,
     )
+    OPENED.append(store._link)  # Not the store, which would say good-bye to a server that is gone.
+    return store
