@@ -296,14 +296,21 @@ class KafkaLink:
 
 async def patiently(work: Callable[[], Awaitable[R]]) -> R:
     """Try again while a node is gone, or a group has no coordinator: the first try makes servers
-    choose one."""
-    while True:
-        try:
-            return await work()
-        except KafkaError as error:
-            if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
-                raise
+    choose one. Given up, it raises what stood in the way."""
+    trouble: KafkaError | None = None
+    try:
+        while True:
+            try:
+                return await work()
+            except KafkaError as error:
+                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
+                    raise
+                trouble = error
             await asyncio.sleep(RETRY_S)
+    except asyncio.CancelledError:
+        if trouble is None:
+            raise
+        raise trouble from None
 
 
 async def quietly(stopping: Awaitable[Any]) -> None:

@@ -16,7 +16,10 @@ from tests.support.kafka import Kafka, kafka, shared_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from aiokafka.errors import KafkaConnectionError
+
 from flowguard.stores.kafka.commits import CHANGES_MAX
+from flowguard.stores.kafka.link import patiently
 from flowguard.stores.kafka.reader import COMMIT_MAX, Committed
 from flowguard.stores.kafka.store import RENEWAL_S, KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
@@ -206,3 +209,15 @@ def test_who_waits_for_an_answer_when_the_connection_is_closed_gets_an_error_of_
     link.close()
     thread.join()
     assert [type(error) for error in errors] == [StallError]
+
+
+def test_who_gives_up_asking_is_told_what_stood_in_the_way() -> None:
+    async def ask() -> None:
+        raise KafkaConnectionError("node 1 is gone")
+
+    async def give_up() -> None:
+        async with asyncio.timeout(0.01):
+            await patiently(ask)
+
+    with pytest.raises(KafkaConnectionError, match="node 1 is gone"):
+        asyncio.run(give_up())
