@@ -109,6 +109,8 @@ CROWDS = (
 @dataclass(frozen=True)
 class Storm:
     runs: tuple[Run, ...]
+    commit: str
+    """Of flowguard, in all of them."""
 
     def of(self, crowd: str, broker: Broker) -> Run | None:
         return next((r for r in self.runs if (r.crowd, r.broker) == (crowd, broker.name)), None)
@@ -222,11 +224,19 @@ def measure(crowd: Crowd, broker: Broker, clients: int, core: int | None) -> Run
     )
 
 
-def others(measured: Collection[str]) -> list[Run]:
-    """What crowds came to that are not among these, when they came last."""
+def others(measured: Collection[str], commit: str) -> list[Run]:
+    """What crowds came to that are not among these, when they came last; to the same flowguard."""
     path = work_folder() / f"{KEY}.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    return [Run(**run) for run in runs if run["crowd"] not in measured]
+    if not path.exists():
+        raise typer.BadParameter("--more: there is no run to go on from; measure without it first")
+    kept = json.loads(path.read_text())
+    was = kept.get("commit", "without git")
+    if was != commit:
+        raise typer.BadParameter(
+            f"--more: in the last run flowguard was {was}, now it is {commit}; measure those "
+            "crowds again without --more"
+        )
+    return [Run(**run) for run in kept["runs"] if run["crowd"] not in measured]
 
 
 def main(
@@ -242,11 +252,12 @@ def main(
     """Have crowds come by TLS at once, to one broker after the other."""
     use_all_descriptors()
     cores = machine.choose_cores()
+    commit = pages.commit()
+    chosen_crowds = [crowd for crowd in CROWDS if only in crowd.name]
+    before = others({crowd.name for crowd in chosen_crowds}, commit) if more else []
     runs = []
     with machine.pinned(cores.generator if cores else None):
-        for crowd in CROWDS:
-            if only not in crowd.name:
-                continue
+        for crowd in chosen_crowds:
             chosen = [b for b in crowd.brokers if not brokers or b.name in brokers.split(",")]
             core = cores.broker if cores else None
             rounds = [
@@ -257,12 +268,10 @@ def main(
                 runs.append(middle(list(repeated)))
                 for run in repeated:
                     console.print(run)
-    if more:
-        names = [crowd.name for crowd in CROWDS]
-        runs += others({run.crowd for run in runs})
-        runs.sort(key=lambda run: names.index(run.crowd))
+    names = [crowd.name for crowd in CROWDS]
+    runs = sorted([*before, *runs], key=lambda run: names.index(run.crowd))
     folder = pages.RESULTS if write else None
-    passed = pages.tell(Storm(tuple(runs)), machine.describe(), console, folder)
+    passed = pages.tell(Storm(tuple(runs), commit), machine.describe(), console, folder)
     if strict and not passed:
         raise typer.Exit(1)
 

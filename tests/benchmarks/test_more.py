@@ -1,11 +1,14 @@
 """`--more` goes on from the last run, if that was of the same brokers."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import typer
 
 from benchmarks import __main__ as bench
+from benchmarks import tls_storm
 from benchmarks.report import Origin
 from benchmarks.runner import Sample
 
@@ -44,3 +47,20 @@ def test_without_a_run_there_is_nothing_to_go_on_from(
     monkeypatch.setattr(bench, "work_folder", lambda: tmp_path)
     with pytest.raises(typer.BadParameter, match="without it first"):
         bench.earlier(set(), VERSIONS)
+
+
+def test_crowds_by_tls_stay_beside_those_that_come_to_the_same_flowguard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_storm, "work_folder", lambda: tmp_path)
+    with pytest.raises(typer.BadParameter, match="without it first"):
+        tls_storm.others(set(), "abc")
+    full, resumed = (
+        tls_storm.Run("flowguard", crowd, 9, 9, 0, 0, 0.1, 0.2, 0.3, 1.0, 1.0, 2.0, 3.0, "")
+        for crowd in ("full handshakes", "resumed")
+    )
+    last = tls_storm.Storm((full, resumed), "abc")
+    (tmp_path / "tls-storm.json").write_text(json.dumps(asdict(last)))
+    assert tls_storm.others({"resumed"}, "abc") == [full]
+    with pytest.raises(typer.BadParameter, match=r"was abc, now it is def"):
+        tls_storm.others({"resumed"}, "def")
