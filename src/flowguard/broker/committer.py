@@ -62,7 +62,7 @@ class Committer:
         """Ticks until the store is looked after, unless it is told something."""
         self._upkeep_rides = False
         """A tick came while a commit was under way: the next one takes upkeep along, and what
-        nobody waits for, or else the next tick sees to both."""
+        nobody waits for, or else the next tick without one sees to both."""
         self._backups: deque[_Backup] = deque()
         self._postponed: list[Fetch] = []
         """Pages that could not be asked for yet."""
@@ -80,7 +80,7 @@ class Committer:
             self._node.pages.wanted.extendleft(reversed(self._postponed))
             self._postponed.clear()
         self._upkeep_in -= 1
-        if not self._upkeep_rides and (self._is_asking or self._node.journal.is_committing):
+        if self._is_asking or self._node.journal.is_committing:
             self._upkeep_rides = True
         elif self._upkeep_in <= 0 or self._has_work(ticked=True):
             self._ticked = True

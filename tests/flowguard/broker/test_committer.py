@@ -163,8 +163,9 @@ async def come_and_go(running: Running, client_id: str) -> None:
     await client.close()
 
 
+@pytest.mark.parametrize("count", [1, 3])
 async def test_upkeep_that_falls_due_while_a_commit_is_under_way_follows_the_next_in_one_call(
-    monkeypatch: pytest.MonkeyPatch,
+    count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_sync = trio.to_thread.run_sync
 
@@ -182,7 +183,7 @@ async def test_upkeep_that_falls_due_while_a_commit_is_under_way_follows_the_nex
         await until(lambda: "commit" in store.calls)
         nursery.start_soon(come_and_go, running, "d")
         await until(lambda: not running.node.journal.is_empty)
-        await ticks(running, 1)
+        await ticks(running, count)
         store.may_commit.set()
         await until(lambda: len(store.calls) >= 5)
         assert store.calls[:5] == ["call", "commit", "call", "commit", "maintain"]
