@@ -1,6 +1,7 @@
 """`flowguard serve`: a broker in the foreground."""
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -324,6 +325,8 @@ async def _main(start: _Start) -> None:
             recorder = Recorder(running, unix_clock(), start.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
+        # Else the collector's first look at what a crowd brings takes in all that is here already.
+        gc.freeze()
         for address in running.addresses:
             _announce("listening", f"{address.place} {address.scheme}")
         if start.http is not None:

@@ -373,3 +373,25 @@ def test_a_limit_too_small_for_any_client_is_one_clear_line(tmp_path: Path) -> N
     assert "store.open_files_max" in complaint
     assert "Traceback" not in complaint
     assert not (tmp_path / "data").exists()
+
+
+COUNTED = """
+import gc, sys
+
+def freeze(freeze=gc.freeze):
+    freeze()
+    sys.stderr.write(f"frozen: {gc.get_freeze_count()}\\n")
+
+gc.freeze = freeze
+from flowguard.__main__ import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_the_collector_never_looks_through_what_was_there_before_the_first_client(
+    tmp_path: Path,
+) -> None:
+    with running_broker(tmp_path, program=(sys.executable, "-c", COUNTED)) as broker:
+        (line,) = (line for line in broker.log.read_text().splitlines() if "frozen: " in line)
+    assert int(line.removeprefix("frozen: ")) > 10_000
