@@ -21,7 +21,7 @@ from flowguard.flow.signals import Pressure, Sample
 from flowguard.flow.verdict import Verdict
 from flowguard.node.door import Door, LayerFault
 
-TURN_S: Final = 0.0005
+TURN_S: Final = 0.0003
 """So long handshakes are worked on in a turn, and one step at least."""
 OFFERS_S: Final = 0.00025
 """So long whoever has come to say something is heard of in a turn."""
