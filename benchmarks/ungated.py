@@ -10,7 +10,7 @@ from flowguard.__main__ import run
 from flowguard.broker.socket_set import SocketSet
 
 
-def _read_at_once(_: SocketSet[Any], __: object, ___: float) -> bool:
+def _read_at_once(_: SocketSet[Any], __: object) -> bool:
     return False
 
 
