@@ -230,7 +230,7 @@ def others(measured: Collection[str], commit: str) -> list[Run]:
     if not path.exists():
         raise typer.BadParameter("--more: there is no run to go on from; measure without it first")
     kept = json.loads(path.read_text())
-    was = kept.get("commit", "without git")
+    was = kept.get("commit", "unknown")
     if was != commit:
         raise typer.BadParameter(
             f"--more: in the last run flowguard was {was}, now it is {commit}; measure those "

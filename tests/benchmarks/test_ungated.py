@@ -1,4 +1,4 @@
-"""The control of `python -m benchmarks.tls_storm` serves as the broker does, but for the gate."""
+"""The control of `python -m benchmarks.tls_storm` is a broker that serves."""
 
 import socket
 import sys

@@ -325,7 +325,7 @@ async def _main(start: _Start) -> None:
             recorder = Recorder(running, unix_clock(), start.runs)
             await nursery.start(recorder.run)
             progress = recorder.progress
-        # Else the collector's first look at what a crowd brings takes in all that is here already.
+        # Else the collector's first look, in the first crowd, takes in what was made last here.
         gc.freeze()
         for address in running.addresses:
             _announce("listening", f"{address.place} {address.scheme}")
