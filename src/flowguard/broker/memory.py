@@ -20,8 +20,16 @@ CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-TRIM_S: Final = 10.0
+# The first two are not final: tests have smaller ones.
+TRIM_S = 10.0
 """Pause between two looks at what the allocator keeps."""
+LOOK_S = 1.0
+"""The end of it, over which it is judged how busy the loop is."""
+IDLE_SHARE: Final = 0.75
+"""Of which the loop must have waited for events: what memory is given back while it works costs
+whoever it works for."""
+BUSY_MAX: Final = 60
+"""After so many of them it is given back however busy the loop is."""
 TRIM_S_MAX: Final = 640.0
 """The longest pause, where it had nothing to give back again and again."""
 TRIM_BYTES: Final = 32 * 1024 * 1024
@@ -66,25 +74,32 @@ def allocator_trim() -> Callable[[int], int] | None:
     return trim
 
 
-async def give_back_memory(node: Node) -> None:
+async def give_back_memory(node: Node, idle_s: Callable[[], float]) -> None:
     """While the node is calm, return memory that the allocator keeps to the system; until
-    cancelled.
+    cancelled. `idle_s`: how long the loop has waited for events, in all.
 
-    In a thread: it may take tens of milliseconds, and only allocations of large blocks wait for
-    it."""
+    It may take tens of milliseconds, in a thread: meanwhile allocations of large blocks wait, as
+    those of OpenSSL. So it waits for a second in which the loop has little to do."""
     trim = allocator_trim()
     if trim is None:
         return
-    wait_s = TRIM_S
+    wait_s, busy_count = TRIM_S, 0
     with memory_gauge() as resident_bytes:
         while True:
-            await trio.sleep(wait_s)
+            await trio.sleep(wait_s - LOOK_S)
+            idle_before_s = idle_s()
+            await trio.sleep(LOOK_S)
+            is_busy = idle_s() - idle_before_s < IDLE_SHARE * LOOK_S
             before_bytes = resident_bytes()
             spare_bytes = before_bytes - node.held_bytes
             if spare_bytes < TRIM_BYTES or node.guard.grant.pressure.value > CALM:
-                wait_s = TRIM_S
+                wait_s, busy_count = TRIM_S, 0
+                continue
+            if is_busy and busy_count < BUSY_MAX:
+                wait_s, busy_count = LOOK_S, busy_count + 1
                 continue
             await trio.to_thread.run_sync(trim, 0)
             gained_bytes = before_bytes - resident_bytes()
             worth_it = gained_bytes * TRIM_GAIN >= spare_bytes
             wait_s = TRIM_S if worth_it else min(2 * wait_s, TRIM_S_MAX)
+            busy_count = 0

@@ -120,7 +120,7 @@ async def serve(
             nursery.start_soon(
                 keep_house, node, store, committer, reactor, clock, running.onlookers, tick_errors
             )
-            nursery.start_soon(give_back_memory, node)
+            nursery.start_soon(give_back_memory, node, lambda: reactor.idle_s)
             if checks is not None:
                 nursery.start_soon(_check_who_comes, checks, node, reactor, clock, errors)
             for run in (reactor.run, errors.run, tick_errors.run, turned_away.run):

@@ -1,0 +1,79 @@
+"""What the allocator keeps is given back to the system when the loop has time for it."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trio
+
+from flowguard.broker import memory
+from flowguard.broker.clock import unix_clock
+from flowguard.broker.memory import bounds_of, give_back_memory
+from flowguard.config import Settings
+from flowguard.node.node import Node
+from tests.support.patience import HANG_S
+
+KEPT_BYTES = 1024 * 1024 * 1024
+
+
+class Loop:
+    """One that is busy for so many looks, and waits for events from then on."""
+
+    def __init__(self, busy_looks: int) -> None:
+        self._busy = 2 * busy_looks
+        self.asked = 0
+        """Twice a look."""
+
+    def idle_s(self) -> float:
+        self.asked += 1
+        return float(max(0, self.asked - self._busy))
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A calm one, whose process keeps much that it does not hold."""
+
+    @contextmanager
+    def gauge() -> Iterator[object]:
+        yield lambda: KEPT_BYTES
+
+    monkeypatch.setattr(memory, "memory_gauge", gauge)
+    monkeypatch.setattr(memory, "LOOK_S", 0.001)
+    monkeypatch.setattr(memory, "TRIM_S", 0.002)
+    return Node(
+        bounds_of(Settings()), unix_clock()(), random_id=lambda: "r", draw=random.Random(1).random
+    )
+
+
+async def looks_until_given_back(node: Node, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often it was looked at a loop until memory was given back for the first time."""
+    given_back, looks = threading.Event(), list[int]()
+
+    def trim(_: int) -> int:
+        looks.append(loop.asked // 2)
+        given_back.set()
+        return 1
+
+    monkeypatch.setattr(memory, "allocator_trim", lambda: trim)
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(give_back_memory, node, loop.idle_s)
+            await trio.to_thread.run_sync(given_back.wait)
+            nursery.cancel_scope.cancel()
+    return looks[0]
+
+
+async def test_memory_is_given_back_when_the_loop_has_little_to_do(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await looks_until_given_back(node, Loop(0), monkeypatch) == 1
+    assert await looks_until_given_back(node, Loop(7), monkeypatch) == 8
+
+
+async def test_memory_is_given_back_though_the_loop_is_busy_for_ever(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = await looks_until_given_back(node, Loop(2**40), monkeypatch)
+    assert looks == memory.BUSY_MAX + 1
