@@ -111,6 +111,9 @@ def _run_all(
             while wait([job], LOOK_S).not_done:
                 tell(len(outcomes), sum(one.error is not None for one in outcomes))
         except BaseException:
-            context.cancelAllJobs()
+            # Again and again: it may not have come to Spark yet.
+            while not job.done():
+                context.cancelAllJobs()
+                wait([job], LOOK_S)
             raise
         job.result()

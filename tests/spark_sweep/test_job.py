@@ -1,6 +1,7 @@
 """What becomes of a sweep that cannot go on."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,6 +45,30 @@ def test_ctrl_c_ends_it_while_runs_are_at_work(spark: SparkSession, tmp_path: Pa
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     assert not list(folder.runs.iterdir())
     assert not folder.unfinished.exists()
+
+
+def test_ctrl_c_ends_it_though_nothing_has_come_to_spark_yet(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    interrupted = threading.Event()
+
+    class Late(type(tmp_path)):  # type: ignore[misc]
+        """A place of which Spark hears when it is too late."""
+
+        def __reduce__(self) -> Any:
+            interrupted.wait()
+            return Path, (str(self),)
+
+    def interrupt(_: int, __: int) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    folder = SweepFolder(tmp_path)
+    folder.runs = Late(folder.runs)
+    with folder.opened(), pytest.raises(KeyboardInterrupt):
+        run_job(plan(LONG), plan(LONG).runs, folder, "local", interrupt)
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert not list(Path(folder.runs).iterdir())
 
 
 def test_a_worker_that_is_gone_ends_it_with_a_line_that_says_how_to_go_on(
