@@ -12,6 +12,7 @@ from spark_sweep.folder import SweepFolder
 from spark_sweep.grid import Grid
 from spark_sweep.job import SweepFailed, run_job
 from spark_sweep.plan import SweepPlan, make_plan
+from tests.support.patience import HANG_S
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +57,7 @@ def test_ctrl_c_ends_it_though_nothing_has_come_to_spark_yet(
         """A place of which Spark hears when it is too late."""
 
         def __reduce__(self) -> Any:
-            interrupted.wait()
+            assert interrupted.wait(HANG_S)
             return Path, (str(self),)
 
     def interrupt(_: int, __: int) -> None:

@@ -29,7 +29,7 @@ IDLE_SHARE: Final = 0.75
 """Of which the loop must have waited for events: what memory is given back while it works costs
 whoever it works for."""
 BUSY_MAX: Final = 60
-"""After so many of them it is given back however busy the loop is."""
+"""After so many such looks it is given back however busy the loop is."""
 TRIM_S_MAX: Final = 640.0
 """The longest pause, where it had nothing to give back again and again."""
 TRIM_BYTES: Final = 32 * 1024 * 1024

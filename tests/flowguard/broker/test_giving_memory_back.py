@@ -48,7 +48,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 async def looks_until_given_back(node: Node, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often it was looked at a loop until memory was given back for the first time."""
+    """How often a loop was looked at until memory was given back for the first time."""
     given_back, looks = threading.Event(), list[int]()
 
     def trim(_: int) -> int:
@@ -60,7 +60,7 @@ async def looks_until_given_back(node: Node, loop: Loop, monkeypatch: pytest.Mon
     with trio.fail_after(HANG_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(give_back_memory, node, loop.idle_s)
-            await trio.to_thread.run_sync(given_back.wait)
+            await trio.to_thread.run_sync(given_back.wait, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
     return looks[0]
 
