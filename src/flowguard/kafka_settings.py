@@ -27,7 +27,7 @@ class KafkaSettings(Section):
     retention_s: float = Field(604_800.0, ge=1)
     """A new topic keeps messages for this time, whoever has not read them, seconds."""
     timeout_s: float = Field(5.0, gt=0)
-    """An answer that takes longer is asked for again, seconds."""
+    """An answer that takes longer is asked for again; at the start 30 may pass, seconds."""
     tls: bool = False
     """Whether it is spoken to with TLS; its certificates have to be for the names in `servers`, and
     those of the nodes that it names."""

@@ -67,7 +67,7 @@ class KafkaLink:
         """Connects. `servers` is HOST:PORT,...; raises ConfigError where none of them answers,
         StoreError where they refuse."""
         self.servers = servers
-        self._wait_s = wait_s
+        self.wait_s = wait_s
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kafka", daemon=True)
         self._thread.start()
@@ -233,7 +233,7 @@ class KafkaLink:
 
     def begin(self, work: Callable[[], Awaitable[R]], wait_s: float | None = None) -> "Future[R]":
         """Run `work()` on the loop, for `wait_s` at most; `result` says what came of it."""
-        limit_s = self._wait_s if wait_s is None else wait_s
+        limit_s = self.wait_s if wait_s is None else wait_s
 
         async def run() -> R:
             try:

@@ -53,6 +53,9 @@ RENEWAL_S: Final = 86_400.0
 """Time after which all windows are committed anew: servers forget what is older than a week, or
 `offsets.retention.minutes`."""
 GROUP: Final = "app"
+OPEN_S: Final = 30.0
+"""An answer that takes longer ends the start, where `wait_s` is not longer still: nothing waits for
+another one yet."""
 
 
 @final
@@ -87,7 +90,8 @@ class KafkaStore:
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
-        self._link = KafkaLink(place.servers, wait_s=place.wait_s, access=place.access)
+        wait_s = max(place.wait_s, OPEN_S)
+        self._link = KafkaLink(place.servers, wait_s=wait_s, access=place.access)
         try:
             check_nodes(self._link, place)
             if owner_file is not None:
@@ -102,6 +106,7 @@ class KafkaStore:
         except BaseException:
             self._link.close()
             raise
+        self._link.wait_s = place.wait_s
         is_replicated = place.replicas > 1
         kept = Durability.REPLICATED if is_replicated else Durability.OS
         self.durability: Durability = min(base.durability, kept)

@@ -13,6 +13,7 @@ from flowguard.stores import MemoryStore
 from flowguard.types import Publish
 from tests.flowguard.stores.test_contract import queue_of, session_of
 from tests.support.kafka import Kafka, kafka, shared_kafka
+from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
@@ -47,6 +48,16 @@ def server_and_place() -> tuple[Kafka, KafkaPlace]:
 def delete_topic(server: Kafka, store: KafkaStore, place: KafkaPlace) -> None:
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
     server.call(lambda admin: admin.delete_topics([topic]))
+
+
+def test_a_store_that_opens_waits_for_a_server_that_one_that_commits_does_not_wait_for() -> None:
+    _, place = server_and_place()
+    place.wait_s = 0.0
+    store = open_store(MemoryStore(), place)
+    with pytest.raises(StallError, match="no answer"):
+        store.commit([PutSession("c", 10, None, True)])
+    store._link.wait_s = HANG_S
+    store.close()
 
 
 def test_a_topic_that_somebody_deletes_holds_up_nobody_who_settles_or_reads() -> None:
