@@ -20,7 +20,12 @@ PRESSURE_MAX: Final = 16.0
 
 
 class Signal(StrEnum):
-    """The signals."""
+    """The signals.
+
+    A new one is also told by `observer`, has an objective in `config`, and is known by name in
+    `policies.MINDED`, `cluster`, `ops.status`, `ops.condition`, `ops/page.js` and
+    `telemetry.schema`, with the columns that analyses read.
+    """
 
     QUEUE = "queue"
     """Minimum sojourn: how long even the luckiest packet waited for its turn, seconds."""

@@ -16,11 +16,18 @@ class Verdict(Enum):
 
 
 class Reason(StrEnum):
-    """Why work was dropped, delayed or refused; also the label of the counter."""
+    """Why work was dropped, delayed or refused; also the label of the counter.
+
+    A new one for CONNECTs begins with GATE_ (`ops.metrics`); one that `flowguard explain` may give
+    for a client's messages is put in words in `ops.explain_words`, and a bound in docs/limits.md.
+    """
 
     GATE_BUFFER_FULL = "gate_buffer_full"
+    """As many CONNECTs wait as may, in number."""
     GATE_BUFFER_BYTES = "gate_buffer_bytes"
+    """The same in bytes."""
     GATE_DEADLINE = "gate_deadline"
+    """It has waited as long as a client is assumed to wait."""
     GATE_WAIT = "gate_wait"
     """The buffer would take longer to drain than clients wait, as some have lately found out."""
     GATE_MEMORY = "gate_memory"
@@ -28,21 +35,31 @@ class Reason(StrEnum):
     GATE_PRESSURE = "gate_pressure"
     """No place is free, and on the top rung of the ladder nobody waits for one."""
     GATE_LIMIT = "gate_limit"
+    """A policy without a buffer has no place free."""
     GATE_RATE = "gate_rate"
+    """A policy that limits rates admits no more in this second."""
     GATE_SUPERSEDED = "gate_superseded"
     """The same client id has asked again."""
     DRAINING = "draining"
+    """The node is about to end."""
     QUEUE_MESSAGES = "queue_messages"
+    """As many messages wait for a client as may."""
     QUEUE_BYTES = "queue_bytes"
+    """The same in bytes."""
     NODE_QUEUE_BYTES = "node_queue_bytes"
+    """A client's share of what all queues may have in memory."""
     NODE_DISK_QUEUE_BYTES = "node_disk_queue_bytes"
+    """A client's share of what all queues may have on the disk."""
     OUTBOX_BYTES = "outbox_bytes"
+    """A socket has not taken as much as may wait for it."""
     NODE_OUTBOX_BYTES = "node_outbox_bytes"
+    """A client's share of what may wait for all sockets."""
     NODE_INPUT_BYTES = "node_input_bytes"
     """A client whose large packet found no room while it was received."""
     STATE_BYTES = "state_bytes"
     """A subscription, alias, will or QoS 2 identifier beyond what one client may keep."""
     NODE_STATE_BYTES = "node_state_bytes"
+    """The same beyond a client's share of what all may keep."""
     PACKET_TOO_LARGE = "packet_too_large"
     """A message larger than its subscriber takes."""
     PAYLOAD_TOO_LARGE = "payload_too_large"
@@ -52,14 +69,17 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     """A message that its client may not publish."""
     MESSAGE_EXPIRED = "message_expired"
+    """[MQTT-3.3.2-5]"""
     LOG_RETENTION = "log_retention"
     """Messages, of whatever topics, that left the durable log before a session had read them."""
     DISK_FULL = "disk_full"
     """A retained message that could not be kept."""
     RETAINED_FULL = "retained_full"
+    """A retained message beyond the number, or the bytes, that a node keeps."""
     DESCRIPTORS = "descriptors"
     """A socket that had said nothing for a while, when there was no place for another one."""
     OFFLINE_QOS_0 = "offline_qos_0"
+    """A message of QoS 0 for a client that is not connected."""
 
 
 class Pause(StrEnum):

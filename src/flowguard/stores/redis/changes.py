@@ -153,6 +153,8 @@ class SessionChange:
                 self._unset(WILL)
             case PutWill(_, will) if will is not None:
                 self._set(WILL, encode_will(will))
+            case _:
+                raise StoreError(f"Redis does not keep a {type(op).__name__}")
 
     def _set(self, field: bytes, value: bytes) -> None:
         self._put[field] = value
