@@ -423,6 +423,6 @@ StoreOp = (
     | PutLogPlace
     | PutLogStart
 )
-"""All operations. A new one is known by name in `stores.memory`, `stores.rocks` (`building`, `disk`,
-and `offline.salvage`), `stores.redis.changes`, `stores.kafka.store`, `stores.transfer`, `node.names`
-and `node.journal`, and in the contract's tests, which all stores pass."""
+"""All operations. A new one is known by name in `stores.memory`, `stores.rocks` (`building`,
+`disk`, `offline.salvage`), `stores.redis.changes`, `stores.kafka.store`, `stores.transfer`,
+`node.names` and `node.journal`, and in the contract's tests, which all stores pass."""
