@@ -25,8 +25,8 @@ from flowguard.stores.redis.store import RedisStore
 from flowguard.types import Publish
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of
-from tests.support.redis_cluster import RedisCluster, redis_cluster, until
-from tests.support.redis_server import RedisServer
+from tests.support.redis_cluster import FAILS_OVER, RedisCluster, redis_cluster, until
+from tests.support.redis_server import EVERY_SECOND, RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RedisCluster]:
     """One that a test may break."""
-    with redis_cluster(tmp_path) as cluster:
+    with redis_cluster(tmp_path, EVERY_SECOND | FAILS_OVER) as cluster:
         yield cluster
 
 
@@ -164,7 +164,7 @@ def test_a_replica_that_is_promoted_has_all_that_was_answered(own: RedisCluster)
 
 def test_what_a_primary_lost_is_written_again(tmp_path: Path) -> None:
     """It comes back with old data, before a replica takes its place; or one does, and has it."""
-    with redis_cluster(tmp_path, {"save": '""'}) as cluster:
+    with redis_cluster(tmp_path, {"save": '""'} | FAILS_OVER) as cluster:
         store = open_store(cluster, new_prefix(), durability="memory")
         commit_until_taken(store, [PutSession(name, 10, None) for name in NAMES])
         for node in cluster.nodes:
