@@ -99,7 +99,7 @@ OURS, PEER, PURE, CONTROL = FlowguardCompiled(), Mosquitto(), Flowguard(), Ungat
 CROWDS = (
     Crowd("full handshakes", "memory-storm-tls", {}, (OURS, PEER), 5),
     Crowd("full handshakes, in pure Python", "memory-storm-tls", {}, (PURE, CONTROL)),
-    Crowd("resumed", "memory-storm-tls", {"resume": 1}, (OURS, PEER), 3),
+    Crowd("resumed", "memory-storm-tls", {"resume": 1}, (OURS, PEER), 5),
     Crowd("passwords (argon2id)", "memory-storm-tls-users", {"users": 1}, (OURS,)),
     Crowd("resumed, passwords", "memory-storm-tls-users", {"users": 1, "resume": 1}, (OURS,)),
     Crowd("the dead alone", "memory-storm-tls", {"count": 1, "dead": CLIENTS}, (OURS, PEER)),
