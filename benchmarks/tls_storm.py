@@ -102,7 +102,7 @@ CROWDS = (
     Crowd("resumed", "memory-storm-tls", {"resume": 1}, (OURS, PEER), 5),
     Crowd("passwords (argon2id)", "memory-storm-tls-users", {"users": 1}, (OURS,)),
     Crowd("resumed, passwords", "memory-storm-tls-users", {"users": 1, "resume": 1}, (OURS,)),
-    Crowd("the dead alone", "memory-storm-tls", {"count": 1, "dead": CLIENTS}, (OURS, PEER)),
+    Crowd("the dead alone", "memory-storm-tls", {"count": 1, "dead": CLIENTS}, (OURS, PEER), 5),
 )
 
 
