@@ -48,8 +48,7 @@ from flowguard.records import (
 from flowguard.stores import MemoryStore, Store
 from flowguard.stores.rocks import RocksStore
 from flowguard.types import Properties, Publish, SubscriptionOptions
-from tests.flowguard.stores.redis.benches import moving, new_prefix, open_store, shared_server
-from tests.support.patience import HANG_S
+from tests.flowguard.stores.redis.benches import moving, new_prefix, patient_store, shared_server
 from tests.support.redis_cluster import RedisCluster, redis_cluster
 from tests.support.redis_server import RedisServer
 
@@ -101,8 +100,7 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
 
 def redis(layout: str, server: RedisServer | RedisCluster) -> Bench:
     prefix = new_prefix()
-    patience = {"timeout_s": HANG_S, "lease_s": 2 * HANG_S}
-    return Bench(lambda: open_store(server, prefix, layout=layout, **patience))
+    return Bench(lambda: patient_store(server, prefix, layout))
 
 
 STORES: dict[str, Callable[[Path], Bench]] = {

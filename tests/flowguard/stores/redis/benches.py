@@ -82,3 +82,8 @@ def open_store(
     )
     OPENED.append(store._link)  # Not the store, which would say good-bye to a server that is gone.
     return store
+
+
+def patient_store(server: RedisServer | RedisCluster, prefix: str, layout: str) -> "RedisStore":
+    """One that waits for an answer as long as for a hang, and is succeeded by nobody meanwhile."""
+    return open_store(server, prefix, layout=layout, timeout_s=HANG_S, lease_s=2 * HANG_S)
