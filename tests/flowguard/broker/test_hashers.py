@@ -62,7 +62,10 @@ def by_whom() -> tuple[int, int]:
     return os.sched_getscheduler(thread), os.getpriority(os.PRIO_PROCESS, thread)
 
 
-async def test_the_thread_that_takes_what_is_left_is_asked_where_something_is() -> None:
+async def test_the_thread_that_takes_what_is_left_is_asked_where_something_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hashers, "LATE_S", HANG_S)
     loop = Loop()
     with Hashers(loop.spare) as both:
         assert await both.do(by_whom) == (os.SCHED_OTHER, NICE)
@@ -113,7 +116,8 @@ def names() -> list[str]:
     return sorted(one.name for one in threading.enumerate() if one.name.startswith("identities"))
 
 
-async def test_threads_end_with_it() -> None:
+async def test_threads_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashers, "LATE_S", HANG_S)
     await until(lambda: names() == [])
     loop = Loop()
     with Hashers(loop.spare) as both:
