@@ -19,7 +19,7 @@ class Reason(StrEnum):
     """Why work was dropped, delayed or refused; also the label of the counter.
 
     A new one for CONNECTs begins with GATE_ (`ops.metrics`); one that `flowguard explain` may give
-    for a client's messages is put in words in `ops.explain_words`, and a bound in docs/limits.md.
+    for a client's messages is put in words in `ops.explain_words`; docs/limits.md lists bounds.
     """
 
     GATE_BUFFER_FULL = "gate_buffer_full"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     GATE_LIMIT = "gate_limit"
     """A policy without a buffer has no place free."""
     GATE_RATE = "gate_rate"
-    """A policy that limits rates admits no more in this second."""
+    """A policy that limits rates has admitted as many as its rate allows."""
     GATE_SUPERSEDED = "gate_superseded"
     """The same client id has asked again."""
     DRAINING = "draining"
@@ -69,7 +69,7 @@ class Reason(StrEnum):
     NOT_AUTHORIZED = "not_authorized"
     """A message that its client may not publish."""
     MESSAGE_EXPIRED = "message_expired"
-    """[MQTT-3.3.2-5]"""
+    """A message that was older than its publisher allows [MQTT-3.3.2-5]."""
     LOG_RETENTION = "log_retention"
     """Messages, of whatever topics, that left the durable log before a session had read them."""
     DISK_FULL = "disk_full"

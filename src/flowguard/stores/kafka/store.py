@@ -90,8 +90,7 @@ class KafkaStore:
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
-        wait_s = max(place.wait_s, OPEN_S)
-        self._link = KafkaLink(place.servers, wait_s=wait_s, access=place.access)
+        self._link = KafkaLink(place.servers, wait_s=max(place.wait_s, OPEN_S), access=place.access)
         try:
             check_nodes(self._link, place)
             if owner_file is not None:

@@ -50,7 +50,7 @@ def delete_topic(server: Kafka, store: KafkaStore, place: KafkaPlace) -> None:
     server.call(lambda admin: admin.delete_topics([topic]))
 
 
-def test_a_store_that_opens_waits_for_a_server_that_one_that_commits_does_not_wait_for() -> None:
+def test_a_store_that_opens_waits_longer_for_a_server_than_one_that_commits() -> None:
     _, place = server_and_place()
     place.wait_s = 0.0
     store = open_store(MemoryStore(), place)

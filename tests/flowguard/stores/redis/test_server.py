@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowguard.errors import ConfigError, FormatError, StoreError
-from flowguard.records import Durability, PutSession
+from flowguard.records import Durability, PutLogPlace, PutSession
 from tests.flowguard.stores.redis.benches import new_prefix, open_store, settings_for, shared_server
 from tests.flowguard.stores.test_contract import session_of
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server
@@ -192,4 +192,12 @@ def test_memory_that_is_nearly_used_up_makes_it_read_only_in_time(server: RedisS
     while store.load().read_only:
         expiry_s += 1
         store.commit([PutSession("c", expiry_s, None)])
+    store.close()
+
+
+def test_what_redis_does_not_keep_is_refused_and_not_dropped() -> None:
+    store = open_store(shared_server(), new_prefix())
+    store.commit([PutSession("c", 10, None)])
+    with pytest.raises(StoreError, match="Redis does not keep a PutLogPlace"):
+        store.commit([PutLogPlace("c", b"place")])
     store.close()
