@@ -29,6 +29,7 @@ from flowguard.codec.packets import (
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
 from tests.broker_adapter.upstream import MOSQUITTO, Mosquitto, free_port, mosquitto, proxy
 from tests.interop.broker import PATIENCE_S, start
+from tests.interop.paho_peer import end_loop
 from tests.support.real import TEST_S, Wire, connect_packet
 
 pytestmark = [
@@ -123,7 +124,7 @@ def test_pahos_client_gets_every_message_once_and_in_order(
         while len(got) < 500:
             assert client.is_connected()
         client.disconnect()
-        client.loop_stop()
+        end_loop(client)
     assert got == [b"%d" % n for n in range(500)]
 
 

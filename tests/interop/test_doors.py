@@ -25,6 +25,7 @@ from flowguard.types import ReasonCode
 from tests.interop.broker import ANNOUNCEMENT, PATIENCE_S, Broker, running_broker
 from tests.interop.mosquitto_peer import program
 from tests.interop.mqttjs_peer import PACKAGE
+from tests.interop.paho_peer import end_loop
 from tests.support.authority import Authority, Pair
 from tests.support.browser import Page, open_page
 
@@ -191,7 +192,7 @@ def test_paho(doors: Doors, scheme: str, user: str) -> None:
     client.loop_start()
     assert done.wait(PATIENCE_S)
     client.disconnect()
-    client.loop_stop()
+    end_loop(client)
     assert got == [f"{user}/x"]
     assert codes[0] == ReasonCode.NOT_AUTHORIZED
 
