@@ -19,6 +19,11 @@ class KafkaSettings(Section):
     """Some of its nodes, which know the others: HOST:PORT,HOST:PORT."""
     prefix: str = Field("fg1", pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$", max_length=100)
     """The first part of the names of all topics; one data directory has it."""
+    groups_prefix: str = Field("", pattern=r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$", max_length=100)
+    """The first part of the names of topics that brokers have together: shared subscriptions of
+    applications are those of all brokers that say the same; empty: each has its own."""
+    groups_partitions: int = Field(12, ge=1, le=1_000)
+    """A new shared subscription of that kind may be consumed by so many brokers."""
     replicas: int = Field(1, ge=1, le=100)
     """Nodes that have each new topic; with three of them: 3."""
     min_in_sync: int | None = Field(None, ge=1, le=100)

@@ -35,6 +35,13 @@ OWED: Final = GROUP_PREFIX + "owed"
 """Under which the node keeps its own messages for applications until these have them; no shared
 subscription has it, since a filter begins with $share."""
 
+SPREAD_PREFIX: Final = GROUP_PREFIX + "spread "
+"""Before the filter of a shared subscription that brokers have together: under this name messages
+enter it, and leave it."""
+
+MEMBER_PREFIX: Final = GROUP_PREFIX + "member "
+"""The same: under this name a broker says that it has members."""
+
 
 def is_group(client_id: str) -> bool:
     """Whether a name in the store is that of a shared subscription's queue."""

@@ -15,7 +15,7 @@ from flowguard.records import (
     QueueEntry,
     StoreOp,
 )
-from flowguard.stores import Fenced, MemoryStore, Store
+from flowguard.stores import Fenced, GroupFeed, MemoryStore, Store
 from flowguard.stores.base import FETCH_BYTES, POS_MAX
 from tests.support.stage import StoreOnDisk
 
@@ -38,6 +38,10 @@ class StoreApart(StoreOnDisk):
             elif isinstance(op, Forward):
                 self._owed[op.client_id] = max(self._owed.get(op.client_id, 0), op.owed_pos)
         return super().commit([op for op in ops if not isinstance(op, Forward)])
+
+    @property
+    def groups(self) -> GroupFeed | None:
+        return None
 
     def owed_pos(self, client_id: str) -> int:
         return self._owed.get(client_id, 0)

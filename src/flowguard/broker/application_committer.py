@@ -5,6 +5,7 @@ Their store may not answer for long. Whoever waits for it waits here; `Committer
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import final
 
 import structlog
@@ -19,7 +20,7 @@ from flowguard.node.node import Node
 from flowguard.node.pages import READ_LEAST
 from flowguard.records import QueueEntry
 from flowguard.session.fetch import Fetch
-from flowguard.stores import Store
+from flowguard.stores import ApplicationStore, Store
 
 log = structlog.get_logger()
 
@@ -31,6 +32,8 @@ class ApplicationCommitter:
     def __init__(self, node: Node, store: Store, clock: Callable[[], float]) -> None:
         self._node = node
         self._store = store
+        assert isinstance(store, ApplicationStore)
+        self._groups = store.groups
         self._clock = clock
         self._work = trio.Event()
         self._wanted: deque[Fetch] = deque()
@@ -61,6 +64,30 @@ class ApplicationCommitter:
         self._wanted += [fetch for fetch in fetches if fetch.client_id in names]
         self._work.set()
         return [fetch for fetch in fetches if fetch.client_id not in names]
+
+    async def listen(self, reactor: Reactor) -> None:
+        """Until cancelled: do what comes of groups that other brokers have, too."""
+        groups = self._groups
+        if groups is None:
+            return
+        has_come = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def wake() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(lambda: has_come.set(), idempotent=False)
+
+        groups.on_news(wake)
+        while True:
+            await has_come.wait()
+            has_come = trio.Event()
+            self._take_news(reactor)
+
+    def _take_news(self, reactor: Reactor) -> None:
+        now_s = self._clock()
+        self._node.router.queues.spread.take_news(now_s)
+        reactor.turns.end_slice(now_s)
+        reactor.wake()
 
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
@@ -98,6 +125,8 @@ class ApplicationCommitter:
         now_s = self._clock()
         self._refused = batch if error is not None else None
         if error is None:
+            # Before SUBACK: what others publish from now on is for its group.
+            self._node.router.queues.spread.take_news(now_s)
             journal.durable(batch, now_s, now_s - started_s)
         self._tell_waiting(error)
         reactor.turns.end_slice(now_s)

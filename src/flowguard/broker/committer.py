@@ -107,6 +107,7 @@ class Committer:
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._apart.run, reactor)
+            nursery.start_soon(self._apart.listen, reactor)
             await self._run(reactor)
 
     async def _run(self, reactor: Reactor) -> None:

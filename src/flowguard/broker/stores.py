@@ -72,6 +72,8 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
         {"retention.ms": str(int(kafka.retention_s * 1_000))},
         kafka.timeout_s,
         access_of(kafka),
+        kafka.groups_prefix,
+        kafka.groups_partitions,
     )
     return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
 

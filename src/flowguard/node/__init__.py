@@ -9,6 +9,7 @@
 - `packets`         which of these a client's PUBLISH, SUBSCRIBE or UNSUBSCRIBE goes to
 - `plans`           which sessions a topic reaches, worked out once per topic, by `grouping`
 - `shared_queues`   which shared subscriptions have a queue; `shared_queue` is one
+- `spread_queues`   those that several brokers have together; `spread_queue` is one's part of one
 - `full_queues`     publishers that wait for room in a subscriber's queue
 - `registry`        sessions: who is who, take-over, expiry, wills; `dead_letters` of what expired
 - `journal`         what must be durable before an answer leaves: group commit

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.node.apart import Admitted, Apart
 from flowguard.node.journal import Continuation, Journal
+from flowguard.node.names import set_keys
 from flowguard.node.plans import Plan
 from flowguard.records import Append, Delivery, DropInbound, PutInbound, StoreOp
 from flowguard.session.inbound import Inbound
@@ -185,7 +186,9 @@ class Staged:
         self._admitted = rest
         targets = placed(here)
         self._targets += targets
-        self._apart.journal.append(appends(targets), self._stored, now_s)
+        ops = appends(targets)
+        set_keys(ops, self._inbound.session.client_id)
+        self._apart.journal.append(ops, self._stored, now_s)
 
     def _stored(self, now_s: float) -> None:
         """Applications have it: now everybody else, unless somebody became one meanwhile."""

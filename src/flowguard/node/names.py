@@ -10,8 +10,10 @@ one that goes leaves with the last batch that has something of it: until then th
 """
 
 from typing import Final, final
+from zlib import crc32
 
 from flowguard.records import (
+    SPREAD_PREFIX,
     Append,
     AppendToLog,
     DropInbound,
@@ -26,6 +28,13 @@ from flowguard.records import (
 
 _OTHERS: Final = (PutInbound, DropInbound, PutRetained, DropRetained, AppendToLog, PutWill)
 """Are never the second journal's by themselves; a CONNECT's will goes there with its session."""
+
+
+def set_keys(ops: list[StoreOp], publisher: str) -> None:
+    """Say which messages for groups of several brokers are of one publisher, and stay in order."""
+    for op in ops:
+        if isinstance(op, Append) and op.client_id.startswith(SPREAD_PREFIX):
+            op.pos = crc32(publisher.encode())
 
 
 @final

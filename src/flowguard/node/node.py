@@ -195,6 +195,8 @@ class Node(Lifecycle[ServerConnection]):
             self.settings.session.log_threshold,
             keeps_applications=self.settings.store.application_store == "log",
         )
+        if isinstance(store, ApplicationStore):
+            self.router.queues.spread.use(store.groups, now_s)
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max
@@ -380,6 +382,7 @@ class Node(Lifecycle[ServerConnection]):
         apart = self.router.apart
         if apart is not None:
             apart.tick(now_s)
+            self.router.queues.spread.tick()
             if apart.is_away:
                 self.handshakes.applications_away(apart, now_s)
         self.guard.tick(now_s, heard_s)

@@ -20,7 +20,7 @@ were granted no more, leaves like QoS 2, to nowhere.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, final
+from typing import Final
 
 from flowguard.flow import Reason
 from flowguard.node.journal import Continuation, Journal
@@ -42,7 +42,6 @@ HandOver = Callable[[Release, list[StoreOp]], Continuation | None]
 """See `Owed.hand_over`."""
 
 
-@final
 class SharedQueue(Lender):
     """A group's messages, and who of its members gets the next one."""
 

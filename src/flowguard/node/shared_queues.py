@@ -14,8 +14,10 @@ from flowguard.node.journal import Journal
 from flowguard.node.log_readers import LogReaders
 from flowguard.node.plans import Plans, Shared, Table
 from flowguard.node.shared_queue import HandOver, SharedQueue
+from flowguard.node.spread_queues import SpreadQueues
 from flowguard.records import (
     GROUP_PREFIX,
+    SPREAD_PREFIX,
     DropSession,
     PutSession,
     SessionRecord,
@@ -77,22 +79,34 @@ class SharedQueues:
         self._journal = journal
         self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
-        self.hand_over: HandOver | None = None
-        """Where applications have a store apart."""
+        self.spread = SpreadQueues(node, table, plans, journal)
+        """Those that other brokers have, too."""
         self._stored: dict[str, SessionRecord] = {}
         """Between `stored` and `recovered`: queues whose members have not come yet."""
 
+    @property
+    def hand_over(self) -> HandOver | None:
+        """Notes that a message is handed to a member, where applications have a store apart."""
+        return self.spread.hand_over
+
+    @hand_over.setter
+    def hand_over(self, hand_over: HandOver | None) -> None:
+        self.spread.hand_over = hand_over
+
     def of(self, group: Shared) -> SharedQueue | None:
-        return self._queues.get(group)
+        """Where its next message waits."""
+        return self.spread.of(group) or self._queues.get(group)
 
     def named(self, name: str) -> SharedQueue | None:
         """The queue that the store keeps under this name."""
+        if name.startswith(SPREAD_PREFIX):
+            return self.spread.named(name)
         group = self._group(name.removeprefix(GROUP_PREFIX))
         return None if group is None else self._queues.get(group)
 
     def is_of_any(self, group: Shared, names: set[str]) -> bool:
         """Whether its queue, or where there is none one of its members, is under these names."""
-        queue = self._queues.get(group)
+        queue = self.of(group)
         if queue is not None:
             return queue.client_id in names
         return any([each.client_id in names for each, _ in group.members()])
@@ -112,7 +126,11 @@ class SharedQueues:
         ops: list[StoreOp] = []
         queue = self._queues.get(group)
         name = GROUP_PREFIX + filter
-        if queue is None and session.durable and (options.qos or name in self._stored):
+        is_spread = self.spread.concerns(group, session)
+        if is_spread:
+            ops += self.spread.joined(filter)
+        is_new_here = options.qos > 0 and not is_spread
+        if queue is None and session.durable and (is_new_here or name in self._stored):
             backlog = new_backlog(self._node, self._budget, durable=True)
             queue = SharedQueue(name, backlog, group, self._node, self._journal, self.hand_over)
             self._queues[group] = queue
@@ -124,11 +142,13 @@ class SharedQueues:
                 self._log.recovered_queue(queue, record.log_place)
             else:
                 ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None))
-        if queue is not None and session.is_application and not queue.is_application:
+        if queue is not None and session.is_application and not (queue.is_application or is_spread):
             self._keep(group, queue)
             ops.append(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
         if queue is not None and session.outbound is not None:
             queue.welcome(session)
+        if is_spread and session.outbound is not None:
+            self.spread.welcome(group, session)
         return is_new, ops
 
     def unsubscribe(self, filter: str, session: Session) -> list[StoreOp]:
@@ -138,17 +158,20 @@ class SharedQueues:
         self._table.unsubscribe(filter, session)
         if self._table.version != version:
             self._plans.changed(filter if group is None else group.filter)
-        if group is None or len(group):
+        if group is None:
             return []
+        ops = self.spread.left(filter, group)
+        if self.spread.members_count(group):
+            return ops
         if has_wildcard(group.filter):
             self._plans.ended(group.name.__sizeof__() + group.filter.__sizeof__())
         queue = self._queues.pop(group, None)
         if queue is None:
-            return []
+            return ops
         queue.end()
         self._log.ended(queue)
         self._plans.kept_groups.discard(group)
-        return [DropSession(queue.client_id)]
+        return [*ops, DropSession(queue.client_id)]
 
     def _keep(self, group: Shared, queue: SharedQueue) -> None:
         """It is an application's, as one of its members is, until it is over."""
@@ -175,8 +198,13 @@ class SharedQueues:
         if group is None:
             return
         queue = self._queues.get(group)
+        is_spread = self.spread.concerns(group, session)
+        if is_spread:
+            for op in self.spread.joined(filter):
+                self._journal.note(op)
+            self.spread.welcome(group, session)
         if queue is not None:
-            if session.is_application and not queue.is_application:
+            if session.is_application and not (queue.is_application or is_spread):
                 self._keep(group, queue)
                 self._journal.note(PutSession(queue.client_id, SESSION_NEVER_EXPIRES, None, True))
             queue.welcome(session)
@@ -193,11 +221,14 @@ class SharedQueues:
         """Whether a store's record is of a queue; it waits for its members then."""
         if not is_group(record.client_id):
             return False
+        if self.spread.stored(record.client_id):
+            return True
         self._stored[record.client_id] = record
         return True
 
     def recovered(self, store: Store) -> None:
         """All durable members have come."""
+        self.spread.recovered()
         for name in self._stored:
             self._journal.note(DropSession(name))
         self._stored.clear()

@@ -8,11 +8,13 @@ this room.
 
 from flowguard.stores.applications import ApplicationStore
 from flowguard.stores.base import NOT_FENCED, Fenced, LogStore, Store, StoreLoad
+from flowguard.stores.group_feed import GroupFeed
 from flowguard.stores.memory import MemoryStore
 
 __all__ = [
     "ApplicationStore",
     "Fenced",
+    "GroupFeed",
     "LogStore",
     "MemoryStore",
     "NOT_FENCED",

@@ -3,6 +3,7 @@
 from typing import Protocol, runtime_checkable
 
 from flowguard.stores.base import Store
+from flowguard.stores.group_feed import GroupFeed
 
 
 @runtime_checkable
@@ -22,6 +23,10 @@ class ApplicationStore(Protocol):
     @property
     def devices(self) -> Store:
         """Where everything else is; the one that is closed is this one."""
+
+    @property
+    def groups(self) -> GroupFeed | None:
+        """Shared subscriptions that other brokers have, too; None: there are none."""
 
     def owed_pos(self, client_id: str) -> int:
         """The highest position of `Forward` that an application's queue has; 0: none."""

@@ -55,7 +55,8 @@ class KafkaMessage:
     """One record to be written."""
 
     key: bytes | None
-    value: bytes
+    value: bytes | None
+    """None: a tombstone."""
     headers: Sequence[tuple[str, bytes]] = ()
 
 
@@ -169,7 +170,7 @@ class KafkaLink:
             if partition not in unfinished:
                 unfinished[partition] = await self._send(partition, some)
             wave += [sent for sent, _ in unfinished[partition]]
-            wave_bytes += sum(len(message.value) for message in some)
+            wave_bytes += sum(len(message.value or b"") for message in some)
         await asyncio.wait(wave)
         batches = {partition: unfinished.pop(partition) for partition in messages}
         all_sent = [sent for some in batches.values() for sent, _ in some]
@@ -192,7 +193,8 @@ class KafkaLink:
                 batches.append(await self._send_batch(builder, partition))
                 builder = self._producer.create_batch()
                 if self._add(builder, message) is None:
-                    raise StoreError(f"a message of {len(message.value)} bytes is too large")
+                    size_bytes = len(message.value or b"")
+                    raise StoreError(f"a message of {size_bytes} bytes is too large")
         batches.append(await self._send_batch(builder, partition))
         return batches
 
@@ -246,6 +248,11 @@ class KafkaLink:
 
         coroutine: Coroutine[Any, Any, R] = run()
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def task(self, work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
+        """Begin something that goes on until it is cancelled, or the link is closed. On the loop
+        only."""
+        return self._loop.create_task(work)
 
     def result(self, begun: "Future[R]") -> R:
         """Wait for what was begun; raises StoreError, StallError."""

@@ -25,8 +25,9 @@ def check_nodes(link: KafkaLink, place: KafkaPlace) -> None:
         )
 
 
-def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> None:
-    """Have the prefix from now on; raises ConfigError where another directory has it."""
+def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> str:
+    """Have the prefix from now on; the name of the directory. Raises ConfigError where another one
+    has it."""
     mark = f"{place.prefix}.of."
     name = file.read_text() if file.exists() else secrets.token_hex(NAME_BYTES)
     for topic in link.topics(mark):
@@ -38,3 +39,4 @@ def claim(link: KafkaLink, place: KafkaPlace, file: Path) -> None:
     # First the file: whoever has a topic of this name finds it again.
     file.write_text(name)
     link.create_topic(mark + name, 1, place.replicas, {})
+    return name

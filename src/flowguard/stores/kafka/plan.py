@@ -37,6 +37,14 @@ class CommitPlan:
     """Client ids of queues whose windows are to be committed, which nobody waits for."""
     offsets: dict[str, list[int]] | None = None
     """Where the appends are, by client id; None: they are not written."""
+    claims: list[tuple[str, bool]] = field(default_factory=list)
+    """Filters of shared subscriptions that brokers have together, and whether we have members."""
+    group_appends: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    """By filter: records, and the number that decides in which partition each of them is."""
+    group_settled: dict[str, list[int]] = field(default_factory=dict)
+    """Positions by filter."""
+    group_due: set[str] = field(default_factory=set)
+    """Filters of which that is to be committed before the batch is done."""
 
 
 def take_forwards(plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:

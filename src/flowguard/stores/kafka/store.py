@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Final, final
 
 from flowguard.errors import StallError, StoreError
 from flowguard.records import (
+    MEMBER_PREFIX,
     Append,
     Delivery,
     DropSession,
@@ -38,9 +40,10 @@ from flowguard.stores.base import (
 from flowguard.stores.kafka.beside import Beside
 from flowguard.stores.kafka.commits import CHANGES_MAX, Queues, WindowCommits
 from flowguard.stores.kafka.errors import NoTopicError, RetentionError
+from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
-from flowguard.stores.kafka.owner import check_nodes, claim
+from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim
 from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
 from flowguard.stores.kafka.queue import ApplicationQueue, decode_record, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
@@ -90,16 +93,23 @@ class KafkaStore:
         self._queues: dict[str, ApplicationQueue] = {}
         self._plan: CommitPlan | None = None
         self._renewed_s = 0.0
+        self.groups: Groups | None = None
+        """Shared subscriptions that other brokers have, too."""
         self._link = KafkaLink(place.servers, wait_s=max(place.wait_s, OPEN_S), access=place.access)
         try:
             check_nodes(self._link, place)
+            broker = token_hex(NAME_BYTES)
             if owner_file is not None:
-                claim(self._link, place, owner_file)
+                broker = claim(self._link, place, owner_file)
+            if place.groups_prefix:
+                self.groups = Groups(self._link, place, broker, wall_s)
             self._reader = KafkaReader(self._link, f"{place.prefix}.{GROUP}")
             self._windows = WindowCommits(self._link, self._reader, self._no_topic)
             try:
                 self._open()
             except BaseException:
+                if self.groups is not None:
+                    self.groups.close()
                 self._reader.close()
                 raise
         except BaseException:
@@ -114,11 +124,9 @@ class KafkaStore:
 
     def _open(self) -> None:
         """Find the topics of all applications; those of nobody are of a commit that never was."""
-        owners = {
-            topic_of(self._place.prefix, record.client_id): record.client_id
-            for record in self._base.sessions()
-            if record.is_application
-        }
+        names = [each.client_id for each in self._base.sessions() if each.is_application]
+        spread = {each for each in names if each.startswith(MEMBER_PREFIX)}
+        owners = {topic_of(self._place.prefix, each): each for each in names if each not in spread}
         found: dict[str, list[tuple[int, str]]] = {}
         strangers = []
         for topic in self._link.topics(f"{self._place.prefix}.app."):
@@ -143,6 +151,10 @@ class KafkaStore:
             lost = restore(self._reader, queue, *ends.get(queue.topic, (0, 0)))
             self._count_lost(client_id, lost)
         self._move_in()
+        if self.groups is not None:
+            filters = [each.removeprefix(MEMBER_PREFIX) for each in spread]
+            self._unwanted += self.groups.open(filters)
+            self._delete_topics()
 
     def _move_in(self) -> None:
         """Fetch what the other store has: applications had their queues there before."""
@@ -177,12 +189,16 @@ class KafkaStore:
             self._create(queue)
         if plan.created:
             self._assign(plan.created)
+        if self.groups is not None:
+            self.groups.prepare(plan)
         if plan.offsets is None:
             plan.offsets = self._write(plan)
         if plan.rest:
             self._base.commit(plan.rest)
             plan.rest = []
         self._settle(plan)
+        if self.groups is not None:
+            self.groups.settle(plan)
         self._plan = None
         self._unwanted += plan.dropped
 
@@ -199,7 +215,7 @@ class KafkaStore:
         plan = CommitPlan()
         queues = dict(self._queues)
         next_pos: dict[str, int] = {}
-        for op in take_forwards(plan, ops):
+        for op in self._ours(plan, ops):
             match op:
                 case PutSession(client_id):
                     if op.is_application and client_id not in queues:
@@ -229,6 +245,11 @@ class KafkaStore:
                     plan.rest.append(op)
         return plan
 
+    def _ours(self, plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
+        """Operations that are about neither forwards nor groups, which are noted."""
+        others, groups = take_forwards(plan, ops), self.groups
+        return others if groups is None else [op for op in others if not groups.take(plan, op)]
+
     def _plan_drop(
         self, plan: CommitPlan, queues: dict[str, ApplicationQueue], client_id: str
     ) -> None:
@@ -251,14 +272,18 @@ class KafkaStore:
                 owed_pos = max(owed_pos, plan.forwards.get((client_id, op.pos), 0))
                 value = encode_record(op.pos, total_bytes, owed_pos, op.delivery)
                 some.append(KafkaMessage(client_id.encode(), value))
+        if self.groups is not None:
+            messages |= self.groups.messages(plan)
         if not messages:
             return {}
         try:
             offsets = self._link.append(messages)
         except (StallError, NoTopicError) as error:
+            if self.groups is not None:
+                self.groups.missed(plan)
             raise self._made_again(queues, error) from error
         names = {queue.topic: name for name, queue in queues.items()}
-        return {names[topic]: found for (topic, _), found in offsets.items()}
+        return {names[topic]: found for (topic, _), found in offsets.items() if topic in names}
 
     def _made_again(self, queues: Mapping[str, ApplicationQueue], error: StoreError) -> StallError:
         """A server that starts does not know a topic yet; or somebody has deleted it."""
@@ -434,7 +459,7 @@ class KafkaStore:
         """Messages by client id that retention, or who deleted the topic, has taken before they
         were settled, since it was asked last."""
         lost, self._lost = self._lost, {}
-        return lost
+        return lost if self.groups is None else lost | self.groups.take_lost()
 
     def maintain(self) -> bool:
         now_s = self._wall_s()
@@ -443,6 +468,9 @@ class KafkaStore:
             for queue in self._queues.values():
                 queue.unsaved_count += 1
         self._windows.begin(self._queues)
+        if self.groups is not None:
+            self.groups.tick()
+            self._unwanted += self.groups.take_ended()
         self._delete_topics()
         return self._base.maintain()
 
@@ -458,8 +486,10 @@ class KafkaStore:
                 if self._windows.finish():
                     self._windows.begin(self._queues)
                     self._windows.finish()
-        with suppress(StoreError):
-            self._reader.close()
+        for part in (self.groups, self._reader):
+            with suppress(StoreError):
+                if part is not None:
+                    part.close()
         self._link.close()
         self._base.close()
 

@@ -24,6 +24,9 @@ class KafkaPlace:
     """Settings of a new topic."""
     wait_s: float = 5.0
     access: KafkaAccess = NOBODY
+    groups_prefix: str = ""
+    """Of the topics of shared subscriptions that brokers have together; empty: there are none."""
+    groups_partitions: int = 12
 
     @property
     def topic_configs(self) -> dict[str, str]:

@@ -1,0 +1,171 @@
+"""SpreadQueues: shared subscriptions of applications that brokers have together.
+
+Which there are the store says (`stores.group_feed`); from then on what matches is written there, by
+whoever it is published to, whether there are members here or not. So a group is in the table of
+subscriptions as long as it is anywhere: a session that nobody has is a member of it.
+
+What waited for a group before stays where it is, in the queue that it had here (`SharedQueues`),
+and comes to the members who are here; nothing is added to that.
+"""
+
+from typing import Final, final
+
+from flowguard.node.journal import Journal
+from flowguard.node.plans import Plans, Shared, Table
+from flowguard.node.shared_queue import HandOver
+from flowguard.node.spread_queue import SpreadQueue
+from flowguard.records import (
+    GROUP_PREFIX,
+    MEMBER_PREFIX,
+    SPREAD_PREFIX,
+    DropSession,
+    PutSession,
+    StoreOp,
+)
+from flowguard.routing import parse_shared
+from flowguard.session.node_state import NodeState
+from flowguard.session.session import Session
+from flowguard.stores import GroupFeed
+from flowguard.stores.group_feed import GroupBegan, GroupCame, GroupEnded, GroupGone, GroupPaused
+from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
+
+NOBODY: Final = GROUP_PREFIX + "nobody"
+"""The client id of the member that is no client; no client has one like it."""
+
+
+@final
+class SpreadQueues:
+    """One per node; does nothing where the store has no such groups."""
+
+    def __init__(self, node: NodeState, table: Table, plans: Plans, journal: Journal) -> None:
+        self._node = node
+        self._table = table
+        self._plans = plans
+        self._journal = journal
+        self._feed: GroupFeed | None = None
+        self._queues: dict[Shared, SpreadQueue] = {}
+        self._claims: dict[str, None] = {}
+        """Filters of which the store knows that there are members here, or is being told."""
+        self._nobody = Session(NOBODY, node.empty_queue, 0, durable=False)
+        self._nobody.ended = True
+        self.hand_over: HandOver | None = None
+
+    def use(self, feed: GroupFeed | None, now_s: float) -> None:
+        """Before sessions are recovered: what the store has."""
+        self._feed = feed
+        self.take_news(now_s)
+
+    def of(self, group: Shared) -> SpreadQueue | None:
+        return self._queues.get(group)
+
+    def named(self, name: str) -> SpreadQueue | None:
+        """The queue that the store keeps under this name."""
+        group = self._group(name.removeprefix(SPREAD_PREFIX))
+        return None if group is None else self._queues.get(group)
+
+    # --- members -----------------------------------------------------------------------------
+
+    def concerns(self, group: Shared, session: Session) -> bool:
+        """Whether a group is one, or becomes one with this member."""
+        return self._feed is not None and (session.is_application or group in self._queues)
+
+    def joined(self, filter: str) -> list[StoreOp]:
+        """Such a group has a member here; what must be durable before it hears so."""
+        if filter in self._claims:
+            return []
+        self._claims[filter] = None
+        return [PutSession(MEMBER_PREFIX + filter, SESSION_NEVER_EXPIRES, None, True)]
+
+    def left(self, filter: str, group: Shared) -> list[StoreOp]:
+        """A member is gone; what must be durable if it was the last one here."""
+        if filter not in self._claims or self.members_count(group):
+            return []
+        del self._claims[filter]
+        return [DropSession(MEMBER_PREFIX + filter)]
+
+    def members_count(self, group: Shared) -> int:
+        """Sessions that are members."""
+        return len(group) - (group in self._queues)
+
+    def welcome(self, group: Shared, member: Session) -> None:
+        """A member has come, or come back."""
+        queue = self._queues.get(group)
+        if queue is not None:
+            queue.welcome(member)
+            self._look(queue)
+
+    # --- restart -----------------------------------------------------------------------------
+
+    def stored(self, name: str) -> bool:
+        """Whether a store's record says that there were members here."""
+        if not name.startswith(MEMBER_PREFIX):
+            return False
+        self._claims[name.removeprefix(MEMBER_PREFIX)] = None
+        return True
+
+    def recovered(self) -> None:
+        """All durable members have come."""
+        for filter in list(self._claims):
+            group = self._group(filter)
+            if self._feed is None or group is None or not self.members_count(group):
+                del self._claims[filter]
+                self._journal.note(DropSession(MEMBER_PREFIX + filter))
+
+    # --- what the store says -----------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Tell the store where members are connected."""
+        for queue in self._queues.values():
+            self._look(queue)
+
+    def _look(self, queue: SpreadQueue) -> None:
+        is_wanted = queue.has_connected
+        if is_wanted != queue.is_wanted and self._feed is not None:
+            queue.is_wanted = is_wanted
+            self._feed.want(queue.client_id.removeprefix(SPREAD_PREFIX), is_wanted)
+
+    def take_news(self, now_s: float) -> None:
+        """Do what has happened since."""
+        if self._feed is None:
+            return
+        for news in self._feed.take_news():
+            if isinstance(news, GroupBegan):
+                self._begin(news.filter)
+                continue
+            group = self._group(news.filter)
+            queue = None if group is None else self._queues.get(group)
+            if group is None or queue is None:
+                continue
+            if isinstance(news, GroupCame):
+                queue.came(news.messages, now_s)
+            elif isinstance(news, GroupGone):
+                queue.gone(news.positions)
+            elif isinstance(news, GroupPaused):
+                queue.pause(news.is_paused, now_s)
+            elif isinstance(news, GroupEnded):
+                self._end(news.filter, group, queue)
+
+    def _begin(self, filter: str) -> None:
+        self._table.subscribe(filter, self._nobody, SubscriptionOptions(2))
+        group = self._group(filter)
+        assert group is not None
+        if group not in self._queues:
+            queue = SpreadQueue(filter, group, self._node, self._journal, self.hand_over)
+            self._queues[group] = queue
+            self._plans.changed(group.filter)
+            name = queue.client_id
+            self._journal.note(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
+            self._look(queue)
+
+    def _end(self, filter: str, group: Shared, queue: SpreadQueue) -> None:
+        assert self._feed is not None
+        del self._queues[group]
+        queue.end()
+        self._feed.want(filter, False)
+        self._table.unsubscribe(filter, self._nobody)
+        self._plans.changed(group.filter)
+        self._journal.note(DropSession(queue.client_id))
+
+    def _group(self, filter: str) -> Shared | None:
+        key = parse_shared(filter)
+        return None if key is None else self._table.group(*key)

@@ -1,0 +1,32 @@
+"""Records of a group's topic: who wrote one, as which of its own, and the message.
+
+u8 version, 8 bytes writer, u64 number, the entry (`stores.entries`)
+"""
+
+from struct import Struct
+from struct import error as StructError
+from typing import Final
+
+from flowguard.errors import CorruptionError
+from flowguard.records import Delivery
+from flowguard.stores.entries import decode_entry, encode_entry
+from flowguard.stores.kafka.group_window import RecordId
+
+WRITER_BYTES: Final = 8
+_HEAD: Final = Struct(f">B{WRITER_BYTES}sQ")
+_VERSION: Final = 1
+
+
+def encode_group_record(record: RecordId, delivery: Delivery) -> bytes:
+    return _HEAD.pack(_VERSION, record.writer, record.number) + encode_entry(delivery)
+
+
+def decode_group_record(value: bytes) -> tuple[RecordId, Delivery]:
+    """Raises CorruptionError."""
+    try:
+        version, writer, number = _HEAD.unpack_from(value)
+    except StructError as error:
+        raise CorruptionError("a record of a group's topic is cut short") from error
+    if version != _VERSION:
+        raise CorruptionError(f"there is no record of version {version} in a group's topic")
+    return RecordId(writer, number), decode_entry(value[_HEAD.size :])

@@ -1,0 +1,143 @@
+"""GroupRoster: which shared subscriptions brokers have together, and in which topics they are.
+
+It follows the records of one compacted topic, in order: a key is the name of a broker and the
+filter, `$share/` and all; a value is JSON; a tombstone says that this broker has no member left.
+The first broker's record says which topic it is; whoever says another one corrects itself. So all
+who have read as far agree. A topic that was given up is never used again. Knows no driver.
+"""
+
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple, final
+
+from flowguard.stores.kafka.group_window import STRIDE
+
+ENDED_MAX: Final = 10_000
+"""Topics that were given up and are remembered."""
+
+
+class GroupTopic(NamedTuple):
+    """Where a group's messages are."""
+
+    topic: str
+    partitions: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """A group has another topic; None: it has ended."""
+
+    filter: str
+    before: GroupTopic | None
+    after: GroupTopic | None
+
+
+def group_prefix(prefix: str) -> str:
+    """The beginning of the names of all groups' topics."""
+    return f"{prefix}.group."
+
+
+def roster_topic(prefix: str) -> str:
+    return f"{prefix}.groups"
+
+
+def group_topic(prefix: str, filter: str, number: int) -> str:
+    """The name of a group's topic: a hash, because any text may be a filter."""
+    digest = blake2b(filter.encode(), digest_size=16).digest()
+    name = base64.b32encode(digest).decode().rstrip("=").lower()
+    return f"{group_prefix(prefix)}{name}.{number}"
+
+
+def encode_claim(broker: str, filter: str, topic: GroupTopic) -> tuple[bytes, bytes]:
+    """Key and value of a broker's record."""
+    value = {"topic": topic.topic, "partitions": topic.partitions}
+    return claim_key(broker, filter), json.dumps(value).encode()
+
+
+def claim_key(broker: str, filter: str) -> bytes:
+    return f"{broker} {filter}".encode()
+
+
+@final
+class GroupRoster:
+    """The groups by filter; `get` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, dict[str, GroupTopic]] = {}
+        """By filter and broker, in the order of their records."""
+        self._groups: dict[str, GroupTopic] = {}
+        self._ended: dict[str, None] = {}
+
+    def get(self, filter: str) -> GroupTopic | None:
+        """Where a group's messages are; None: there is no such group."""
+        return self._groups.get(filter)
+
+    def filters(self) -> list[str]:
+        return list(self._groups)
+
+    def topics(self) -> set[str]:
+        return {each.topic for each in self._groups.values()}
+
+    def claims_of(self, broker: str) -> set[str]:
+        """Filters of which this broker has members."""
+        return {filter for filter, claims in self._claims.items() if broker in claims}
+
+    def is_right(self, broker: str, filter: str) -> bool:
+        """Whether its record names the group's topic, and that is to stay."""
+        claim = self._claims.get(filter, {}).get(broker)
+        if claim is None or claim.topic in self._ended:
+            return False
+        return claim == self._groups.get(filter)
+
+    def proposal(self, filter: str, new: GroupTopic) -> GroupTopic:
+        """The topic that a broker with members should name; `new`, if there is none."""
+        known = self._groups.get(filter)
+        return new if known is None or known.topic in self._ended else known
+
+    def apply(self, key: bytes | None, value: bytes | None) -> GroupChange | None:
+        """Follow one record; one that nobody understands changes nothing."""
+        broker, _, filter = (key or b"").decode(errors="replace").partition(" ")
+        claim = None
+        if value is not None:
+            claim = _decode(value)
+            if claim is None:
+                return None
+        if not filter.startswith("$share/"):
+            return None
+        claims = self._claims.setdefault(filter, {})
+        if claim is None:
+            claims.pop(broker, None)
+        else:
+            claims[broker] = claim
+        before, after = self._groups.get(filter), _first(claims.values())
+        if not claims:
+            del self._claims[filter]
+        if before == after:
+            return None
+        if before is not None and (after is None or after.topic != before.topic):
+            self._ended[before.topic] = None
+            if len(self._ended) > ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
+        if after is None:
+            self._groups.pop(filter, None)
+        else:
+            self._groups[filter] = after
+        return GroupChange(filter, before, after)
+
+
+def _first(claims: Iterable[GroupTopic]) -> GroupTopic | None:
+    return next(iter(claims), None)
+
+
+def _decode(value: bytes) -> GroupTopic | None:
+    try:
+        found = json.loads(value)
+        topic, partitions = found["topic"], found["partitions"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    is_sound = isinstance(topic, str) and isinstance(partitions, int)
+    return GroupTopic(topic, partitions) if is_sound and 0 < partitions < STRIDE else None

@@ -1,0 +1,228 @@
+"""GroupWindows: what one consumer has of a group's topic: what is read, waits, and is settled.
+
+A message's position says where it is, in every process and for ever: partition and offset. Knows no
+driver; the rest of a consumer is in `group_consumer`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, final
+
+from flowguard.stores.kafka.window import AckWindow
+
+STRIDE: Final = 1_009
+"""Partitions that a topic may have, and more; prime, so that packet identifiers made of positions
+differ."""
+LATE_MAX: Final = 10_000
+"""Positions that are remembered though their partition is not here."""
+WRITERS_MAX: Final = 100
+"""Writers of whom the last message in a partition is remembered."""
+
+
+def pos_of(partition: int, offset: int) -> int:
+    """The position of a record."""
+    return offset * STRIDE + partition + 1
+
+
+def place_of(pos: int) -> tuple[int, int]:
+    """Partition and offset of a position."""
+    offset, partition = divmod(pos - 1, STRIDE)
+    return partition, offset
+
+
+class Found(NamedTuple):
+    """A partition that is ours from now on, as Kafka has it."""
+
+    window: AckWindow
+    """As its last owner has committed it."""
+    start: int
+    """The first offset that is there."""
+    end: int
+    """The one after the last."""
+
+
+class RecordId(NamedTuple):
+    """The name of a record: its writer, and a number of that one's; a repeated one has the same."""
+
+    writer: bytes
+    number: int
+
+
+@final
+@dataclass(slots=True)
+class _Part:
+    """A partition that is ours."""
+
+    window: AckWindow
+    next_offset: int
+    """Of the record to be read next."""
+    here: dict[int, int] = field(default_factory=dict)
+    """Offsets that were read and are not settled, and their sizes, bytes."""
+    unsaved_count: int = 0
+    """Changes since the window was committed."""
+    seen: dict[bytes, int] = field(default_factory=dict)
+    """The last number of each writer."""
+
+
+@final
+class GroupWindows:
+    """The partitions of one consumer."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, _Part] = {}
+        self._late: dict[int, None] = {}
+        """Settled positions of partitions that were not here."""
+        self.lost_count = 0
+        """Messages that retention has taken before they were settled."""
+        self.count = 0
+        """Messages that are here and not settled."""
+        self.size_bytes = 0
+
+    # --- partitions come and go --------------------------------------------------------------
+
+    def assigned(self, found: Mapping[int, Found]) -> list[int]:
+        """Have these partitions, and no others; positions that are here no longer.
+
+        What is here of a partition that was ours before stays: nobody else has it, unless the
+        committed window says so. What we have settled meanwhile stays settled.
+        """
+        gone: list[int] = []
+        for partition in [each for each in self._parts if each not in found]:
+            gone += self._drop(partition)
+        for partition, each in found.items():
+            if partition in self._parts:
+                gone += self._merge(partition, each)
+            else:
+                self._take(partition, each)
+        for pos in [each for each in self._late if place_of(each)[0] in self._parts]:
+            del self._late[pos]
+            partition, offset = place_of(pos)
+            self._settle(self._parts[partition], offset)
+        return gone
+
+    def _drop(self, partition: int) -> list[int]:
+        part = self._parts.pop(partition)
+        self.count -= len(part.here)
+        self.size_bytes -= sum(part.here.values())
+        return [pos_of(partition, offset) for offset in part.here]
+
+    def _take(self, partition: int, found: Found) -> None:
+        window, start, end = found
+        if window.floor > end:  # Somebody has deleted the topic.
+            window = AckWindow(start, start)
+        part = _Part(window, window.floor)
+        if window.floor < start:
+            self.lost_count += window.skip_to(start, 0)
+            part.unsaved_count = 1
+        _rise(window)
+        part.next_offset = window.floor
+        self._parts[partition] = part
+
+    def _merge(self, partition: int, found: Found) -> list[int]:
+        part, window = self._parts[partition], found.window
+        if part.next_offset > found.end:  # Somebody has deleted the topic.
+            self.lost_count += len(part.here)
+            gone = self._drop(partition)
+            self._take(partition, found)
+            return gone
+        before = part.window
+        window.end = max(window.end, before.end)
+        if before.floor > window.floor:
+            window.skip_to(before.floor, 0)
+        for offset in before.settled:
+            window.settle(offset, 0)
+        part.window = window
+        gone = [each for each in part.here if each < window.floor or each in window.settled]
+        for offset in gone:
+            self._forget(part, offset)
+        if found.start > window.floor:
+            kept = sum(window.floor <= offset < found.start for offset in part.here)
+            self.lost_count += window.skip_to(found.start, 0) - kept
+        _rise(window)
+        part.next_offset = max(part.next_offset, window.floor)
+        part.unsaved_count += 1
+        return [pos_of(partition, offset) for offset in gone]
+
+    def next_offset(self, partition: int) -> int:
+        """Where reading goes on."""
+        return self._parts[partition].next_offset
+
+    # --- messages ----------------------------------------------------------------------------
+
+    def arrived(self, partition: int, offset: int, record: RecordId, size_bytes: int) -> int | None:
+        """A record was read; its position. None: it is not ours, settled, or here already."""
+        part = self._parts.get(partition)
+        if part is None or offset < part.next_offset:
+            return None
+        window = part.window
+        window.end = max(window.end, offset + 1)
+        for each in range(part.next_offset, offset):
+            # Retention has overtaken the reader.
+            self.lost_count += each >= window.floor and each not in window.settled
+            self._settle(part, each)
+        part.next_offset = offset + 1
+        last = part.seen.pop(record.writer, 0)
+        part.seen[record.writer] = max(last, record.number)
+        if len(part.seen) > WRITERS_MAX:
+            del part.seen[next(iter(part.seen))]
+        if offset < window.floor or offset in window.settled:
+            return None
+        if record.number <= last:
+            self._settle(part, offset)
+            return None
+        part.here[offset] = size_bytes
+        self.count += 1
+        self.size_bytes += size_bytes
+        return pos_of(partition, offset)
+
+    def settle(self, pos: int) -> bool:
+        """It is done; False: its partition is not here, which is remembered in case it comes."""
+        partition, offset = place_of(pos)
+        part = self._parts.get(partition)
+        if part is not None:
+            self._settle(part, offset)
+            return True
+        self._late[pos] = None
+        if len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
+        return False
+
+    def _settle(self, part: _Part, offset: int) -> None:
+        self._forget(part, offset)
+        part.window.end = max(part.window.end, offset + 1)
+        part.window.settle(offset, 0)
+        part.unsaved_count += 1
+
+    def _forget(self, part: _Part, offset: int) -> None:
+        size_bytes = part.here.pop(offset, None)
+        if size_bytes is not None:
+            self.count -= 1
+            self.size_bytes -= size_bytes
+
+    # --- commits -----------------------------------------------------------------------------
+
+    @property
+    def unsaved_count(self) -> int:
+        """Changes since windows were committed, of the partition that has most."""
+        return max((part.unsaved_count for part in self._parts.values()), default=0)
+
+    def to_commit(self) -> dict[int, tuple[int, str]]:
+        """Floors and metadata of the windows that have changed; they count as committed."""
+        changed = {name: part for name, part in self._parts.items() if part.unsaved_count}
+        for part in changed.values():
+            part.unsaved_count = 0
+        return {name: (part.window.floor, part.window.encode()) for name, part in changed.items()}
+
+    def not_committed(self, partitions: Mapping[int, object]) -> None:
+        """They were not, after all."""
+        for partition in partitions:
+            part = self._parts.get(partition)
+            if part is not None:
+                part.unsaved_count += 1
+
+
+def _rise(window: AckWindow) -> None:
+    """Raise a floor that was moved over what is settled above it."""
+    while window.floor in window.settled:
+        del window.settled[window.floor]
+        window.floor += 1

@@ -1,0 +1,336 @@
+"""Groups: shared subscriptions of applications that brokers have together, in Kafka.
+
+A broker that has members of one says so in the topic `PREFIX.groups`, and every broker follows
+that: from then on each writes what matches into the group's topic. Whoever has a member connected
+is in the consumer group of the same name. All of that lives on the link's loop (`group_tail`,
+`group_consumer`); the store calls from the thread of its commits.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final, final
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+from flowguard.errors import StallError
+from flowguard.records import (
+    MEMBER_PREFIX,
+    SPREAD_PREFIX,
+    Append,
+    DropSession,
+    PutSession,
+    Release,
+    Settle,
+    StoreOp,
+)
+from flowguard.stores.group_feed import GroupBegan, GroupEnded, GroupNews
+from flowguard.stores.kafka.commits import CHANGES_MAX
+from flowguard.stores.kafka.group_consumer import GroupConsumer
+from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
+from flowguard.stores.kafka.group_roster import (
+    GroupChange,
+    GroupRoster,
+    GroupTopic,
+    claim_key,
+    encode_claim,
+    group_prefix,
+    group_topic,
+    roster_topic,
+)
+from flowguard.stores.kafka.group_tail import GroupTail
+from flowguard.stores.kafka.group_window import GroupWindows, RecordId
+from flowguard.stores.kafka.link import KafkaLink, KafkaMessage, quietly
+from flowguard.stores.kafka.plan import CommitPlan
+from flowguard.stores.kafka.topics import KafkaPlace
+
+PARTITION: Final = 0
+"""Of the topic that says which groups there are."""
+
+
+@final
+class Groups:
+    """`GroupFeed`, and what the store tells it. One per broker."""
+
+    def __init__(
+        self, link: KafkaLink, place: KafkaPlace, broker: str, wall_s: Callable[[], float]
+    ) -> None:
+        """`broker`: the name that its records have. Raises StoreError."""
+        self._link = link
+        self._place = place
+        self._broker = broker
+        self._wall_s = wall_s
+        self._writer = secrets.token_bytes(WRITER_BYTES)
+        self._number = 0
+        self._roster = GroupRoster()
+        self._news: deque[GroupNews] = deque()
+        self._wake: Callable[[], None] | None = None
+        self._there: set[str] = set()
+        """Topics that are known to have been made."""
+        self._ended: deque[str] = deque()
+        """Topics to be deleted."""
+        self._ours: set[str] = set()
+        """Filters of which this broker has members."""
+        self._wanted: set[str] = set()
+        """Filters of which a member is connected."""
+        self._windows: dict[str, GroupWindows] = {}
+        """By topic."""
+        self._consumers: dict[str, tuple[GroupConsumer, asyncio.Task[None]]] = {}
+        """By filter."""
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        """Consumers that come to their end, by filter."""
+        self._lost: dict[str, int] = {}
+        self._commits: set[asyncio.Task[None]] = set()
+        self._admin: Any = None
+        self._tail: Any = None
+
+    # --- start and end -----------------------------------------------------------------------
+
+    def open(self, filters: Iterable[str]) -> list[str]:
+        """Learn which groups there are; `filters`: those of which this broker has members. Topics
+        of nobody are returned. Raises StoreError."""
+        place, prefix = self._place, self._place.groups_prefix
+        topic = roster_topic(prefix)
+        kept = place.topic_configs["min.insync.replicas"]
+        configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
+        self._link.create_topic(topic, 1, place.replicas, configs)
+        # First those: a topic is made when its record is there.
+        topics = self._link.topics(group_prefix(prefix))
+        self._link.call(self._start)
+        self._ours = set(filters)
+        for filter in sorted(self._roster.claims_of(self._broker) - self._ours):
+            self._leave(filter)
+        for filter in sorted(self._ours):
+            self._claim(filter)
+        return [each for each in topics if each not in self._roster.topics()]
+
+    async def _start(self) -> None:
+        self._admin = AIOKafkaAdminClient(**self._link.options)
+        await self._admin.start()
+        topic = roster_topic(self._place.groups_prefix)
+        self._tail = GroupTail(self._link, topic, self._roster, self._changed)
+        await self._tail.start()
+
+    def close(self) -> None:
+        """Leave all consumer groups; what is settled is committed, if Kafka is there."""
+        self._link.call(self._stop)
+
+    async def _stop(self) -> None:
+        for filter in list(self._consumers):
+            self._end(filter)
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+        for part in (self._tail, self._admin):
+            if part is not None:
+                stop: Callable[[], Awaitable[None]] = getattr(part, "stop", None) or part.close
+                await quietly(stop())
+
+    # --- who has members ---------------------------------------------------------------------
+
+    def _claim(self, filter: str) -> None:
+        """Say that this broker has members; returns when it is kept, and the topic is there."""
+        place = self._place
+        while not self._roster.is_right(self._broker, filter):
+            number = int(self._wall_s() * 1_000)
+            name = group_topic(place.groups_prefix, filter, number)
+            new = GroupTopic(name, place.groups_partitions)
+            self._say(*encode_claim(self._broker, filter, self._roster.proposal(filter, new)))
+        found = self._roster.get(filter)
+        assert found is not None
+        self._make(found)
+
+    def _leave(self, filter: str) -> None:
+        self._say(claim_key(self._broker, filter), None)
+
+    def _say(self, key: bytes, value: bytes | None) -> None:
+        """Write a record, and wait until it has come back."""
+        topic = roster_topic(self._place.groups_prefix)
+        found = self._link.append({(topic, PARTITION): [KafkaMessage(key, value)]})
+        offset = found[topic, PARTITION][0]
+        self._link.call(lambda: self._tail.passed(offset))
+
+    def _make(self, found: GroupTopic) -> None:
+        """Make a topic, or see that it is there: a server would make it otherwise."""
+        if found.topic not in self._there:
+            place = self._place
+            configs = place.topic_configs
+            self._link.create_topic(found.topic, found.partitions, place.replicas, configs)
+            self._there.add(found.topic)
+
+    def _changed(self, change: GroupChange) -> None:
+        """On the loop."""
+        if change.before is not None:
+            self._end(change.filter)
+            if change.after is None or change.after.topic != change.before.topic:
+                self._ended.append(change.before.topic)
+                self._windows.pop(change.before.topic, None)
+        if change.after is None:
+            self._tell(GroupEnded(change.filter))
+        elif change.before is None:
+            self._tell(GroupBegan(change.filter))
+
+    def take_ended(self) -> list[str]:
+        """Topics that nobody needs any more."""
+        found = []
+        while self._ended:
+            found.append(self._ended.popleft())
+        return found
+
+    # --- a commit ----------------------------------------------------------------------------
+
+    def take(self, plan: CommitPlan, op: StoreOp) -> bool:
+        """Note what an operation means, if it is about such a group."""
+        if not isinstance(op, (PutSession, DropSession, Append, Settle, Release)):
+            return False
+        name = op.client_id
+        if name.startswith(MEMBER_PREFIX):
+            is_there = isinstance(op, PutSession)
+            plan.claims.append((name.removeprefix(MEMBER_PREFIX), is_there))
+            plan.rest.append(op)
+            return True
+        if not name.startswith(SPREAD_PREFIX):
+            return False
+        filter = name.removeprefix(SPREAD_PREFIX)
+        if isinstance(op, Append):
+            self._number += 1
+            record = RecordId(self._writer, self._number)
+            value = encode_group_record(record, op.delivery)
+            plan.group_appends.setdefault(filter, []).append((op.pos, value))
+        elif isinstance(op, (Settle, Release)):
+            plan.group_settled.setdefault(filter, []).append(op.pos)
+            if isinstance(op, Release):
+                plan.group_due.add(filter)
+        return True
+
+    def prepare(self, plan: CommitPlan) -> None:
+        """Say who has members, and see that topics are there. Raises StallError."""
+        while plan.claims:
+            filter, is_there = plan.claims[0]
+            if is_there:
+                self._ours.add(filter)
+                self._claim(filter)
+            else:
+                self._ours.discard(filter)
+                self._leave(filter)
+            del plan.claims[0]
+        for filter in plan.group_appends:
+            found = self._roster.get(filter)
+            if found is not None:
+                self._make(found)
+
+    def messages(self, plan: CommitPlan) -> dict[tuple[str, int], list[KafkaMessage]]:
+        """Records to be written for groups that have not ended, by topic and partition."""
+        messages: dict[tuple[str, int], list[KafkaMessage]] = {}
+        for filter, appends in plan.group_appends.items():
+            found, key = self._roster.get(filter), filter.encode()
+            if found is None:
+                continue
+            for number, value in appends:
+                partition = number % found.partitions
+                some = messages.setdefault((found.topic, partition), [])
+                some.append(KafkaMessage(key, value))
+        return messages
+
+    def missed(self, plan: CommitPlan) -> None:
+        """A topic was not there: all are made again, if they have to be."""
+        for filter in plan.group_appends:
+            found = self._roster.get(filter)
+            if found is not None:
+                self._there.discard(found.topic)
+
+    def settle(self, plan: CommitPlan) -> None:
+        """Take over what is settled; what was released is committed. Raises StallError."""
+        if plan.group_settled or plan.group_due:
+            self._link.call(lambda: self._settle(plan))
+
+    async def _settle(self, plan: CommitPlan) -> None:
+        settled, plan.group_settled = plan.group_settled, {}
+        for filter, positions in settled.items():
+            running, found = self._consumers.get(filter), self._roster.get(filter)
+            if running is not None:
+                running[0].settle(positions)
+            elif found is not None:
+                windows = self._windows.setdefault(found.topic, GroupWindows())
+                for pos in positions:
+                    windows.settle(pos)
+        for filter in plan.group_due:
+            running = self._consumers.get(filter)
+            if running is not None:
+                await running[0].commit()
+        plan.group_due = set()
+        for consumer, _ in self._consumers.values():
+            if consumer.windows.unsaved_count > CHANGES_MAX:
+                self._begin(consumer)
+
+    # --- consumers ---------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Commit what has changed; begin and end consumers. Never raises StallError."""
+        with suppress(StallError):
+            for filter in self._ours:  # An operator may have taken us for dead.
+                self._claim(filter)
+        self._link.call(self._tick)
+
+    async def _tick(self) -> None:
+        for filter in self._wanted - set(self._consumers) - set(self._leaving):
+            found = self._roster.get(filter)
+            if found is not None and found.topic in self._there:
+                self._consume(filter, found.topic)
+        for filter in set(self._consumers) - self._wanted:
+            self._end(filter)
+        for filter, (consumer, _) in self._consumers.items():
+            windows = consumer.windows
+            if windows.unsaved_count:
+                self._begin(consumer)
+            if windows.lost_count:
+                self._lost[filter] = self._lost.get(filter, 0) + windows.lost_count
+                windows.lost_count = 0
+
+    def _consume(self, filter: str, topic: str) -> None:
+        windows = self._windows.setdefault(topic, GroupWindows())
+        consumer = GroupConsumer(self._link, self._admin, filter, topic, windows, self._tell)
+        self._consumers[filter] = consumer, self._link.task(consumer.run())
+
+    def _end(self, filter: str) -> None:
+        """No other one begins before it has left."""
+        running = self._consumers.pop(filter, None)
+        if running is not None:
+            task = self._leaving[filter] = running[1]
+            task.add_done_callback(lambda _: self._leaving.pop(filter, None))
+            task.cancel()
+
+    def _begin(self, consumer: GroupConsumer) -> None:
+        """One commit of a consumer at a time: the next one has all that has come since."""
+        if consumer.is_committing:
+            return
+        task = self._link.task(quietly(consumer.commit()))
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+
+    def take_lost(self) -> dict[str, int]:
+        """As `ApplicationStore.take_lost`."""
+        lost, self._lost = self._lost, {}
+        return {SPREAD_PREFIX + filter: count for filter, count in lost.items()}
+
+    # --- the feed ----------------------------------------------------------------------------
+
+    def take_news(self) -> list[GroupNews]:
+        found = []
+        while self._news:
+            found.append(self._news.popleft())
+        return found
+
+    def on_news(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+
+    def want(self, filter: str, is_wanted: bool) -> None:
+        if is_wanted:
+            self._wanted.add(filter)
+        else:
+            self._wanted.discard(filter)
+
+    def _tell(self, news: GroupNews) -> None:
+        self._news.append(news)
+        if self._wake is not None:
+            self._wake()
