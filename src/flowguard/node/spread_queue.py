@@ -19,7 +19,7 @@ from flowguard.session.owner import UNBOUNDED
 from flowguard.session.session import Session
 
 ALL_WAITED: Final = UNBOUNDED
-"""For `_backlog_end`: no publisher here is slowed down for it, so members get it by the window."""
+"""For `_backlog_end`: everything is part of a backlog, which members get by the window."""
 
 
 @final
@@ -39,7 +39,6 @@ class SpreadQueue(SharedQueue):
         """`filter`: with `$share/`."""
         queue = Backlog(UNBOUNDED, UNBOUNDED, FairBudget(UNKNOWN_DISK_BYTES))
         super().__init__(SPREAD_PREFIX + filter, queue, group, node, journal, hand_over)
-        self._backlog_end = ALL_WAITED
         self._held: dict[int, Delivery] = {}
         """What is here by position: it waits, or a member has it."""
         self._returned: list[Waiting] = []
@@ -60,13 +59,15 @@ class SpreadQueue(SharedQueue):
         return True
 
     def welcome(self, member: Session) -> None:
+        backlog_end = self._backlog_end
         super().welcome(member)
-        self._backlog_end = ALL_WAITED
+        self._backlog_end = backlog_end
 
     # --- what the store gives and takes ------------------------------------------------------
 
-    def came(self, messages: list[tuple[int, Delivery]], now_s: float) -> None:
+    def came(self, messages: list[tuple[int, Delivery]], now_s: float, *, is_replay: bool) -> None:
         """These are to be handed out here."""
+        self._backlog_end = ALL_WAITED if is_replay else 1
         for pos, delivery in messages:
             self._held[pos] = delivery
             self._wait(pos, delivery)

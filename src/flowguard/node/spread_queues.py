@@ -137,7 +137,7 @@ class SpreadQueues:
             if group is None or queue is None:
                 continue
             if isinstance(news, GroupCame):
-                queue.came(news.messages, now_s)
+                queue.came(news.messages, now_s, is_replay=news.is_replay)
             elif isinstance(news, GroupGone):
                 queue.gone(news.positions)
             elif isinstance(news, GroupPaused):

@@ -37,6 +37,8 @@ class GroupCame:
     filter: str
     messages: list[tuple[int, Delivery]]
     """With their positions."""
+    is_replay: bool
+    """Whether there is more that has waited: nobody is slowed down for that, so members are."""
 
 
 @final

@@ -20,6 +20,7 @@ from flowguard.codec.packets import (
     Pubrel,
     Suback,
     Subscribe,
+    Unsuback,
     Unsubscribe,
 )
 from flowguard.types import Properties, Publish, SubscriptionOptions
@@ -40,7 +41,13 @@ Got = tuple[str, str, bytes]
 
 @contextmanager
 def broker_of(
-    folder: Path, server: Kafka, groups: str, name: str, exit_code: int = 0
+    folder: Path,
+    server: Kafka,
+    groups: str,
+    name: str,
+    exit_code: int = 0,
+    *,
+    shares: bool = True,
 ) -> Iterator[Broker]:
     """One of those that share the groups below a prefix, with a data directory of its own."""
     place = folder / name
@@ -48,7 +55,8 @@ def broker_of(
     file = place / "config.toml"
     file.write_text(
         '[session]\napplication_client_ids = ["app-*"]\n'
-        f'[kafka]\nprefix = "{groups}-{name}"\ngroups_prefix = "{groups}"\n'
+        f'[kafka]\nprefix = "{groups}-{name}"\n'
+        + (f'groups_prefix = "{groups}"\n' if shares else "")
     )
     words = ("--config", str(file), "--kafka-servers", server.servers)
     with running_broker(place, *words, exit_code=exit_code) as broker:
@@ -56,17 +64,24 @@ def broker_of(
 
 
 class Member:
-    """An application that acknowledges all it gets, in a thread of its own."""
+    """An application that acknowledges all it gets, or nothing, in a thread of its own."""
 
     def __init__(
-        self, broker: Broker, client_id: str, got: "queue.Queue[Got]", qos: int = 1
+        self,
+        broker: Broker,
+        client_id: str,
+        got: "queue.Queue[Got]",
+        qos: int = 1,
+        *,
+        answers: bool = True,
     ) -> None:
+        self._answers = answers
         self._got = got
         self._name = client_id
         self._caller = Caller(broker, client_id=client_id, clean_start=False, properties=LASTING)
         assert isinstance(self._caller.read(), Connack)
         self._caller.send(Subscribe(1, ((FILTER, SubscriptionOptions(qos)),)))
-        self._is_subscribed = threading.Event()
+        self._is_subscribed, self._has_left = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self._is_subscribed.wait(HANG_S)
@@ -77,10 +92,13 @@ class Member:
                 match packet:
                     case Suback():
                         self._is_subscribed.set()
+                    case Unsuback():
+                        self._has_left.set()
                     case Publish():
                         self._got.put((self._name, packet.topic, packet.payload))
                         answer = Puback if packet.qos == 1 else Pubrec
-                        self._caller.send(answer(packet.packet_id))
+                        if self._answers:
+                            self._caller.send(answer(packet.packet_id))
                     case Pubrel():
                         self._caller.send(Pubcomp(packet.packet_id))
         except OSError:
@@ -89,6 +107,7 @@ class Member:
     def leave(self) -> None:
         """It is a member no more."""
         self._caller.send(Unsubscribe(2, (FILTER,)))
+        assert self._has_left.wait(HANG_S)
 
     def close(self) -> None:
         """It is away; its session stays."""
@@ -162,3 +181,119 @@ def test_what_is_published_on_any_broker_comes_to_one_member_of_all_in_order_and
     for index in range(PUBLISHERS):
         of_one = [int(payload) for _, topic, payload in found if topic == f"t/{index}"]
         assert of_one == list(range(index * MESSAGES, (index + 1) * MESSAGES))
+
+
+def group_topics(server: Kafka, groups: str) -> list[str]:
+    found = server.call(lambda admin: admin.list_topics())
+    return [each for each in found if each.startswith(f"{groups}.group.")]
+
+
+@pytest.mark.slow
+def test_when_a_broker_is_killed_the_other_one_hands_out_what_it_had_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    with broker_of(tmp_path, server, groups, "a") as a:
+        with broker_of(tmp_path, server, groups, "b", exit_code=KILLED) as b:
+            members = [Member(a, "app-a", got), Member(b, "app-b", got, answers=False)]
+            probe([a, b], ["app-a", "app-b"], got)
+            for index in range(PUBLISHERS):
+                payloads = numbers(index * MESSAGES, (index + 1) * MESSAGES)
+                publish((a, b)[index % 2], f"p{index}", f"t/{index}", payloads)
+            b.process.kill()
+            b.process.wait(HANG_S)
+        # Of all its partitions.
+        for index in range(24):
+            publish(a, f"after {index}", "t/after", [b"after %d" % index])
+        found: list[Got] = []
+        while (
+            len({payload for name, _, payload in found if name == "app-a"})
+            < PUBLISHERS * MESSAGES + 24
+        ):
+            each = got.get(timeout=HANG_S)
+            if each[1] != "t/probe":
+                found.append(each)
+        for member in members:
+            member.close()
+    for index in range(PUBLISHERS):
+        of_one = [
+            int(payload)
+            for name, topic, payload in found
+            if name == "app-a" and topic == f"t/{index}"
+        ]
+        assert of_one == list(range(index * MESSAGES, (index + 1) * MESSAGES))
+
+
+@pytest.mark.slow
+def test_a_broker_without_members_writes_for_a_group_of_which_it_has_heard(tmp_path: Path) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    with (
+        broker_of(tmp_path, server, groups, "a") as a,
+        broker_of(tmp_path, server, groups, "b") as b,
+    ):
+        member = Member(a, "app-a", got, qos=2)
+        probe([b], ["app-a"], got)
+        publish(b, "p", "t/1", numbers(0, MESSAGES))
+        assert [int(each) for _, _, each in collected(got, MESSAGES)] == list(range(MESSAGES))
+        # It waits for members that are away, and that is known after a start, too.
+        member.close()
+        publish(b, "p", "t/1", numbers(MESSAGES, 2 * MESSAGES))
+        assert b.terminate() == 0
+        with broker_of(tmp_path, server, groups, "b") as again:
+            publish(again, "p", "t/1", numbers(2 * MESSAGES, 3 * MESSAGES))
+        member = Member(a, "app-a", got, qos=2)
+        found = [int(each) for _, _, each in collected(got, 2 * MESSAGES)]
+        assert found == list(range(MESSAGES, 3 * MESSAGES))
+        member.close()
+
+
+@pytest.mark.slow
+def test_a_group_ends_with_its_last_member_on_any_broker_and_may_begin_anew(
+    tmp_path: Path,
+) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    with (
+        broker_of(tmp_path, server, groups, "a") as a,
+        broker_of(tmp_path, server, groups, "b") as b,
+    ):
+        members = [Member(a, "app-a", got), Member(b, "app-b", got)]
+        probe([a, b], ["app-a", "app-b"], got)
+        (topic,) = group_topics(server, groups)
+        members[0].leave()
+        publish(a, "p", "t/1", numbers(0, MESSAGES))
+        found = collected(got, MESSAGES)
+        assert {name for name, _, _ in found} == {"app-b"}
+        members[1].leave()
+        publish(a, "p", "t/1", numbers(MESSAGES, 2 * MESSAGES))
+        while topic in group_topics(server, groups):
+            assert a.process.poll() is None
+        for member in members:
+            member.close()
+        again = Member(b, "app-b", got)
+        probe([a, b], ["app-b"], got)
+        publish(a, "p", "t/1", numbers(2 * MESSAGES, 3 * MESSAGES))
+        found = collected(got, MESSAGES)
+        assert [int(each) for _, _, each in found] == list(range(2 * MESSAGES, 3 * MESSAGES))
+        again.close()
+
+
+@pytest.mark.slow
+def test_without_a_prefix_for_groups_each_broker_has_its_own(tmp_path: Path) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    with (
+        broker_of(tmp_path, server, groups, "a", shares=False) as a,
+        broker_of(tmp_path, server, groups, "b", shares=False) as b,
+    ):
+        members = [Member(a, "app-a", got), Member(b, "app-b", got)]
+        publish(a, "p", "t/1", numbers(0, MESSAGES))
+        assert {name for name, _, _ in collected(got, MESSAGES)} == {"app-a"}
+        publish(b, "p", "t/1", numbers(0, MESSAGES))
+        assert {name for name, _, _ in collected(got, MESSAGES)} == {"app-b"}
+        for member in members:
+            member.close()
+    topics = server.call(lambda admin: admin.list_topics())
+    assert not [each for each in topics if each.startswith(f"{groups}.group")]

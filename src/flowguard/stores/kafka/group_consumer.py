@@ -38,6 +38,8 @@ READ_COUNT: Final = 500
 HERE_MAX: Final = 2_000
 HERE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Messages that are here and not settled, of which no more are read; but for one answer's."""
+LOOKS_MAX: Final = 10
+"""At a partition that seems to have less than it had: then it is taken for another one."""
 NEVER_MS: Final = 2**31 - 1
 FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
@@ -126,7 +128,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 if pos is not None:
                     came.append((pos, delivery))
         if came:
-            self._tell(GroupCame(self._filter, came))
+            self._tell(GroupCame(self._filter, came, windows.is_behind))
 
     @property
     def is_committing(self) -> bool:
@@ -155,25 +157,34 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._take_over(list(assigned))
         except (KafkaError, OSError, CorruptionError) as error:
             self._trouble = error  # Nobody else hears of it.
+            self._room.set()
 
     async def _take_over(self, assigned: list[Any]) -> None:
         consumer, coordinator = self._consumer, self._consumer._coordinator
         self._generation, self._member = coordinator.generation, coordinator.member_id
         found: dict[int, Found] = {}
-        if assigned:
-            ask = partial(self._admin.list_consumer_group_offsets, self._topic, None, assigned)
-            committed = await patiently(ask)
-            starts = await patiently(partial(consumer.beginning_offsets, assigned))
-            ends = await patiently(partial(consumer.end_offsets, assigned))
-            for place in assigned:
-                window = _window(committed.get(place))
-                found[place.partition] = Found(window, starts[place], ends[place])
+        for _ in range(LOOKS_MAX if assigned else 0):
+            found = await self._find(assigned)
+            if not any(self.windows.is_beyond(*each) for each in found.items()):
+                break
+            await asyncio.sleep(READ_S)
         self._tell_gone(self.windows.assigned(found))
         for place in assigned:
             consumer.seek(place, self.windows.next_offset(place.partition))
         self._is_ours = True
         self._room.set()
         self._tell(GroupPaused(self._filter, False))
+
+    async def _find(self, assigned: list[Any]) -> dict[int, Found]:
+        consumer = self._consumer
+        ask = partial(self._admin.list_consumer_group_offsets, self._topic, None, assigned)
+        committed = await patiently(ask)
+        starts = await patiently(partial(consumer.beginning_offsets, assigned))
+        ends = await patiently(partial(consumer.end_offsets, assigned))
+        return {
+            place.partition: Found(_window(committed.get(place)), starts[place], ends[place])
+            for place in assigned
+        }
 
     def _tell_gone(self, positions: list[int]) -> None:
         if positions:

@@ -56,6 +56,8 @@ class _Part:
     window: AckWindow
     next_offset: int
     """Of the record to be read next."""
+    until_offset: int
+    """What lies before this one was there when we came."""
     here: dict[int, int] = field(default_factory=dict)
     """Offsets that were read and are not settled, and their sizes, bytes."""
     unsaved_count: int = 0
@@ -87,7 +89,7 @@ class GroupWindows:
         committed window says so. What we have settled meanwhile stays settled.
         """
         gone: list[int] = []
-        for partition in [each for each in self._parts if each not in found]:
+        for partition in self._parts.keys() - found.keys():
             gone += self._drop(partition)
         for partition, each in found.items():
             if partition in self._parts:
@@ -100,6 +102,18 @@ class GroupWindows:
             self._settle(self._parts[partition], offset)
         return gone
 
+    def is_beyond(self, partition: int, found: Found) -> bool:
+        """Whether more is known to be there than Kafka says: it has a new leader, which will know
+        in a moment, or the topic is another one."""
+        part = self._parts.get(partition)
+        known = found.window.floor if part is None else max(found.window.floor, part.next_offset)
+        return known > found.end
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that was there when we came is still to be read."""
+        return any(part.next_offset < part.until_offset for part in self._parts.values())
+
     def _drop(self, partition: int) -> list[int]:
         part = self._parts.pop(partition)
         self.count -= len(part.here)
@@ -110,7 +124,7 @@ class GroupWindows:
         window, start, end = found
         if window.floor > end:  # Somebody has deleted the topic.
             window = AckWindow(start, start)
-        part = _Part(window, window.floor)
+        part = _Part(window, window.floor, end)
         if window.floor < start:
             self.lost_count += window.skip_to(start, 0)
             part.unsaved_count = 1
