@@ -155,6 +155,9 @@ class SpreadQueues:
             self._plans.changed(group.filter)
             name = queue.client_id
             self._journal.note(PutSession(name, SESSION_NEVER_EXPIRES, None, True))
+            if self.members_count(group):  # Devices that had it for themselves.
+                for op in self.joined(filter):
+                    self._journal.note(op)
             self._look(queue)
 
     def _end(self, filter: str, group: Shared, queue: SpreadQueue) -> None:

@@ -231,3 +231,40 @@ def test_the_last_member_here_takes_the_broker_out_and_a_restart_finds_it_so() -
     publisher.publish("t", b"1", qos=2)
     assert isinstance(publisher.take()[0], Pubrec)
     assert not store.published
+
+
+def test_devices_that_had_a_group_for_themselves_are_members_of_the_one_that_begins() -> None:
+    stage, store = spread_stage()
+    device = subscribed(stage, "d", FILTER)
+    publisher = stage.connect("p")
+    publisher.publish("t", b"before", qos=1)
+    assert not store.published
+    hear(stage, store, GroupBegan(FILTER))
+    assert MEMBER_PREFIX + FILTER in store.names
+    assert store.feed.wanted == {FILTER: True}
+    publisher.publish("t", b"after", qos=1)
+    hear(stage, store, came(1))
+    assert acknowledge(device) == [b"before", b"1"]
+    stage.advance(0.5)
+    assert store.done == [1]
+
+
+def test_a_member_of_a_former_queue_gets_what_waited_there_and_then_what_comes() -> None:
+    stage, store = spread_stage()
+    device = subscribed(stage, "d", FILTER)
+    device.close()
+    publisher = stage.connect("p")
+    for payload in (b"1", b"2"):
+        publisher.publish("t", payload, qos=2)
+    acknowledge(publisher)
+    app = subscribed(stage, "app-1", FILTER)
+    hear(stage, store)
+    publisher.publish("t", b"3", qos=2)
+    acknowledge(publisher)
+    assert [op.delivery.message.payload for op in store.published] == [b"3"]
+    assert acknowledge(app) == [b"1", b"2"]
+    app.close()
+    store.feed.news.append(GroupBegan(FILTER))
+    stage.restart()
+    hear(stage, store, came(3))
+    assert acknowledge(come(stage, "app-1")) == [b"3"]

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from flowguard.errors import StallError
+from flowguard.errors import StoreError
 from flowguard.records import (
     MEMBER_PREFIX,
     SPREAD_PREFIX,
@@ -131,14 +131,15 @@ class Groups:
     def _claim(self, filter: str) -> None:
         """Say that this broker has members; returns when it is kept, and the topic is there."""
         place = self._place
-        while not self._roster.is_right(self._broker, filter):
+        while True:
+            found = self._roster.get(filter)
+            if found is not None and self._roster.is_right(self._broker, filter):
+                self._make(found)
+                return
             number = int(self._wall_s() * 1_000)
             name = group_topic(place.groups_prefix, filter, number)
             new = GroupTopic(name, place.groups_partitions)
             self._say(*encode_claim(self._broker, filter, self._roster.proposal(filter, new)))
-        found = self._roster.get(filter)
-        assert found is not None
-        self._make(found)
 
     def _leave(self, filter: str) -> None:
         self._say(claim_key(self._broker, filter), None)
@@ -266,11 +267,12 @@ class Groups:
     # --- consumers ---------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Commit what has changed; begin and end consumers. Never raises StallError."""
-        with suppress(StallError):
-            for filter in self._ours:  # An operator may have taken us for dead.
+        """Commit what has changed; begin and end consumers. What cannot be now is tried again."""
+        with suppress(StoreError):
+            for filter in sorted(self._ours):  # An operator may have taken us for dead.
                 self._claim(filter)
-        self._link.call(self._tick)
+        with suppress(StoreError):
+            self._link.call(self._tick)
 
     async def _tick(self) -> None:
         for filter in self._wanted - set(self._consumers) - set(self._leaving):
