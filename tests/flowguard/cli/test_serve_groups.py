@@ -147,9 +147,9 @@ def probe(brokers: Sequence[Broker], members: Sequence[str], got: "queue.Queue[G
             sent.pop(payload, None)
 
 
-def collected(got: "queue.Queue[Got]", wanted: int) -> list[Got]:
-    """What has come when so many different payloads have."""
-    found: list[Got] = []
+def collected(got: "queue.Queue[Got]", wanted: int, before: Sequence[Got] = ()) -> list[Got]:
+    """What has come when so many different payloads have; `before`: what has come already."""
+    found = list(before)
     while len({payload for _, _, payload in found}) < wanted:
         each = got.get(timeout=HANG_S)
         if each[1] != "t/probe":
@@ -297,3 +297,41 @@ def test_without_a_prefix_for_groups_each_broker_has_its_own(tmp_path: Path) -> 
             member.close()
     topics = server.call(lambda admin: admin.list_topics())
     assert not [each for each in topics if each.startswith(f"{groups}.group")]
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_where_a_broker_is_killed_and_comes_back_while_others_publish(
+    tmp_path: Path,
+) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    rounds, of_each = 8, 50
+
+    def publish_rounds(broker: Broker, index: int) -> None:
+        for number in range(rounds):
+            first = (index * rounds + number) * of_each
+            publish(broker, f"p{index}", f"t/{index}", numbers(first, first + of_each))
+
+    with broker_of(tmp_path, server, groups, "a") as a:
+        member = Member(a, "app-a", got, qos=2)
+        with broker_of(tmp_path, server, groups, "b", exit_code=KILLED) as b:
+            other = Member(b, "app-b", got)
+            probe([a, b], ["app-a", "app-b"], got)
+            publishers = [
+                threading.Thread(target=publish_rounds, args=(a, index))
+                for index in range(PUBLISHERS)
+            ]
+            for thread in publishers:
+                thread.start()
+            begun = collected(got, 1)
+            b.process.kill()
+            b.process.wait(HANG_S)
+        with broker_of(tmp_path, server, groups, "b") as b:
+            again = Member(b, "app-b", got)
+            found = collected(got, PUBLISHERS * rounds * of_each, begun)
+            for thread in publishers:
+                thread.join(HANG_S)
+            for each in (member, other, again):
+                each.close()
+    come = {payload for _, _, payload in found}
+    assert come == set(numbers(0, PUBLISHERS * rounds * of_each))
