@@ -27,7 +27,7 @@ from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.kafka.benches import new_prefix
 from tests.interop.broker import Broker, running_broker
 from tests.support.caller import Caller
-from tests.support.kafka import Kafka, shared_kafka
+from tests.support.kafka import Kafka, kafka, shared_kafka
 from tests.support.patience import HANG_S
 
 FILTER = "$share/g/t/#"
@@ -335,3 +335,37 @@ def test_nothing_acknowledged_is_lost_where_a_broker_is_killed_and_comes_back_wh
                 each.close()
     come = {payload for _, _, payload in found}
     assert come == set(numbers(0, PUBLISHERS * rounds * of_each))
+
+
+@pytest.mark.slow
+def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(tmp_path: Path) -> None:
+    got: queue.Queue[Got] = queue.Queue()
+    with (
+        kafka(tmp_path / "kafka") as server,
+        broker_of(tmp_path, server, "groups", "a") as a,
+        broker_of(tmp_path, server, "groups", "b") as b,
+    ):
+        members = [Member(a, "app-a", got), Member(b, "app-b", got)]
+        probe([a, b], ["app-a", "app-b"], got)
+        server.nodes[0].kill()
+        waiting = [
+            threading.Thread(target=publish, args=(broker, f"p{index}", "t/1", payloads))
+            for index, (broker, payloads) in enumerate(
+                ((a, numbers(0, MESSAGES)), (b, numbers(MESSAGES, 2 * MESSAGES)))
+            )
+        ]
+        for thread in waiting:
+            thread.start()
+        for broker in (a, b):
+            while "queues of applications take nothing now" not in broker.log.read_text():
+                assert broker.process.poll() is None
+            publish(broker, "device", "other", numbers(0, MESSAGES))
+        server.nodes[0].start()
+        found = collected(got, 2 * MESSAGES)
+        for thread in waiting:
+            thread.join(HANG_S)
+        publish(a, "p", "t/2", numbers(2 * MESSAGES, 3 * MESSAGES))
+        found = collected(got, 3 * MESSAGES, found)
+        for member in members:
+            member.close()
+    assert {payload for _, _, payload in found} == set(numbers(0, 3 * MESSAGES))
