@@ -121,6 +121,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             return  # Read again when it is known from where.
         came: list[tuple[int, Delivery]] = []
         for place, records in found.items():
+            if records[-1].offset + 1 < windows.next_offset(place.partition):
+                raise CorruptionError("somebody has deleted the topic: it is another one")
             for each in records:
                 record, delivery = decode_group_record(each.value)
                 size_bytes = delivery.size_bytes

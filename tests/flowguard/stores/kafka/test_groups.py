@@ -1,11 +1,12 @@
 """Groups of several brokers on a real Kafka: two stores of one process, no broker around them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
 
+from flowguard.errors import StallError
 from flowguard.records import (
     MEMBER_PREFIX,
     NEVER_S,
@@ -151,6 +152,24 @@ def test_what_retention_has_taken_is_counted() -> None:
         lost: dict[str, int] = {}
         until(lambda: lost.update(one.store.take_lost()) or lost, one)
         assert lost == {SPREAD: 3}
+
+
+@pytest.mark.slow
+def test_a_topic_that_somebody_deletes_is_made_again_and_the_group_goes_on() -> None:
+    with sides(new_prefix()) as (one,):
+        one.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.store.commit([one.append(0, b"%d" % number) for number in range(5)])
+        until(lambda: len(one.has) == 5, one)
+        found = one.groups._roster.get(FILTER)
+        assert found is not None
+        one.store._link.delete_topic(found.topic)
+        written = False
+        while not written:
+            with suppress(StallError):
+                one.store.commit([one.append(0, b"anew")])
+                written = True
+        until(lambda: b"anew" in one.has.values(), one)
 
 
 @pytest.mark.slow
