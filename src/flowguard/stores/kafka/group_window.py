@@ -15,8 +15,8 @@ STRIDE: Final = 1_009
 differ."""
 LATE_MAX: Final = 10_000
 """Positions that are remembered though their partition is not here."""
-WRITERS_MAX: Final = 100
-"""Writers of whom the last message in a partition is remembered."""
+SEEN_MAX: Final = 1_000
+"""Records of a partition that are remembered: a batch that is repeated comes soon."""
 
 
 def pos_of(partition: int, offset: int) -> int:
@@ -62,8 +62,9 @@ class _Part:
     """Offsets that were read and are not settled, and their sizes, bytes."""
     unsaved_count: int = 0
     """Changes since the window was committed."""
-    seen: dict[bytes, int] = field(default_factory=dict)
-    """The last number of each writer."""
+    seen: dict[RecordId, None] = field(default_factory=dict)
+    """The last ones that were read. Not the highest number of a writer: of two batches of one
+    commit the first may have failed alone, and comes again behind the second."""
 
 
 @final
@@ -175,13 +176,13 @@ class GroupWindows:
             self.lost_count += each >= window.floor and each not in window.settled
             self._settle(part, each)
         part.next_offset = offset + 1
-        last = part.seen.pop(record.writer, 0)
-        part.seen[record.writer] = max(last, record.number)
-        if len(part.seen) > WRITERS_MAX:
+        is_repeated = record in part.seen
+        part.seen[record] = None
+        if len(part.seen) > SEEN_MAX:
             del part.seen[next(iter(part.seen))]
         if offset < window.floor or offset in window.settled:
             return None
-        if record.number <= last:
+        if is_repeated:
             self._settle(part, offset)
             return None
         part.here[offset] = size_bytes
