@@ -77,13 +77,20 @@ WORK: Final = (
 """Bounds on what is held until the work is done."""
 RECORDING: Final = Share("telemetry.buffer_bytes_max", 4, most=32 * MIB)
 """The bound on rows that wait for the disk, where the node records itself."""
+GROUPS: Final = Share("kafka.groups_bytes_max", 6, most=64 * MIB)
+"""The bound on messages of groups of several brokers that are here, where there are such groups."""
 OF_A_CLIENT: Final = {
     "session.queue_bytes_max": "node.queue_bytes_max",
     "session.outbox_bytes_max": "node.outbox_bytes_max",
     "session.state_bytes_max": "node.state_bytes_max",
 }
 """Settings for one client, and the total for all clients that each is a part of."""
-HOLDS_A_PACKET: Final = ("node.queue_bytes_max", "node.inflight_bytes_max", "node.input_bytes_max")
+HOLDS_A_PACKET: Final = (
+    "node.queue_bytes_max",
+    "node.inflight_bytes_max",
+    "node.input_bytes_max",
+    "kafka.groups_bytes_max",
+)
 """Bounds within which the largest packet must find room."""
 
 
@@ -120,6 +127,8 @@ class Bounds:
         long = _wanted(_long(settings), settings, kept)
         if settings.telemetry.record_dir or settings.telemetry.record_topic:
             long.append(RECORDING)
+        if settings.store.application_store == "kafka" and settings.kafka.groups_prefix:
+            long += _wanted((GROUPS,), settings, kept)
         if settings.store.kind != "rocks":
             long = [share for share in long if not share.key.startswith("store.")]
         work = _wanted(WORK, settings, kept)
@@ -186,7 +195,7 @@ def _is_set(settings: Settings, key: str) -> bool:
 
 def _kept(settings: Settings) -> dict[str, int]:
     """The bounds that somebody has set, by key."""
-    keys = [share.key for share in (*LONG, *WORK, RECORDING)]
+    keys = [share.key for share in (*LONG, *WORK, RECORDING, GROUPS)]
     values = {key: _value(settings, key) for key in keys if _is_set(settings, key)}
     return {key: value for key, value in values.items() if value is not None}
 

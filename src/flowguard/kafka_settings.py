@@ -24,6 +24,9 @@ class KafkaSettings(Section):
     applications are those of all brokers that say the same; empty: each has its own."""
     groups_partitions: int = Field(12, ge=1, le=1_000)
     """A new shared subscription of that kind may be consumed by so many brokers."""
+    groups_bytes_max: int | None = Field(None, ge=1024 * 1024)
+    """Messages of all of that kind that are on this broker and not acknowledged; absent: its share,
+    bytes."""
     replicas: int = Field(1, ge=1, le=100)
     """Nodes that have each new topic; with three of them: 3."""
     min_in_sync: int | None = Field(None, ge=1, le=100)

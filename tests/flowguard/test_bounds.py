@@ -120,6 +120,23 @@ def test_a_node_that_records_itself_has_memory_for_it() -> None:
     assert RECORDING.most == Settings().telemetry.buffer_bytes_max
 
 
+def test_groups_of_several_brokers_have_memory_of_their_own() -> None:
+    kafka = {"groups_prefix": "site", "servers": "k:9092"}
+    values = {"store": {"application_store": "kafka"}, "kafka": kafka}
+    with_groups = Bounds.of(Settings.model_validate(values), 256 * MIB)
+    limit = with_groups.settings.kafka.groups_bytes_max
+    assert limit is not None
+    assert MIB <= limit < 64 * MIB
+    without = Bounds.of(Settings(), 256 * MIB)
+    assert with_groups.queue_bytes < without.queue_bytes
+    assert without.settings.kafka.groups_bytes_max is None
+    kept = Bounds.of(
+        Settings.model_validate(values | {"kafka": kafka | {"groups_bytes_max": 5 * MIB}}),
+        256 * MIB,
+    )
+    assert kept.settings.kafka.groups_bytes_max == 5 * MIB
+
+
 def test_one_client_never_has_all_of_what_all_have() -> None:
     for memory_bytes in (100 * MIB, 150 * MIB, GIB, 64 * GIB):
         in_force = Bounds.of(Settings(), memory_bytes).settings

@@ -18,6 +18,7 @@ from flowguard.flow.signals import TICK_JITTER, TICK_S
 from flowguard.node.node import Node
 from flowguard.node.sys_topics import SysTopics
 from flowguard.stores import ApplicationStore, Store
+from flowguard.stores.group_feed import Trouble
 
 log = structlog.get_logger()
 
@@ -25,6 +26,19 @@ BUSY_MIN_S = 0.05
 """Time that the loop must have had work before the share in which it ran is computed."""
 RUNNING_SHARE_MIN = 0.1
 """The least share assumed: refused clients are told so in the end, however busy the machine is."""
+TROUBLES = {
+    Trouble.READING: "a group of brokers cannot be read: what is in it waits",
+    Trouble.COMMITS: "what a group has acknowledged cannot be kept: it may come again",
+    Trouble.TOPIC: "the topic of a group of brokers is not as it is to be",
+    Trouble.HELD: "a record of a group is of a later version: what is behind it waits",
+    Trouble.RECORD: "a record of a group is damaged and lost: all that are will be counted",
+}
+OVER = {
+    Trouble.READING: "a group of brokers is read again",
+    Trouble.COMMITS: "what a group acknowledges is kept again",
+    Trouble.TOPIC: "the topic of a group of brokers is as it is to be",
+    Trouble.HELD: "no record of a group is of a later version any more",
+}
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""
 
@@ -75,6 +89,16 @@ class _Tick:
                 node.router.applications.lost_count += count
                 client = printable(client_id)
                 log.warning("an application has lost messages", client=client, count=count)
+            self._tell_troubles()
+
+    def _tell_troubles(self) -> None:
+        """Log what is wrong with groups of several brokers, once, and once that it is over."""
+        for filter, trouble, why in self._node.router.queues.spread.take_troubles():
+            group = printable(filter)
+            if why:
+                log.warning(TROUBLES[trouble], group=group, why=why)
+            elif trouble in OVER:
+                log.info(OVER[trouble], group=group)
 
     def _see_how_it_runs(self, now_s: float) -> None:
         """Measure the share of its working time in which the loop had a processor."""

@@ -75,6 +75,8 @@ def _in_kafka(base: Store, settings: Settings, data: Path) -> Store:
         kafka.groups_prefix,
         kafka.groups_partitions,
     )
+    if kafka.groups_bytes_max is not None:
+        place.groups_bytes_max = kafka.groups_bytes_max
     return KafkaStore(base, place, time.time, data / KAFKA_OWNER)
 
 

@@ -462,7 +462,8 @@ class Router:
                 continue
             chosen = group.pick(rank if message.qos else rank_qos_0)
             if chosen is None:
-                self._node.counters.drop(Reason.OFFLINE_QOS_0)
+                if self.queues.spread.members_count(group):  # Not all are on other brokers.
+                    self._node.counters.drop(Reason.OFFLINE_QOS_0)
             else:
                 delivery = granted(message, chosen[1], expires_at_s)
                 complete &= self._admit_to(admitted, chosen[0], delivery, now_s)

@@ -93,6 +93,11 @@ class SharedQueues:
     def hand_over(self, hand_over: HandOver | None) -> None:
         self.spread.hand_over = hand_over
 
+    @property
+    def subscriptions_count(self) -> int:
+        """Subscriptions of clients: the member that is nobody is not one."""
+        return len(self._table) - self.spread.count
+
     def of(self, group: Shared) -> SharedQueue | None:
         """Where its next message waits."""
         return self.spread.of(group) or self._queues.get(group)

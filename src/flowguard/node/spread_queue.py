@@ -7,7 +7,7 @@ and may be taken away again (`gone`), but for what a member has. All else is as 
 
 from typing import Final, final
 
-from flowguard.flow import FairBudget
+from flowguard.flow import Budget, FairBudget
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Shared
 from flowguard.node.shared_queue import HandOver, SharedQueue
@@ -17,6 +17,7 @@ from flowguard.session.membership import Loan
 from flowguard.session.node_state import UNKNOWN_DISK_BYTES, NodeState
 from flowguard.session.owner import UNBOUNDED
 from flowguard.session.session import Session
+from flowguard.stores.group_feed import Trouble
 
 ALL_WAITED: Final = UNBOUNDED
 """For `_backlog_end`: everything is part of a backlog, which members get by the window."""
@@ -26,7 +27,7 @@ ALL_WAITED: Final = UNBOUNDED
 class SpreadQueue(SharedQueue):
     """One per group and broker."""
 
-    __slots__ = ("_held", "_is_paused", "_returned", "is_wanted")
+    __slots__ = ("_budget", "_held", "_is_paused", "_returned", "is_wanted", "troubles")
 
     def __init__(
         self,
@@ -35,10 +36,12 @@ class SpreadQueue(SharedQueue):
         node: NodeState,
         journal: Journal,
         hand_over: HandOver | None,
+        budget: Budget,
     ) -> None:
-        """`filter`: with `$share/`."""
+        """`filter`: with `$share/`; `budget`: counts what is here of all such groups."""
         queue = Backlog(UNBOUNDED, UNBOUNDED, FairBudget(UNKNOWN_DISK_BYTES))
         super().__init__(SPREAD_PREFIX + filter, queue, group, node, journal, hand_over)
+        self._budget = budget
         self._held: dict[int, Delivery] = {}
         """What is here by position: it waits, or a member has it."""
         self._returned: list[Waiting] = []
@@ -46,6 +49,8 @@ class SpreadQueue(SharedQueue):
         self._is_paused = False
         self.is_wanted = False
         """Whether a member is connected, as the store was told."""
+        self.troubles: dict[Trouble, str] = {}
+        """What is wrong with it, and why, for people."""
 
     @property
     def has_connected(self) -> bool:
@@ -58,6 +63,21 @@ class SpreadQueue(SharedQueue):
             self.queue.forget(delivery.size_bytes)
         return True
 
+    @property
+    def held_count(self) -> int:
+        """Messages that are here and not settled."""
+        return len(self._held)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is being decided which broker hands out what."""
+        return self._is_paused
+
+    def end(self) -> None:
+        super().end()
+        for pos in list(self._held):
+            self._drop(pos)
+
     def welcome(self, member: Session) -> None:
         backlog_end = self._backlog_end
         super().welcome(member)
@@ -69,20 +89,28 @@ class SpreadQueue(SharedQueue):
         """These are to be handed out here."""
         self._backlog_end = ALL_WAITED if is_replay else 1
         for pos, delivery in messages:
+            self._drop(pos)
             self._held[pos] = delivery
+            self._budget.used_bytes += delivery.size_bytes
             self._wait(pos, delivery)
         self.pump(now_s)
 
     def gone(self, positions: list[int]) -> None:
         """Others hand these out, as far as no member has them."""
         for pos in positions:
-            self._held.pop(pos, None)
+            self._drop(pos)
         self._sort([each for each in self._waiting() if each[0] in self._held])
 
     def pause(self, is_paused: bool, now_s: float) -> None:
         """Hand out nothing, or go on."""
         self._is_paused = is_paused
         self.pump(now_s)
+
+    def _drop(self, pos: int) -> None:
+        """It is here no longer."""
+        delivery = self._held.pop(pos, None)
+        if delivery is not None:
+            self._budget.give_back(delivery.size_bytes)
 
     def _wait(self, pos: int, delivery: Delivery) -> None:
         size_bytes = delivery.size_bytes
@@ -116,11 +144,11 @@ class SpreadQueue(SharedQueue):
             self._returned.append((loan.pos, loan.delivery, loan.delivery.size_bytes))
 
     def settle(self, pos: int, delivery: Delivery | None, node: NodeState) -> None:
-        self._held.pop(pos, None)
+        self._drop(pos)
         super().settle(pos, delivery, node)
 
     def expire(self, pos: int, delivery: Delivery, node: NodeState, now_s: float) -> None:
-        self._held.pop(pos, None)
+        self._drop(pos)
         super().expire(pos, delivery, node, now_s)
 
 

@@ -10,6 +10,7 @@ and comes to the members who are here; nothing is added to that.
 
 from typing import Final, final
 
+from flowguard.flow import Budget
 from flowguard.node.journal import Journal
 from flowguard.node.plans import Plans, Shared, Table
 from flowguard.node.shared_queue import HandOver
@@ -26,7 +27,15 @@ from flowguard.routing import parse_shared
 from flowguard.session.node_state import NodeState
 from flowguard.session.session import Session
 from flowguard.stores import GroupFeed
-from flowguard.stores.group_feed import GroupBegan, GroupCame, GroupEnded, GroupGone, GroupPaused
+from flowguard.stores.group_feed import (
+    GroupBegan,
+    GroupCame,
+    GroupEnded,
+    GroupGone,
+    GroupPaused,
+    GroupTrouble,
+    Trouble,
+)
 from flowguard.types import SESSION_NEVER_EXPIRES, SubscriptionOptions
 
 NOBODY: Final = GROUP_PREFIX + "nobody"
@@ -46,6 +55,9 @@ class SpreadQueues:
         self._queues: dict[Shared, SpreadQueue] = {}
         self._claims: dict[str, None] = {}
         """Filters of which the store knows that there are members here, or is being told."""
+        self.budget = Budget(node.settings.kafka.groups_bytes_max or 0)
+        """What is here of all of them and not settled."""
+        self._said: list[tuple[str, Trouble, str]] = []
         self._nobody = Session(NOBODY, node.empty_queue, 0, durable=False)
         self._nobody.ended = True
         self.hand_over: HandOver | None = None
@@ -142,15 +154,57 @@ class SpreadQueues:
                 queue.gone(news.positions)
             elif isinstance(news, GroupPaused):
                 queue.pause(news.is_paused, now_s)
+            elif isinstance(news, GroupTrouble):
+                self._note(queue, news)
             elif isinstance(news, GroupEnded):
                 self._end(news.filter, group, queue)
+
+    def _note(self, queue: SpreadQueue, news: GroupTrouble) -> None:
+        known = news.trouble in queue.troubles
+        if news.why:
+            queue.troubles[news.trouble] = news.why
+        elif known:
+            del queue.troubles[news.trouble]
+        if bool(news.why) != known:
+            self._said.append((news.filter, news.trouble, news.why))
+
+    def take_troubles(self) -> list[tuple[str, Trouble, str]]:
+        """What has begun to be wrong with groups since, and what is not any more (empty): filter,
+        what, why."""
+        said, self._said = self._said, []
+        return said
+
+    @property
+    def count(self) -> int:
+        """Groups."""
+        return len(self._queues)
+
+    @property
+    def held_count(self) -> int:
+        """Messages of all of them that are here and not settled."""
+        return sum(queue.held_count for queue in self._queues.values())
+
+    @property
+    def troubled_count(self) -> int:
+        """Groups with which something is wrong now; a record that is lost is lost for good."""
+        return sum(
+            any(each is not Trouble.RECORD for each in queue.troubles)
+            for queue in self._queues.values()
+        )
+
+    def of_member(self, session: Session) -> list[SpreadQueue]:
+        """Those of which a session is a member."""
+        found = [self.named(SPREAD_PREFIX + filter) for filter in session.subscriptions]
+        return [queue for queue in found if queue is not None]
 
     def _begin(self, filter: str) -> None:
         self._table.subscribe(filter, self._nobody, SubscriptionOptions(2))
         group = self._group(filter)
         assert group is not None
         if group not in self._queues:
-            queue = SpreadQueue(filter, group, self._node, self._journal, self.hand_over)
+            queue = SpreadQueue(
+                filter, group, self._node, self._journal, self.hand_over, self.budget
+            )
             self._queues[group] = queue
             self._plans.changed(group.filter)
             name = queue.client_id

@@ -379,7 +379,7 @@ class Subscriptions:
         if (
             len(session.subscriptions) >= limits.session.subscriptions_max
             or (quota is not None and len(session.subscriptions) >= quota)
-            or len(self._router.table) >= limits.node.subscriptions_max
+            or self._router.queues.subscriptions_count >= limits.node.subscriptions_max
         ):
             return ReasonCode.QUOTA_EXCEEDED
         return None

@@ -44,6 +44,7 @@ class SysTopics:
         sessions = node.registry.sessions
         total, connected = len(sessions), node.connected_count
         retained = len(node.router.retained)
+        groups = node.router.queues.spread  # Each has a member that is nobody.
         values: dict[str, object] = {
             "version": f"flowguard version {__version__}",
             "uptime": f"{int(now_s - node.started_s)} seconds",
@@ -63,8 +64,8 @@ class SysTopics:
             "publish/bytes/sent": counters.publish_bytes_sent,
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
-            "subscriptions/count": len(node.router.table),
-            "shared_subscriptions/count": node.router.table.shared_count,
+            "subscriptions/count": node.router.queues.subscriptions_count,
+            "shared_subscriptions/count": node.router.table.shared_count - groups.count,
             "retained messages/count": retained,
             "store/messages/count": retained,
             "store/messages/bytes": node.queue_budget.used_bytes,
@@ -85,6 +86,8 @@ class SysTopics:
             "applications/total": len(node.router.applications),
             "applications/connected": node.router.applications.connected_count,
             "applications/catching_up": node.router.log.catching_up_count,
+            "applications/groups": node.router.queues.spread.count,
+            "applications/groups/messages": node.router.queues.spread.held_count,
             "unfinished/packets": window.in_process,
             "unfinished/bytes": window.in_process_bytes,
             "connects/limit": gate.limit,

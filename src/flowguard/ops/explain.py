@@ -10,6 +10,7 @@ from flowguard.flow import Pause
 from flowguard.node.apart import Apart
 from flowguard.node.node import Node
 from flowguard.ops.status import Decision, Use, decisions_of
+from flowguard.records import SPREAD_PREFIX
 from flowguard.session.connection import ServerConnection
 from flowguard.session.outbox import OUTBOX_SLACK_BYTES
 from flowguard.session.session import Session
@@ -288,6 +289,8 @@ def _undelivered(node: Node, session: Session) -> Cause:
     count = len(session.inflight)
     if cause is Undelivered.NOTHING_MATCHES and not session.subscriptions:
         text = "it has no subscription"
+    elif cause is Undelivered.NOTHING_MATCHES and (troubles := _of_groups(node, session)):
+        cause, text = Undelivered.GROUP, troubles
     elif cause is Undelivered.SOCKET and outbound is not None:
         text = f"its socket takes nothing more: {outbound.outbox_bytes:,} bytes wait for it"
     elif cause is Undelivered.RECEIVE_MAXIMUM and outbound is not None:
@@ -302,6 +305,18 @@ def _undelivered(node: Node, session: Session) -> Cause:
             f"of a window of {node.window.limit:,}"
         )
     return Cause(reason=str(cause), text=text)
+
+
+def _of_groups(node: Node, session: Session) -> str:
+    """What is wrong with its shared subscriptions that other brokers have, too; empty: nothing."""
+    found = []
+    for queue in node.router.queues.spread.of_member(session):
+        words = [f"{trouble}: {why}" for trouble, why in queue.troubles.items()]
+        if queue.is_paused:
+            words.append("it is being decided which broker hands out what")
+        if words:
+            found.append(f"{queue.client_id.removeprefix(SPREAD_PREFIX)}: {'; '.join(words)}")
+    return ". ".join(found)
 
 
 def _inflight_bytes(node: Node, count: int) -> str:

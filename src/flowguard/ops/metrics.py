@@ -63,6 +63,18 @@ GAUGES: Final = {
         "applications.publishers",
         "Clients that wait with a message for an application until Kafka takes more.",
     ),
+    "application_groups": (
+        "applications.groups",
+        "Shared subscriptions that other brokers have, too (kafka.groups_prefix).",
+    ),
+    "application_groups_messages": (
+        "applications.group_messages",
+        "Messages of theirs that are on this broker and not acknowledged.",
+    ),
+    "application_groups_in_trouble": (
+        "applications.groups_in_trouble",
+        "Of them: something is wrong with so many, which the log has named.",
+    ),
     "subscriptions": ("clients.subscriptions", "Subscriptions."),
     "unfinished_packets": ("unfinished.packets.used", "Cost units of all packets in process."),
     "unfinished_bytes": ("unfinished.bytes.used", "Bytes of all packets in process."),
@@ -190,7 +202,8 @@ COUNTERS: Final = {
     ),
     "applications_lost": (
         "applications.lost",
-        "Messages that Kafka had no longer when an application was to get them, each counted.",
+        "Messages that Kafka had no longer, or damaged, when an application was to get them, each "
+        "counted.",
     ),
     "recording_rows": ("recording.written_rows", "Rows handed to files."),
 }

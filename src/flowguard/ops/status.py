@@ -192,6 +192,12 @@ class ApplicationsStatus(TypedDict):
     bytes: Use
     publishers: int
     """Who wait with a message until there is room."""
+    groups: int
+    """Shared subscriptions that other brokers have, too."""
+    group_messages: int
+    """Messages of theirs that are here and not acknowledged."""
+    groups_in_trouble: int
+    """Of those groups: something is wrong with so many, which the log has named."""
 
 
 class Status(TypedDict):
@@ -271,7 +277,7 @@ def status_of(
             paused=node.state.paused_count,
             maximum=node.counters.clients_maximum,
             sessions=len(node.registry.sessions),
-            subscriptions=len(node.router.table),
+            subscriptions=node.router.queues.subscriptions_count,
         ),
         unfinished=UnfinishedStatus(
             packets=_use(window.in_process, window.units_max),
@@ -319,6 +325,9 @@ def _applications(node: Node, now_s: float) -> ApplicationsStatus:
         if apart is None
         else Use(used=apart.journal.size_bytes, limit=flow.journal_bytes_max),
         publishers=0 if apart is None else apart.waiting_count,
+        groups=node.router.queues.spread.count,
+        group_messages=node.router.queues.spread.held_count,
+        groups_in_trouble=node.router.queues.spread.troubled_count,
     )
 
 
@@ -466,6 +475,9 @@ def _budgets(node: Node) -> dict[str, Use]:
         "state": node.state_budget,
         "plans": node.router.plans.budget,
     }
+    groups = node.router.queues.spread
+    if groups.count:
+        budgets["groups"] = groups.budget
     if node.state.spills:
         budgets["disk_queue"] = node.disk_queue_budget
     clients, kept, bounds = node.connections_count, node.registry.kept_count, node.bounds

@@ -142,6 +142,8 @@ class Undelivered(StrEnum):
     """Its backlog waits for its turn, behind live messages and other backlogs."""
     LOG = "log"
     """What it has missed is being read from the durable log."""
+    GROUP = "group"
+    """Something is wrong with a shared subscription that other brokers have, too."""
 
 
 def sent_state(inflight: dict[int, Delivery | None], packet_id: int) -> Sending:

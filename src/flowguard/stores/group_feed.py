@@ -8,6 +8,7 @@ comes as news, with the positions by which it is to be settled. A broker that ha
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, final
 
 from flowguard.records import Delivery
@@ -59,7 +60,33 @@ class GroupPaused:
     is_paused: bool
 
 
-GroupNews = GroupBegan | GroupEnded | GroupCame | GroupGone | GroupPaused
+class Trouble(StrEnum):
+    """What may be wrong with a group."""
+
+    READING = "reading"
+    """Nothing of it can be read: it waits."""
+    COMMITS = "commits"
+    """What members have acknowledged cannot be kept: it may come again, to others."""
+    TOPIC = "topic"
+    """Its topic is not as it is to be, or cannot be made."""
+    HELD = "held"
+    """A record of a later version: what is behind it waits."""
+    RECORD = "record"
+    """A record was damaged, and is lost."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GroupTrouble:
+    """Something is wrong with a group on this broker, or is not any more."""
+
+    filter: str
+    trouble: Trouble
+    why: str
+    """For people; empty: it is over."""
+
+
+GroupNews = GroupBegan | GroupEnded | GroupCame | GroupGone | GroupPaused | GroupTrouble
 
 
 class GroupFeed(Protocol):

@@ -23,8 +23,9 @@ from flowguard.codec.packets import (
     Unsuback,
     Unsubscribe,
 )
+from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.types import Properties, Publish, SubscriptionOptions
-from tests.flowguard.stores.kafka.benches import new_prefix
+from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.interop.broker import Broker, running_broker
 from tests.support.caller import Caller
 from tests.support.kafka import Kafka, kafka, shared_kafka
@@ -278,6 +279,31 @@ def test_a_group_ends_with_its_last_member_on_any_broker_and_may_begin_anew(
         found = collected(got, MESSAGES)
         assert [int(each) for _, _, each in found] == list(range(2 * MESSAGES, 3 * MESSAGES))
         again.close()
+
+
+@pytest.mark.slow
+def test_what_is_wrong_with_a_group_is_in_the_log_once_and_it_goes_on(tmp_path: Path) -> None:
+    server, groups = shared_kafka(), new_prefix()
+    got: queue.Queue[Got] = queue.Queue()
+    with broker_of(tmp_path, server, groups, "a") as a:
+        member = Member(a, "app-a", got)
+        (topic,) = group_topics(server, groups)
+        link = open_link(server)
+        for partition in range(2):
+            link.append({(topic, partition): [KafkaMessage(b"key", b"damaged")]})
+        link.close()
+        for index in range(24):  # Behind them, too.
+            publish(a, f"p{index}", "t/1", numbers(index, index + 1))
+        found = collected(got, 24)
+        text = ""
+        while text.count("an application has lost messages") < 1:
+            text = a.log.read_text()
+        member.close()
+    assert {payload for _, _, payload in found} == set(numbers(0, 24))
+    text = a.log.read_text()
+    assert text.count("a record of a group is damaged and lost") == 1
+    (line,) = [each for each in text.splitlines() if "is damaged and lost" in each]
+    assert f"of {topic}, offset 0" in line
 
 
 @pytest.mark.slow

@@ -157,6 +157,9 @@ def test_they_are_counted_where_people_look() -> None:
         "operations": {"used": 0, "limit": 0},
         "bytes": {"used": 0, "limit": 0},
         "publishers": 0,
+        "groups": 0,
+        "group_messages": 0,
+        "groups_in_trouble": 0,
     }
     metrics = registry_of(view)
     assert metrics.get_sample_value("flowguard_applications") == 2
@@ -167,7 +170,8 @@ def test_they_are_counted_where_people_look() -> None:
     SysTopics(stage.node, stage.now_s).publish(stage.now_s)
     stage.settle()
     found = {each.topic.rsplit("/", 1)[1]: each.payload for each in reader.publishes()}
-    assert found == {"total": b"1", "connected": b"0", "catching_up": b"0"}
+    groups = {"groups": b"0", "messages": b"0"}
+    assert found == {"total": b"1", "connected": b"0", "catching_up": b"0"} | groups
 
 
 # --- on the log ----------------------------------------------------------------------------------

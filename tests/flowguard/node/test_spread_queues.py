@@ -3,6 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from flowguard.codec.packets import Puback, Pubrec
+from flowguard.flow import Reason
+from flowguard.node.sys_topics import SysTopics
+from flowguard.ops.explain import explain
+from flowguard.ops.metrics import registry_of
+from flowguard.ops.status import View
 from flowguard.records import (
     MEMBER_PREFIX,
     NEVER_S,
@@ -23,6 +28,8 @@ from flowguard.stores.group_feed import (
     GroupGone,
     GroupNews,
     GroupPaused,
+    GroupTrouble,
+    Trouble,
 )
 from flowguard.types import Publish
 from tests.flowguard.node.test_apart import PATTERNS, acknowledge, come, subscribed
@@ -268,3 +275,87 @@ def test_a_member_of_a_former_queue_gets_what_waited_there_and_then_what_comes()
     stage.restart()
     hear(stage, store, came(3))
     assert acknowledge(come(stage, "app-1")) == [b"3"]
+
+
+# --- what is told of it --------------------------------------------------------------------------
+
+
+def test_what_is_wrong_is_told_once_and_by_explain_until_it_is_over() -> None:
+    stage, store = spread_stage()
+    subscribed(stage, "app-1", FILTER)
+    device = subscribed(stage, "d", "else")
+    spread = stage.node.router.queues.spread
+    denied = GroupTrouble(FILTER, Trouble.COMMITS, "Kafka denies it")
+    hear(stage, store, denied, denied, GroupTrouble(FILTER, Trouble.HELD, ""))
+    assert spread.take_troubles() == [(FILTER, Trouble.COMMITS, "Kafka denies it")]
+    hear(stage, store, denied)
+    assert spread.take_troubles() == []
+    assert undelivered(stage, "app-1") == ("group", f"{FILTER}: commits: Kafka denies it")
+    assert undelivered(stage, "d")[0] == "nothing_matches"
+    assert sample(stage, "application_groups_in_trouble") == 1
+    assert device.inbox == []
+    hear(stage, store, GroupTrouble(FILTER, Trouble.COMMITS, ""), GroupPaused(FILTER, True))
+    assert spread.take_troubles() == [(FILTER, Trouble.COMMITS, "")]
+    assert "which broker hands out" in undelivered(stage, "app-1")[1]
+    assert sample(stage, "application_groups_in_trouble") == 0
+    hear(stage, store, GroupPaused(FILTER, False))
+    assert undelivered(stage, "app-1")[0] == "nothing_matches"
+
+
+def test_what_is_here_is_counted_until_it_is_settled_or_goes() -> None:
+    stage, store = spread_stage()
+    app = come(stage, "app-1", receive_maximum=1)
+    app.take()
+    app.subscribe(FILTER, qos=1)
+    hear(stage, store)
+    used_before = stage.node.held_bytes
+    news = came(1, 2, 3, 4)
+    each_bytes = news.messages[0][1].size_bytes
+    hear(stage, store, news)
+    assert sample(stage, "application_groups_messages") == 4
+    assert stage.node.router.queues.spread.budget.used_bytes == 4 * each_bytes
+    assert stage.node.held_bytes >= used_before + 4 * each_bytes
+    ((_, packet_id),) = given(app)
+    app.send(Puback(packet_id))
+    assert sample(stage, "application_groups_messages") == 3
+    hear(stage, store, GroupGone(FILTER, [3, 4]))
+    assert sample(stage, "application_groups_messages") == 1
+    hear(stage, store, GroupEnded(FILTER))
+    assert stage.node.router.queues.spread.budget.used_bytes == 0
+    assert sample(stage, "application_groups_messages") == 0
+
+
+def test_the_member_that_is_nobody_is_no_subscription_and_misses_nothing() -> None:
+    stage, store = spread_stage()
+    publisher = stage.connect("p")
+    before = sample(stage, "subscriptions")
+    hear(stage, store, GroupBegan(FILTER))
+    assert sample(stage, "application_groups") == 1
+    assert sample(stage, "subscriptions") == before
+    values = SysTopics(stage.node, stage.now_s)._values(stage.now_s)
+    assert values["subscriptions/count"] == values["shared_subscriptions/count"] == "0"
+    # All members are on other brokers.
+    publisher.publish("t", b"1")
+    dropped = stage.node.counters.dropped
+    assert dropped.get(Reason.OFFLINE_QOS_0, 0) == 0
+    app = subscribed(stage, "app-1", FILTER)
+    hear(stage, store)
+    publisher.publish("t", b"2")
+    assert acknowledge(app) == [b"2"]
+    app.close()
+    publisher.publish("t", b"3")
+    assert dropped[Reason.OFFLINE_QOS_0] == 1
+    assert sample(stage, "subscriptions") == before + 1
+
+
+def undelivered(stage: Stage, client_id: str) -> tuple[str, str]:
+    found = explain(stage.node, client_id, stage.now_s)
+    assert found is not None
+    return found["undelivered"]["reason"], found["undelivered"]["text"]
+
+
+def sample(stage: Stage, name: str) -> float:
+    registry = registry_of(View(stage.node, lambda: stage.now_s, lambda: None))
+    value = registry.get_sample_value(f"flowguard_{name}")
+    assert value is not None
+    return value

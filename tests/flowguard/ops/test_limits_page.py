@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flowguard.bounds import LONG, RECORDING, WORK
+from flowguard.bounds import GROUPS, LONG, RECORDING, WORK
 from flowguard.config import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -56,7 +56,7 @@ def test_a_row_says_everything_and_its_metric_exists(row: list[str]) -> None:
     assert name in METRICS
 
 
-@pytest.mark.parametrize("share", [*LONG, *WORK, RECORDING], ids=lambda share: share.key)
+@pytest.mark.parametrize("share", [*LONG, *WORK, RECORDING, GROUPS], ids=lambda share: share.key)
 def test_the_weights_are_those_of_the_code(share: object) -> None:
     (row,) = [row for row in ROWS if row[1].strip() == f"`{share.key}`"]  # type: ignore[attr-defined]
     part = "work" if share in WORK else "for long"

@@ -3,10 +3,15 @@
 It lives on the link's loop. Kafka says which partitions are ours; what is read of them becomes
 news, as long as not too much waits. What is settled is committed under the generation in which the
 partitions were given to us: a later owner's word is never overwritten.
+
+What goes wrong is said once, and once that it is over (`GroupTrouble`). A record that nobody can
+read is passed over, and counted as lost; one of a later version holds its partition back until a
+broker comes that knows it.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, final
 
@@ -17,13 +22,20 @@ from aiokafka.errors import (
     KafkaError,
     RebalanceInProgressError,
     UnknownMemberIdError,
-    for_code,
 )
-from aiokafka.protocol.commit import OffsetCommitRequest
 
-from flowguard.errors import CorruptionError
+from flowguard.errors import CorruptionError, FormatError, RemovedError, StoreError
 from flowguard.records import Delivery
-from flowguard.stores.group_feed import GroupCame, GroupGone, GroupNews, GroupPaused
+from flowguard.stores.group_feed import (
+    GroupCame,
+    GroupGone,
+    GroupNews,
+    GroupPaused,
+    GroupTrouble,
+    Trouble,
+)
+from flowguard.stores.kafka.driver import commit_offsets, generation_of, topic_seen
+from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_record import decode_group_record
 from flowguard.stores.kafka.group_window import Found, GroupWindows
 from flowguard.stores.kafka.link import RETRY_S, KafkaLink, patiently, quietly
@@ -34,12 +46,17 @@ SESSION_S: Final = 10.0
 REJOIN_S: Final = 20.0
 """In which all brokers of a group have to answer when partitions are given out anew."""
 READ_S: Final = 0.5
-READ_COUNT: Final = 500
-HERE_MAX: Final = 2_000
-HERE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Messages that are here and not settled, of which no more are read; but for one answer's."""
+LOOK_S: Final = 1.0
+"""Time after which it is asked whether the topic is still the same."""
+FETCH_BYTES: Final = 128 * 1024
+"""That the driver reads ahead of each partition; one batch, however large."""
+EXPECTED_BYTES: Final = 4 * 1024
+"""Size of a message, before there was one."""
+REFUSED_S: Final = 15.0
+"""Commits that are refused for so long are said to be; for a moment they are whenever partitions
+are given out anew."""
 LOOKS_MAX: Final = 10
-"""At a partition that seems to have less than it had: then it is taken for another one."""
+"""At a partition that seems to have less than it had: then servers have lost it."""
 NEVER_MS: Final = 2**31 - 1
 FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
@@ -58,6 +75,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         tell: Callable[[GroupNews], None],
     ) -> None:
         self._options = link.options
+        self._servers = link.servers
         self._admin = admin
         self._filter = filter
         self._topic = topic
@@ -66,9 +84,18 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer: Any = None
         self._is_ours = False
         """Whether the partitions of `windows` are ours now."""
-        self._generation = -1
-        self._member = ""
+        self.is_topic_gone = False
+        """Whether somebody has deleted the topic, and nobody has made it again."""
+        self._member = -1, ""
+        """The generation, and our name in it."""
         self._trouble: BaseException | None = None
+        self._said: dict[Trouble, str] = {}
+        self._held: set[int] = set()
+        """Partitions with a record of a later version."""
+        self._largest_bytes = EXPECTED_BYTES
+        """Size of the largest message of the last answer."""
+        self._look_due_s = 0.0
+        self._refused_since_s: float | None = None
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
         """Of commits: none overtakes another."""
@@ -79,11 +106,21 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             while True:
                 try:
                     await self._consume()
-                except (KafkaError, OSError, CorruptionError):
-                    pass  # What is in the way now may be out of it later.
+                except (KafkaError, OSError, StoreError) as error:
+                    # What is in the way now may be out of it later.
+                    self._say(Trouble.READING, self._why(error))
                 await asyncio.sleep(RETRY_S)
         finally:
             self._tell_gone(self.windows.assigned({}))
+
+    def _say(self, trouble: Trouble, why: str) -> None:
+        """Tell what is wrong, unless that is known; empty: nothing is any more."""
+        if self._said.get(trouble) != why:
+            self._said[trouble] = why
+            self._tell(GroupTrouble(self._filter, trouble, why))
+
+    def _why(self, error: BaseException) -> str:
+        return str(error if isinstance(error, StoreError) else failure(error, self._servers))
 
     async def _consume(self) -> None:
         self._trouble = None
@@ -96,12 +133,14 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             rebalance_timeout_ms=int(REJOIN_S * 1_000),
             max_poll_interval_ms=NEVER_MS,
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
+            max_partition_fetch_bytes=FETCH_BYTES,
         )
         consumer.subscribe([self._topic], listener=self)
         try:
             await consumer.start()
             while self._trouble is None:
                 await self._read()
+            raise self._trouble
         finally:
             await asyncio.shield(self._leave(consumer))
 
@@ -111,26 +150,89 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         await quietly(consumer.stop())
 
     async def _read(self) -> None:
-        consumer, windows = self._consumer, self.windows
-        if windows.count >= HERE_MAX or windows.size_bytes >= HERE_BYTES_MAX:
-            self._room.clear()
-            await self._room.wait()
+        await self._look()
+        share = self.windows.share
+        count = share.reserve(self._largest_bytes)
+        try:
+            if count:
+                await self._read_some(count)
+            else:
+                self._room.clear()
+                await self._wait_for_room()
+        finally:
+            share.reserved()
+
+    async def _wait_for_room(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._room.wait()
+
+    async def _look(self) -> None:
+        """Raises RemovedError where the topic is not that of the windows: offsets mean others."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._is_ours or now_s < self._look_due_s:
             return
-        found = await consumer.getmany(timeout_ms=int(READ_S * 1_000), max_records=READ_COUNT)
+        self._look_due_s = now_s + LOOK_S
+        if await self._topic_id() != self.windows.topic_id:
+            raise RemovedError("somebody has deleted the topic, and it was made again")
+
+    async def _topic_id(self) -> bytes:
+        seen = await patiently(partial(topic_seen, self._admin, self._topic))
+        self.is_topic_gone = seen is None
+        if seen is None:
+            raise RemovedError("somebody has deleted the topic: it is made again")
+        return seen.id
+
+    async def _read_some(self, count: int) -> None:
+        consumer, windows = self._consumer, self.windows
+        found = await consumer.getmany(timeout_ms=int(READ_S * 1_000), max_records=count)
+        windows.share.reserved()
         if not self._is_ours:
             return  # Read again when it is known from where.
         came: list[tuple[int, Delivery]] = []
         for place, records in found.items():
             if records[-1].offset + 1 < windows.next_offset(place.partition):
-                raise CorruptionError("somebody has deleted the topic: it is another one")
-            for each in records:
-                record, delivery = decode_group_record(each.value)
-                size_bytes = delivery.size_bytes
-                pos = windows.arrived(place.partition, each.offset, record, size_bytes)
-                if pos is not None:
-                    came.append((pos, delivery))
+                raise RemovedError("the topic begins anew: somebody has deleted it")
+            came += self._taken(place, records)
         if came:
+            self._largest_bytes = max(delivery.size_bytes for _, delivery in came)
             self._tell(GroupCame(self._filter, came, windows.is_behind))
+        self._say(Trouble.READING, "")
+
+    def _taken(self, place: Any, records: Sequence[Any]) -> list[tuple[int, Delivery]]:
+        """What is to be handed out of a partition's records."""
+        windows, partition = self.windows, place.partition
+        came: list[tuple[int, Delivery]] = []
+        for each in records:
+            try:
+                record, delivery = decode_group_record(each.value or b"")
+            except FormatError as error:
+                self._hold(place, each.offset, error)
+                return came
+            except CorruptionError as error:
+                where = f"partition {partition} of {self._topic}, offset {each.offset}"
+                self._say(Trouble.RECORD, f"{where}: {error}")
+                windows.passed_over(partition, each.offset)
+                continue
+            pos = windows.arrived(partition, each.offset, record, delivery.size_bytes)
+            if pos is not None:
+                came.append((pos, delivery))
+        self._go_on_with({partition})
+        return came
+
+    def _hold(self, place: Any, offset: int, error: FormatError) -> None:
+        """Read nothing of a partition from there on, as long as it is ours."""
+        self._consumer.pause(place)
+        self._held.add(place.partition)
+        where = f"partition {place.partition} of {self._topic} from offset {offset} on"
+        self._say(Trouble.HELD, f"{where}: {error}")
+
+    def _go_on_with(self, partitions: Collection[int]) -> None:
+        """These are held no longer."""
+        if not self._held.isdisjoint(partitions):
+            self._held -= set(partitions)
+            if not self._held:
+                self._say(Trouble.HELD, "")
 
     @property
     def is_committing(self) -> bool:
@@ -140,6 +242,9 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """They are done."""
         for pos in positions:
             self.windows.settle(pos)
+
+    def look_for_room(self) -> None:
+        """Somebody has settled something: it may read on."""
         self._room.set()
 
     # --- partitions --------------------------------------------------------------------------
@@ -157,13 +262,14 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """These are ours from now on."""
         try:
             await self._take_over(list(assigned))
-        except (KafkaError, OSError, CorruptionError) as error:
+        except (KafkaError, OSError, StoreError) as error:
             self._trouble = error  # Nobody else hears of it.
             self._room.set()
 
     async def _take_over(self, assigned: list[Any]) -> None:
-        consumer, coordinator = self._consumer, self._consumer._coordinator
-        self._generation, self._member = coordinator.generation, coordinator.member_id
+        consumer = self._consumer
+        self._member = generation_of(consumer)
+        self._tell_gone(self.windows.of_topic(await self._topic_id()))
         found: dict[int, Found] = {}
         for _ in range(LOOKS_MAX if assigned else 0):
             found = await self._find(assigned)
@@ -173,7 +279,9 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._tell_gone(self.windows.assigned(found))
         for place in assigned:
             consumer.seek(place, self.windows.next_offset(place.partition))
+        self._go_on_with(self._held - set(found))
         self._is_ours = True
+        self._refused_since_s = None
         self._room.set()
         self._tell(GroupPaused(self._filter, False))
 
@@ -184,9 +292,14 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         starts = await patiently(partial(consumer.beginning_offsets, assigned))
         ends = await patiently(partial(consumer.end_offsets, assigned))
         return {
-            place.partition: Found(_window(committed.get(place)), starts[place], ends[place])
+            place.partition: Found(self._window(committed.get(place)), starts[place], ends[place])
             for place in assigned
         }
+
+    def _window(self, committed: Any) -> AckWindow:
+        if committed is None or committed.offset < 0:
+            return AckWindow()
+        return self.windows.committed(committed.offset, committed.metadata or "")
 
     def _tell_gone(self, positions: list[int]) -> None:
         if positions:
@@ -202,29 +315,29 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             offsets = self.windows.to_commit() if self._is_ours else {}
             if not offsets:
                 return
+            said = [(self._topic, [(each, *window) for each, window in offsets.items()])]
             try:
-                await self._commit([(each, *said) for each, said in offsets.items()])
-            except FENCED:
+                coordinator = await self._admin.find_coordinator(self._topic)
+                await commit_offsets(self._admin, self._topic, self._member, said, coordinator)
+            except FENCED as error:
                 self.windows.not_committed(offsets)
+                self._refused(error)
+            except (KafkaError, OSError, StoreError) as error:
+                self.windows.not_committed(offsets)
+                self._refused(error)
+                raise
             except BaseException:
                 self.windows.not_committed(offsets)
                 raise
+            else:
+                self._refused_since_s = None
+                self._say(Trouble.COMMITS, "")
 
-    async def _commit(self, offsets: list[tuple[int, int, str]]) -> None:
-        topics = [(self._topic, offsets)]
-        request = OffsetCommitRequest(self._topic, self._generation, self._member, -1, topics)
-        coordinator = await self._admin.find_coordinator(self._topic)
-        # No public call says in which generation an offset was settled.
-        answer = await self._admin._send_request(request, coordinator)
-        for _, partitions in answer.topics:
-            for _, code in partitions:
-                if code:
-                    raise for_code(code)
-
-
-def _window(committed: Any) -> AckWindow:
-    if committed is None or committed.offset < 0:
-        return AckWindow()
-    if not committed.metadata:
-        return AckWindow(committed.offset, committed.offset)
-    return AckWindow.decode(committed.offset, committed.metadata)
+    def _refused(self, error: Exception) -> None:
+        """Say so, if it will not pass by itself, or does not."""
+        now_s = asyncio.get_running_loop().time()
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        passes = isinstance(error, (*FENCED, OSError)) or getattr(error, "retriable", False)
+        if not passes or now_s - self._refused_since_s >= REFUSED_S:
+            self._say(Trouble.COMMITS, self._why(error))

@@ -7,7 +7,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from flowguard.errors import CorruptionError
+from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import Delivery
 from flowguard.stores.entries import decode_entry, encode_entry
 from flowguard.stores.kafka.group_window import RecordId
@@ -22,11 +22,13 @@ def encode_group_record(record: RecordId, delivery: Delivery) -> bytes:
 
 
 def decode_group_record(value: bytes) -> tuple[RecordId, Delivery]:
-    """Raises CorruptionError."""
+    """Raises CorruptionError; FormatError: a later version of flowguard wrote it."""
     try:
         version, writer, number = _HEAD.unpack_from(value)
     except StructError as error:
         raise CorruptionError("a record of a group's topic is cut short") from error
     if version != _VERSION:
-        raise CorruptionError(f"there is no record of version {version} in a group's topic")
+        raise FormatError(
+            f"a record of version {version}, which a later flowguard may know, not this one"
+        )
     return RecordId(writer, number), decode_entry(value[_HEAD.size :])

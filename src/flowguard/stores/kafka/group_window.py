@@ -1,33 +1,57 @@
 """GroupWindows: what one consumer has of a group's topic: what is read, waits, and is settled.
 
-A message's position says where it is, in every process and for ever: partition and offset. Knows no
-driver; the rest of a consumer is in `group_consumer`.
+A message's position says where it is, in every process and for ever: topic, partition and offset.
+A topic that somebody has deleted and made again has the same offsets, but another id: so a position
+has a tag that follows from the id, and what is committed says of which topic it is. Words about a
+topic that is gone change nothing. Knows no driver; the rest of a consumer is in `group_consumer`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, NamedTuple, final
 
+from flowguard.stores.kafka.group_room import GroupRoom, GroupShare
+from flowguard.stores.kafka.window import METADATA_MAX as WINDOW_MAX
 from flowguard.stores.kafka.window import AckWindow
 
 STRIDE: Final = 1_009
 """Partitions that a topic may have, and more; prime, so that packet identifiers made of positions
 differ."""
+OFFSETS: Final = 2**40
+"""Records that a partition may ever have."""
+TAGS: Final = 2**12
+METADATA_MAX: Final = WINDOW_MAX - 33
+"""Characters of what is committed, without the topic's id and a blank."""
 LATE_MAX: Final = 10_000
 """Positions that are remembered though their partition is not here."""
 SEEN_MAX: Final = 1_000
 """Records of a partition that are remembered: a batch that is repeated comes soon."""
 
 
-def pos_of(partition: int, offset: int) -> int:
+class Place(NamedTuple):
+    """Where a record is."""
+
+    tag: int
+    """Of the topic, in this incarnation."""
+    partition: int
+    offset: int
+
+
+def pos_of(place: Place) -> int:
     """The position of a record."""
-    return offset * STRIDE + partition + 1
+    return (place.tag * OFFSETS + place.offset) * STRIDE + place.partition + 1
 
 
-def place_of(pos: int) -> tuple[int, int]:
-    """Partition and offset of a position."""
-    offset, partition = divmod(pos - 1, STRIDE)
-    return partition, offset
+def place_of(pos: int) -> Place:
+    where, partition = divmod(pos - 1, STRIDE)
+    tag, offset = divmod(where, OFFSETS)
+    return Place(tag, partition, offset)
+
+
+def tag_of(topic_id: bytes) -> int:
+    """A number below `TAGS`."""
+    return int.from_bytes(blake2b(topic_id, digest_size=4).digest()) % TAGS
 
 
 class Found(NamedTuple):
@@ -53,6 +77,7 @@ class RecordId(NamedTuple):
 class _Part:
     """A partition that is ours."""
 
+    tag: int
     window: AckWindow
     next_offset: int
     """Of the record to be read next."""
@@ -71,17 +96,39 @@ class _Part:
 class GroupWindows:
     """The partitions of one consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: GroupRoom) -> None:
+        """`room`: of all groups of this broker."""
+        self.share = GroupShare(room)
+        """What is here and not settled."""
+        self.topic_id = b""
+        """Of the topic that all of this is about; empty: none has been seen."""
+        self._tag = -1
+        """Of the partitions of that topic, but for those that were cut."""
+        self._cuts: dict[int, int] = {}
+        """How often a partition was found to have less than it had."""
         self._parts: dict[int, _Part] = {}
         self._late: dict[int, None] = {}
         """Settled positions of partitions that were not here."""
         self.lost_count = 0
-        """Messages that retention has taken before they were settled."""
-        self.count = 0
-        """Messages that are here and not settled."""
-        self.size_bytes = 0
+        """Messages that were not settled, and are gone: with retention, or with their topic."""
 
     # --- partitions come and go --------------------------------------------------------------
+
+    def of_topic(self, topic_id: bytes) -> list[int]:
+        """Be about this topic; positions that are here no longer. Nothing that was said of another
+        one counts from now on."""
+        if topic_id == self.topic_id:
+            return []
+        gone: list[int] = []
+        for partition in list(self._parts):
+            gone += self._drop(partition)
+        self.lost_count += len(gone)
+        tag = tag_of(topic_id)
+        self._tag = tag if tag != self._tag else (tag + 1) % TAGS
+        self.topic_id = topic_id
+        self._cuts.clear()
+        self._late.clear()
+        return gone
 
     def assigned(self, found: Mapping[int, Found]) -> list[int]:
         """Have these partitions, and no others; positions that are here no longer.
@@ -97,10 +144,9 @@ class GroupWindows:
                 gone += self._merge(partition, each)
             else:
                 self._take(partition, each)
-        for pos in [each for each in self._late if place_of(each)[0] in self._parts]:
+        for pos in [each for each in self._late if place_of(each).partition in self._parts]:
             del self._late[pos]
-            partition, offset = place_of(pos)
-            self._settle(self._parts[partition], offset)
+            self.settle(pos)
         return gone
 
     def is_beyond(self, partition: int, found: Found) -> bool:
@@ -117,15 +163,18 @@ class GroupWindows:
 
     def _drop(self, partition: int) -> list[int]:
         part = self._parts.pop(partition)
-        self.count -= len(part.here)
-        self.size_bytes -= sum(part.here.values())
-        return [pos_of(partition, offset) for offset in part.here]
+        gone = [pos_of(Place(part.tag, partition, offset)) for offset in part.here]
+        for offset in list(part.here):
+            self._forget(part, offset)
+        return gone
 
     def _take(self, partition: int, found: Found) -> None:
         window, start, end = found
-        if window.floor > end:  # Somebody has deleted the topic.
+        if window.floor > end:  # Servers have lost what they had: a leader that knew less.
             window = AckWindow(start, start)
-        part = _Part(window, window.floor, end)
+            self._cuts[partition] = self._cuts.get(partition, 0) + 1
+        tag = (self._tag + self._cuts.get(partition, 0)) % TAGS
+        part = _Part(tag, window, window.floor, end)
         if window.floor < start:
             self.lost_count += window.skip_to(start, 0)
             part.unsaved_count = 1
@@ -135,9 +184,11 @@ class GroupWindows:
 
     def _merge(self, partition: int, found: Found) -> list[int]:
         part, window = self._parts[partition], found.window
-        if part.next_offset > found.end:  # Somebody has deleted the topic.
-            self.lost_count += len(part.here)
+        if part.next_offset > found.end:  # As in `_take`.
             gone = self._drop(partition)
+            self.lost_count += len(gone)
+            if found.window.floor <= found.end:
+                self._cuts[partition] = self._cuts.get(partition, 0) + 1
             self._take(partition, found)
             return gone
         before = part.window
@@ -156,7 +207,7 @@ class GroupWindows:
         _rise(window)
         part.next_offset = max(part.next_offset, window.floor)
         part.unsaved_count += 1
-        return [pos_of(partition, offset) for offset in gone]
+        return [pos_of(Place(part.tag, partition, offset)) for offset in gone]
 
     def next_offset(self, partition: int) -> int:
         """Where reading goes on."""
@@ -170,12 +221,7 @@ class GroupWindows:
         if part is None or offset < part.next_offset:
             return None
         window = part.window
-        window.end = max(window.end, offset + 1)
-        for each in range(part.next_offset, offset):
-            # Retention has overtaken the reader.
-            self.lost_count += each >= window.floor and each not in window.settled
-            self._settle(part, each)
-        part.next_offset = offset + 1
+        self._reach(part, offset)
         is_repeated = record in part.seen
         part.seen[record] = None
         if len(part.seen) > SEEN_MAX:
@@ -186,17 +232,38 @@ class GroupWindows:
             self._settle(part, offset)
             return None
         part.here[offset] = size_bytes
-        self.count += 1
-        self.size_bytes += size_bytes
-        return pos_of(partition, offset)
+        self.share.add(size_bytes)
+        return pos_of(Place(part.tag, partition, offset))
+
+    def passed_over(self, partition: int, offset: int) -> None:
+        """Nobody can read this record, now or later: the next one is read, and this one is lost."""
+        part = self._parts.get(partition)
+        if part is None or offset < part.next_offset:
+            return
+        self._reach(part, offset)
+        self._lose(part, offset)
+
+    def _reach(self, part: _Part, offset: int) -> None:
+        """Reading has come so far; what is not there, retention has taken before."""
+        part.window.end = max(part.window.end, offset + 1)
+        for each in range(part.next_offset, offset):
+            self._lose(part, each)
+        part.next_offset = offset + 1
+
+    def _lose(self, part: _Part, offset: int) -> None:
+        window = part.window
+        self.lost_count += offset >= window.floor and offset not in window.settled
+        self._settle(part, offset)
 
     def settle(self, pos: int) -> bool:
-        """It is done; False: its partition is not here, which is remembered in case it comes."""
-        partition, offset = place_of(pos)
+        """It is done; False: its partition is not here, which is remembered in case it comes. Of
+        another topic than this it means nothing."""
+        tag, partition, offset = place_of(pos)
         part = self._parts.get(partition)
         if part is not None:
-            self._settle(part, offset)
-            return True
+            if tag == part.tag:
+                self._settle(part, offset)
+            return tag == part.tag
         self._late[pos] = None
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
@@ -211,8 +278,7 @@ class GroupWindows:
     def _forget(self, part: _Part, offset: int) -> None:
         size_bytes = part.here.pop(offset, None)
         if size_bytes is not None:
-            self.count -= 1
-            self.size_bytes -= size_bytes
+            self.share.remove(size_bytes)
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -226,7 +292,17 @@ class GroupWindows:
         changed = {name: part for name, part in self._parts.items() if part.unsaved_count}
         for part in changed.values():
             part.unsaved_count = 0
-        return {name: (part.window.floor, part.window.encode()) for name, part in changed.items()}
+        head = self.topic_id.hex()
+        return {
+            name: (part.window.floor, f"{head} {part.window.encode(METADATA_MAX)}")
+            for name, part in changed.items()
+        }
+
+    def committed(self, floor: int, metadata: str) -> AckWindow:
+        """The window that was committed: an empty one, if for another topic. Raises
+        CorruptionError."""
+        topic_id, _, said = metadata.partition(" ")
+        return AckWindow.decode(floor, said) if topic_id == self.topic_id.hex() else AckWindow()
 
     def not_committed(self, partitions: Mapping[int, object]) -> None:
         """They were not, after all."""

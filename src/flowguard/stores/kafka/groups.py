@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from flowguard.errors import StoreError
+from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
 from flowguard.records import (
     MEMBER_PREFIX,
     SPREAD_PREFIX,
@@ -26,10 +26,17 @@ from flowguard.records import (
     Settle,
     StoreOp,
 )
-from flowguard.stores.group_feed import GroupBegan, GroupEnded, GroupNews
+from flowguard.stores.group_feed import (
+    GroupBegan,
+    GroupEnded,
+    GroupNews,
+    GroupTrouble,
+    Trouble,
+)
 from flowguard.stores.kafka.commits import CHANGES_MAX
 from flowguard.stores.kafka.group_consumer import GroupConsumer
 from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
+from flowguard.stores.kafka.group_room import GroupRoom
 from flowguard.stores.kafka.group_roster import (
     GroupChange,
     GroupRoster,
@@ -73,10 +80,13 @@ class Groups:
         """Topics to be deleted."""
         self._ours: set[str] = set()
         """Filters of which this broker has members."""
+        self._denied: set[str] = set()
+        """Those of which Kafka refuses something."""
         self._wanted: set[str] = set()
         """Filters of which a member is connected."""
+        self._room = GroupRoom(place.groups_bytes_max)
         self._windows: dict[str, GroupWindows] = {}
-        """By topic."""
+        """By filter."""
         self._consumers: dict[str, tuple[GroupConsumer, asyncio.Task[None]]] = {}
         """By filter."""
         self._leaving: dict[str, asyncio.Task[None]] = {}
@@ -90,12 +100,19 @@ class Groups:
 
     def open(self, filters: Iterable[str]) -> list[str]:
         """Learn which groups there are; `filters`: those of which this broker has members. Topics
-        of nobody are returned. Raises StoreError."""
+        of nobody are returned. Raises ConfigError, StoreError."""
         place, prefix = self._place, self._place.groups_prefix
         topic = roster_topic(prefix)
         kept = place.topic_configs["min.insync.replicas"]
         configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
         self._link.create_topic(topic, 1, place.replicas, configs)
+        try:
+            self._link.topic_seen(topic)  # Groups need ids of topics.
+        except FormatError as error:
+            raise ConfigError(
+                f"Kafka at {place.servers} is too old for kafka.groups_prefix: 2.8 or newer is "
+                "needed, where topics have ids"
+            ) from error
         # First those: a topic is made when its record is there.
         topics = self._link.topics(group_prefix(prefix))
         self._link.call(self._start)
@@ -134,7 +151,7 @@ class Groups:
         while True:
             found = self._roster.get(filter)
             if found is not None and self._roster.is_right(self._broker, filter):
-                self._make(found)
+                self._make(filter, found)
                 return
             number = int(self._wall_s() * 1_000)
             name = group_topic(place.groups_prefix, filter, number)
@@ -151,13 +168,40 @@ class Groups:
         offset = found[topic, PARTITION][0]
         self._link.call(lambda: self._tail.passed(offset))
 
-    def _make(self, found: GroupTopic) -> None:
-        """Make a topic, or see that it is there: a server would make it otherwise."""
-        if found.topic not in self._there:
-            place = self._place
-            configs = place.topic_configs
-            self._link.create_topic(found.topic, found.partitions, place.replicas, configs)
-            self._there.add(found.topic)
+    def _make(self, filter: str, found: GroupTopic) -> None:
+        """Make a topic, or see that it is there as it is to be: where servers make topics by
+        themselves, it has one partition."""
+        if found.topic in self._there:
+            return
+        link, place = self._link, self._place
+        wanted = found.partitions, place.replicas, place.topic_configs
+        if not link.create_topic(found.topic, *wanted):
+            self._check(filter, found)
+        self._there.add(found.topic)
+
+    def _check(self, filter: str, found: GroupTopic) -> None:
+        """Give a topic that is there what it lacks, and say so. Raises StoreError."""
+        link, place, topic = self._link, self._place, found.topic
+        seen = link.topic_seen(topic)
+        wrong = []
+        if seen.partitions < found.partitions:
+            wrong.append(f"{seen.partitions} partitions, and is given {found.partitions}")
+            try:
+                link.complete_topic(topic, found.partitions, place.topic_configs)
+            except StoreError as error:
+                why = f"{topic} has {seen.partitions} partitions, not {found.partitions}: {error}"
+                self._say_of(filter, Trouble.TOPIC, why)
+                raise StallError(why) from error
+        if seen.replicas < place.replicas:
+            wrong.append(
+                f"{seen.replicas} replicas, not {place.replicas}: an operator adds them "
+                "(kafka-reassign-partitions)"
+            )
+        why = f"{topic} was made by somebody else, with {', and '.join(wrong)}" if wrong else ""
+        self._say_of(filter, Trouble.TOPIC, why)
+
+    def _say_of(self, filter: str, trouble: Trouble, why: str) -> None:
+        self._tell(GroupTrouble(filter, trouble, why))
 
     def _changed(self, change: GroupChange) -> None:
         """On the loop."""
@@ -165,8 +209,9 @@ class Groups:
             self._end(change.filter)
             if change.after is None or change.after.topic != change.before.topic:
                 self._ended.append(change.before.topic)
-                self._windows.pop(change.before.topic, None)
+                self._there.discard(change.before.topic)
         if change.after is None:
+            self._windows.pop(change.filter, None)
             self._tell(GroupEnded(change.filter))
         elif change.before is None:
             self._tell(GroupBegan(change.filter))
@@ -218,7 +263,7 @@ class Groups:
         for filter in plan.group_appends:
             found = self._roster.get(filter)
             if found is not None:
-                self._make(found)
+                self._make(filter, found)
 
     def messages(self, plan: CommitPlan) -> dict[tuple[str, int], list[KafkaMessage]]:
         """Records to be written for groups that have not ended, by topic and partition."""
@@ -252,7 +297,7 @@ class Groups:
             if running is not None:
                 running[0].settle(positions)
             elif found is not None:
-                windows = self._windows.setdefault(found.topic, GroupWindows())
+                windows = self._windows_of(filter)
                 for pos in positions:
                     windows.settle(pos)
         for filter in plan.group_due:
@@ -261,6 +306,7 @@ class Groups:
                 await running[0].commit()
         plan.group_due = set()
         for consumer, _ in self._consumers.values():
+            consumer.look_for_room()
             if consumer.windows.unsaved_count > CHANGES_MAX:
                 self._begin(consumer)
 
@@ -268,9 +314,18 @@ class Groups:
 
     def tick(self) -> None:
         """Commit what has changed; begin and end consumers. What cannot be now is tried again."""
-        with suppress(StoreError):
-            for filter in sorted(self._ours):  # An operator may have taken us for dead.
+        for filter in sorted(self._ours):  # An operator may have taken us for dead.
+            try:
                 self._claim(filter)
+            except NotNowError:
+                break  # Kafka is away.
+            except StoreError as error:
+                self._denied.add(filter)
+                self._say_of(filter, Trouble.TOPIC, str(error))
+            else:
+                if filter in self._denied:
+                    self._denied.discard(filter)
+                    self._say_of(filter, Trouble.TOPIC, "")
         with suppress(StoreError):
             self._link.call(self._tick)
 
@@ -283,6 +338,9 @@ class Groups:
             self._end(filter)
         for filter, (consumer, _) in self._consumers.items():
             windows = consumer.windows
+            found = self._roster.get(filter)
+            if consumer.is_topic_gone and found is not None:
+                self._there.discard(found.topic)
             if windows.unsaved_count:
                 self._begin(consumer)
             if windows.lost_count:
@@ -290,9 +348,15 @@ class Groups:
                 windows.lost_count = 0
 
     def _consume(self, filter: str, topic: str) -> None:
-        windows = self._windows.setdefault(topic, GroupWindows())
+        windows = self._windows_of(filter)
         consumer = GroupConsumer(self._link, self._admin, filter, topic, windows, self._tell)
         self._consumers[filter] = consumer, self._link.task(consumer.run())
+
+    def _windows_of(self, filter: str) -> GroupWindows:
+        found = self._windows.get(filter)
+        if found is None:
+            found = self._windows[filter] = GroupWindows(self._room)
+        return found
 
     def _end(self, filter: str) -> None:
         """No other one begins before it has left."""

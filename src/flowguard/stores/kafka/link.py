@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     KafkaError,
     TopicAlreadyExistsError,
@@ -23,6 +24,7 @@ from aiokafka.errors import (
 
 from flowguard.errors import StallError, StoreError
 from flowguard.stores.kafka.access import NOBODY, KafkaAccess
+from flowguard.stores.kafka.driver import TopicSeen, check_driver, topic_seen
 from flowguard.stores.kafka.errors import NoTopicError, failure, no_server
 
 Partition = tuple[str, int]
@@ -66,7 +68,8 @@ class KafkaLink:
 
     def __init__(self, servers: str, *, wait_s: float = 30.0, access: KafkaAccess = NOBODY) -> None:
         """Connects. `servers` is HOST:PORT,...; raises ConfigError where none of them answers,
-        StoreError where they refuse."""
+        or the driver is not one that is known, StoreError where they refuse."""
+        check_driver()
         self.servers = servers
         self.wait_s = wait_s
         self._loop = asyncio.new_event_loop()
@@ -111,6 +114,29 @@ class KafkaLink:
         """How many partitions a topic has; 0: it is not there."""
         (found,) = self._ask(lambda: self._admin.describe_topics([topic]))
         return len(found["partitions"])
+
+    def topic_seen(self, topic: str) -> TopicSeen:
+        """A topic of which Kafka says that it is there; not all nodes know that at once."""
+
+        async def look() -> TopicSeen:
+            while True:
+                seen = await topic_seen(self._admin, topic)
+                if seen is not None:
+                    return seen
+                await asyncio.sleep(RETRY_S)
+
+        return self._ask(look)
+
+    def complete_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Give a topic as many partitions, and these settings."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))
+
+        async def complete() -> None:
+            for answer in await self._admin.alter_configs([resource]):
+                _check([(topic, code, said) for code, said, *_ in answer.resources])
+            await self._admin.create_partitions({topic: NewPartitions(partitions)})
+
+        self.call(complete)
 
     def _ask(self, question: Callable[[], Awaitable[R]]) -> R:
         """The driver asks a node by chance, also one that is gone, until it knows; then another."""
@@ -186,6 +212,9 @@ class KafkaLink:
         }
 
     async def _send(self, partition: Partition, messages: Sequence[KafkaMessage]) -> "list[_Sent]":
+        topic, number = partition
+        if number not in await self._producer.partitions_for(topic):
+            raise StallError(f"Kafka at {self.servers}: {topic} has no partition {number}")
         batches = []
         builder = self._producer.create_batch()
         for message in messages:
@@ -325,7 +354,7 @@ async def quietly(stopping: Awaitable[Any]) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
             await stopping
-    except (KafkaError, OSError, asyncio.CancelledError):
+    except (KafkaError, OSError, StoreError, asyncio.CancelledError):
         return
 
 

@@ -11,10 +11,9 @@ from typing import Any, Final, final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import for_code
-from aiokafka.protocol.commit import OffsetCommitRequest
 
 from flowguard.errors import StallError
+from flowguard.stores.kafka.driver import NO_MEMBER, commit_offsets
 from flowguard.stores.kafka.link import KafkaLink, patiently, quietly
 
 READ_S: Final = 1.0
@@ -138,16 +137,10 @@ class KafkaReader:
         return self._link.begin(send)
 
     async def _commit(self, topics: Sequence[tuple[str, list[tuple[int, int, str]]]]) -> None:
-        request = OffsetCommitRequest(self._group, -1, "", -1, topics)
         coordinator, self._coordinator = self._coordinator, None
         if coordinator is None:
             coordinator = await self._admin.find_coordinator(self._group)
-        # No public call commits for a group that has no members.
-        answer = await self._admin._send_request(request, coordinator)
-        for _, partitions in answer.topics:
-            for _, code in partitions:
-                if code:
-                    raise for_code(code)
+        await commit_offsets(self._admin, self._group, NO_MEMBER, topics, coordinator)
         self._coordinator = coordinator
 
     def close(self) -> None:

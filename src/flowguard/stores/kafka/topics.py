@@ -27,6 +27,8 @@ class KafkaPlace:
     groups_prefix: str = ""
     """Of the topics of shared subscriptions that brokers have together; empty: there are none."""
     groups_partitions: int = 12
+    groups_bytes_max: int = 64 * 1024 * 1024
+    """Their messages that are here and not settled, of all of them."""
 
     @property
     def topic_configs(self) -> dict[str, str]:

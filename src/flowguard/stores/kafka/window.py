@@ -77,11 +77,11 @@ class AckWindow:
 
     # --- metadata ----------------------------------------------------------------------------
 
-    def encode(self) -> str:
-        """The metadata. What is far above the floor is left out where there is no room for it: such
-        messages are sent again after a crash."""
+    def encode(self, length_max: int = METADATA_MAX) -> str:
+        """The metadata, of so many characters. What is far above the floor is left out where there
+        is no room for it: such messages are sent again after a crash."""
         bits = max((*self.settled, *self.released), default=self.floor - 1) + 1 - self.floor
-        while len(text := self._encode(bits)) > METADATA_MAX and bits:
+        while len(text := self._encode(bits)) > length_max and bits:
             bits //= 2
         return text
 

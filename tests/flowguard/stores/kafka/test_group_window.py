@@ -1,18 +1,31 @@
 """What brokers have of a group's partitions: several of them, and a Kafka that is a dictionary."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from flowguard.errors import CorruptionError
+from flowguard.errors import CorruptionError, FormatError
 from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.kafka.group_record import decode_group_record, encode_group_record
-from flowguard.stores.kafka.group_window import Found, GroupWindows, RecordId, place_of, pos_of
+from flowguard.stores.kafka.group_room import ALL_MAX, HERE_MAX, GroupRoom
+from flowguard.stores.kafka.group_window import (
+    OFFSETS,
+    STRIDE,
+    TAGS,
+    Found,
+    GroupWindows,
+    Place,
+    RecordId,
+    place_of,
+    pos_of,
+    tag_of,
+)
 from flowguard.stores.kafka.window import AckWindow
-from flowguard.types import Publish
+from flowguard.types import Properties, Publish
 
 PARTITIONS = 2
 BROKERS = 2
@@ -20,6 +33,18 @@ WRITTEN = 5
 """Records of each partition at the start."""
 SIZE = 10
 WRITER = b"writer 1"
+TOPIC, OTHER = bytes(16), b"another topic..."
+MIB = 1024 * 1024
+
+
+def at(partition: int, offset: int, topic_id: bytes = TOPIC) -> int:
+    return pos_of(Place(tag_of(topic_id), partition, offset))
+
+
+def new_windows(room: GroupRoom | None = None) -> GroupWindows:
+    windows = GroupWindows(room or GroupRoom(64 * MIB))
+    windows.of_topic(TOPIC)
+    return windows
 
 
 def found(floor: int = 0, start: int = 0, end: int = 100) -> Found:
@@ -32,89 +57,194 @@ def read(windows: GroupWindows, partition: int, *offsets: int) -> list[int]:
     return [each for each in came if each is not None]
 
 
-def test_a_position_says_partition_and_offset() -> None:
-    for partition, offset in ((0, 0), (11, 0), (0, 1), (999, 2**40)):
-        assert place_of(pos_of(partition, offset)) == (partition, offset)
-        assert pos_of(partition, offset) > 0
+def test_a_position_says_topic_partition_and_offset() -> None:
+    for place in (
+        Place(0, 0, 0),
+        Place(0, 11, 0),
+        Place(7, 0, 1),
+        Place(TAGS - 1, STRIDE - 1, OFFSETS - 1),
+    ):
+        assert place_of(pos_of(place)) == place
+        assert 0 < pos_of(place) < 2**62
 
 
 def test_what_is_settled_in_any_order_is_not_read_again_by_the_next_owner() -> None:
-    first, second = GroupWindows(), GroupWindows()
+    first, second = new_windows(), new_windows()
     first.assigned({0: found()})
     positions = read(first, 0, 0, 1, 2, 3)
     for pos in (positions[0], positions[2]):
         assert first.settle(pos)
     floor, metadata = first.to_commit()[0]
-    second.assigned({0: Found(AckWindow.decode(floor, metadata), 0, 4)})
+    second.assigned({0: Found(second.committed(floor, metadata), 0, 4)})
     assert second.next_offset(0) == 1
     assert read(second, 0, 1, 2, 3) == [positions[1], positions[3]]
 
 
 def test_what_is_here_stays_here_where_the_partition_does() -> None:
-    windows = GroupWindows()
+    windows = new_windows()
     windows.assigned({0: found(), 1: found()})
     here, other = read(windows, 0, 0, 1), read(windows, 1, 0)
     windows.settle(here[0])
     assert windows.assigned({0: found()}) == other
     assert windows.next_offset(0) == 2
-    assert windows.count == 1
-    assert windows.size_bytes == SIZE
+    assert windows.share.count == 1
+    assert windows.share.size_bytes == SIZE
     windows.settle(here[1])
     floor, metadata = windows.to_commit()[0]
-    assert AckWindow.decode(floor, metadata).floor == 2
+    assert windows.committed(floor, metadata).floor == 2
 
 
 def test_what_another_owner_has_settled_meanwhile_is_here_no_longer() -> None:
-    windows = GroupWindows()
+    windows = new_windows()
     windows.assigned({0: found()})
     positions = read(windows, 0, 0, 1, 2)
     window = AckWindow(1, 3)
     window.settle(2, 0)
     assert windows.assigned({0: Found(window, 0, 3)}) == [positions[0], positions[2]]
-    assert windows.count == 1
+    assert windows.share.count == 1
 
 
 def test_what_is_settled_late_counts_when_the_partition_comes_back() -> None:
-    windows = GroupWindows()
-    assert not windows.settle(pos_of(0, 1))
+    windows = new_windows()
+    assert not windows.settle(at(0, 1))
     windows.assigned({0: found(end=3)})
-    assert read(windows, 0, 0, 1, 2) == [pos_of(0, 0), pos_of(0, 2)]
+    assert read(windows, 0, 0, 1, 2) == [at(0, 0), at(0, 2)]
 
 
 def test_a_record_that_its_writer_has_repeated_counts_once() -> None:
-    windows = GroupWindows()
+    windows = new_windows()
     windows.assigned({0: found()})
     numbers = (2, 3, 1, 2, 3)  # Of the first two of three one had failed.
     came = [
         windows.arrived(0, offset, RecordId(WRITER, number), SIZE)
         for offset, number in enumerate(numbers)
     ]
-    assert came == [pos_of(0, 0), pos_of(0, 1), pos_of(0, 2), None, None]
+    assert came == [at(0, 0), at(0, 1), at(0, 2), None, None]
     other = windows.arrived(0, 5, RecordId(b"writer 2", 1), SIZE)
-    assert other == pos_of(0, 5)
+    assert other == at(0, 5)
 
 
 def test_what_retention_has_taken_unsettled_is_counted() -> None:
-    windows = GroupWindows()
+    windows = new_windows()
     windows.assigned({0: found(2, start=10)})
     assert windows.lost_count == 8
-    assert read(windows, 0, 10) == [pos_of(0, 10)]
-    assert read(windows, 0, 15) == [pos_of(0, 15)]
+    assert read(windows, 0, 10) == [at(0, 10)]
+    assert read(windows, 0, 15) == [at(0, 15)]
     assert windows.lost_count == 12
     # What is here it cannot take.
     windows.assigned({0: found(10, start=12)})
     assert windows.lost_count == 12
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_beginning() -> None:
-    windows = GroupWindows()
+def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
+    windows = new_windows()
     windows.assigned({0: found()})
     (pos,) = read(windows, 0, 0)
-    assert windows.assigned({0: Found(AckWindow(), 0, 0)}) == [pos]
-    assert windows.next_offset(0) == 0
+    windows.settle(read(windows, 0, 1)[0])
+    floor, metadata = windows.to_commit()[0]
+    assert windows.of_topic(OTHER) == [pos]
     assert windows.lost_count == 1
+    assert not windows.share.count
+    windows.assigned({0: Found(windows.committed(floor, metadata), 0, 5)})
+    assert windows.next_offset(0) == 0
+    assert read(windows, 0, 0, 1) == [at(0, 0, OTHER), at(0, 1, OTHER)]
+
+
+def test_an_old_acknowledgement_does_not_settle_a_new_message_at_the_same_offset() -> None:
+    windows = new_windows()
+    windows.assigned({0: found()})
+    old, older = read(windows, 0, 0, 1)
+    windows.of_topic(OTHER)
+    assert not windows.settle(older)  # While the partition is nobody's.
+    windows.assigned({0: Found(AckWindow(), 0, 5)})
+    new = read(windows, 0, 0, 1)
+    assert len(new) == 2
+    assert not windows.settle(old)
+    floor, metadata = windows.to_commit().get(0, (0, ""))
+    assert floor == 0
+    assert not windows.committed(floor, metadata).settled
+    assert windows.share.count == 2
+    assert windows.settle(new[1])
+
+
+def test_nor_where_servers_have_lost_what_they_had() -> None:
+    """A leader that knew less: the topic is the same."""
+    windows = new_windows()
+    windows.assigned({0: found()})
+    old = read(windows, 0, 0, 1)
+    assert windows.assigned({0: Found(AckWindow(), 0, 0)}) == old
+    assert windows.lost_count == 2
+    new = read(windows, 0, 0, 1)
+    assert not set(new) & set(old)
+    assert not windows.settle(old[0])
+    assert windows.share.count == 2
     windows.assigned({1: Found(AckWindow(7, 7), 0, 2)})
     assert windows.next_offset(1) == 0
+
+
+def test_a_topic_whose_id_has_the_same_tag_is_told_apart_too() -> None:
+    same = next(
+        each for number in range(100 * TAGS) if tag_of(each := number.to_bytes(16)) == tag_of(OTHER)
+    )
+    windows = new_windows()
+    windows.of_topic(OTHER)
+    windows.assigned({0: found()})
+    old = read(windows, 0, 0)
+    windows.of_topic(same)
+    windows.assigned({0: found()})
+    assert read(windows, 0, 0) != old
+
+
+def test_a_damaged_record_is_passed_over_and_counted_once() -> None:
+    windows = new_windows()
+    windows.assigned({0: found()})
+    (first,) = read(windows, 0, 0)
+    windows.passed_over(0, 1)
+    windows.passed_over(0, 1)
+    assert windows.lost_count == 1
+    (third,) = read(windows, 0, 2)
+    for pos in (first, third):
+        windows.settle(pos)
+    assert windows.to_commit()[0][0] == 3
+
+
+def test_all_groups_together_have_a_bound_in_messages_and_in_bytes() -> None:
+    for size_bytes, bytes_max in ((SIZE, 1024 * MIB), (64 * 1024, 4 * MIB)):
+        room = GroupRoom(bytes_max)
+        groups = [new_windows(room) for _ in range(40)]
+        offsets = [0] * len(groups)
+        for each in groups:
+            each.assigned({0: found(end=10**6)})
+        for number in range(40 * len(groups)):
+            index = number % len(groups)
+            windows = groups[index]
+            count = windows.share.reserve(size_bytes)
+            assert count or windows.share.count  # Who has nothing may have one.
+            windows.share.reserved()
+            for _ in range(count):
+                record = RecordId(WRITER, offsets[index])
+                windows.arrived(0, offsets[index], record, size_bytes)
+                offsets[index] += 1
+        assert all(0 < each.share.count <= HERE_MAX for each in groups)
+        assert room.messages.used_bytes <= ALL_MAX
+        assert room.bytes.used_bytes <= bytes_max + len(groups) * size_bytes
+        if size_bytes == SIZE:
+            assert room.messages.used_bytes > ALL_MAX // 2
+        for windows in groups:
+            windows.assigned({})
+        assert not room.messages.used_bytes
+        assert not room.bytes.used_bytes
+        assert not room.messages.holders_count
+        assert not room.bytes.holders_count
+
+
+def test_what_is_being_read_has_its_room_before_it_comes() -> None:
+    room = GroupRoom(MIB)
+    one, two = new_windows(room), new_windows(room)
+    first = one.share.reserve(64 * 1024)
+    second = two.share.reserve(64 * 1024)
+    assert first > second >= 1
+    assert (first + second) * 64 * 1024 <= MIB
 
 
 def test_a_record_says_who_wrote_it_and_a_damaged_one_is_found_out() -> None:
@@ -125,15 +255,31 @@ def test_a_record_says_who_wrote_it_and_a_damaged_one_is_found_out() -> None:
     assert read_back.message.payload == b"x"
     with pytest.raises(CorruptionError, match="cut short"):
         decode_group_record(value[:5])
-    with pytest.raises(CorruptionError, match="version 9"):
+    with pytest.raises(CorruptionError, match="cut short"):
+        decode_group_record(b"")
+    with pytest.raises(FormatError, match="version 9"):
         decode_group_record(b"\x09" + value[1:])
+
+
+@given(cut=st.integers(0, 200), flips=st.lists(st.tuples(st.integers(0, 199), st.integers(1, 255))))
+def test_whatever_is_damaged_in_a_record_is_said_in_one_way(
+    cut: int, flips: list[tuple[int, int]]
+) -> None:
+    properties = Properties(content_type="c", user_properties=(("a", "b"),))
+    delivery = Delivery(Publish("t/é", b"x" * 20, 2, properties=properties), 2, False, (7,), 1e9)
+    value = bytearray(encode_group_record(RecordId(WRITER, 7), delivery))
+    for place, bits in flips:
+        if place < len(value):
+            value[place] ^= bits
+    with suppress(CorruptionError, FormatError):
+        decode_group_record(bytes(value[:cut]))
 
 
 @dataclass
 class Broker:
     """A member of the consumer group, or none any more."""
 
-    windows: GroupWindows = field(default_factory=GroupWindows)
+    windows: GroupWindows = field(default_factory=new_windows)
     generation: int = 0
     has: set[int] = field(default_factory=set)
     """Positions that its members have not acknowledged."""
@@ -148,6 +294,7 @@ class Brokers(RuleBasedStateMachine):
         self.logs: dict[int, int] = dict.fromkeys(range(PARTITIONS), WRITTEN)
         self.committed: dict[int, tuple[int, str]] = {}
         self.brokers = [Broker() for _ in range(BROKERS)]
+        self.reader = new_windows()
         self.generation = 0
         self.owners: dict[int, int] = {}
         self.acknowledged: set[int] = set()
@@ -155,7 +302,7 @@ class Brokers(RuleBasedStateMachine):
 
     def window(self, partition: int) -> AckWindow:
         said = self.committed.get(partition)
-        return AckWindow() if said is None else AckWindow.decode(*said)
+        return AckWindow() if said is None else self.reader.committed(*said)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 5))
     def write(self, partition: int, count: int) -> None:
@@ -181,7 +328,7 @@ class Brokers(RuleBasedStateMachine):
             if owner == number
         }
         broker.has -= set(broker.windows.assigned(found))
-        for partition, offset in map(place_of, broker.has):
+        for _, partition, offset in map(place_of, broker.has):
             window = found[partition].window
             assert offset >= window.floor
             assert offset not in window.settled
@@ -249,14 +396,14 @@ class Brokers(RuleBasedStateMachine):
         for partition, end in self.logs.items():
             window = self.window(partition)
             done = {*range(window.floor), *window.settled}
-            assert {pos_of(partition, offset) for offset in done} <= self.acknowledged
+            assert {at(partition, offset) for offset in done} <= self.acknowledged
             assert window.floor <= end
 
     @invariant()
     def what_is_here_is_counted(self) -> None:
         for broker in self.brokers:
-            assert broker.windows.count == len(broker.has)
-            assert broker.windows.size_bytes == SIZE * len(broker.has)
+            assert broker.windows.share.count == len(broker.has)
+            assert broker.windows.share.size_bytes == SIZE * len(broker.has)
             assert not broker.windows.lost_count
 
     def teardown(self) -> None:
@@ -271,9 +418,7 @@ class Brokers(RuleBasedStateMachine):
         broker.has.clear()
         self.commit(0)
         everything = {
-            pos_of(partition, offset)
-            for partition, end in self.logs.items()
-            for offset in range(end)
+            at(partition, offset) for partition, end in self.logs.items() for offset in range(end)
         }
         assert self.acknowledged == everything
         assert all(self.window(each).floor == end for each, end in self.logs.items())

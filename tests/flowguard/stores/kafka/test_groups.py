@@ -1,7 +1,7 @@
 """Groups of several brokers on a real Kafka: two stores of one process, no broker around them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,7 +19,15 @@ from flowguard.records import (
     Settle,
 )
 from flowguard.stores import MemoryStore
-from flowguard.stores.group_feed import GroupBegan, GroupCame, GroupEnded, GroupGone, GroupNews
+from flowguard.stores.group_feed import (
+    GroupBegan,
+    GroupCame,
+    GroupEnded,
+    GroupGone,
+    GroupNews,
+    GroupTrouble,
+    Trouble,
+)
 from flowguard.stores.kafka.group_roster import claim_key, roster_topic
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaMessage
@@ -64,6 +72,33 @@ class Side:
                 for pos in each.positions:
                     del self.has[pos]
 
+    def topic(self) -> str:
+        found = self.groups._roster.get(FILTER)
+        assert found is not None
+        return found.topic
+
+    def make(self, topic: str, partitions: int) -> None:
+        """By hand, as soon as the one before it is gone."""
+        while not self.store._link.create_topic(topic, partitions, 1, {}):
+            assert topic
+
+    def troubles(self, trouble: Trouble) -> list[str]:
+        """Why, each time that it was said; empty: it was over."""
+        return [
+            each.why
+            for each in self.news
+            if isinstance(each, GroupTrouble) and each.trouble is trouble
+        ]
+
+    def publish_at_last(self, *ops: Append) -> None:
+        """The store may want the same batch again, as long as a topic is missing."""
+        while True:
+            try:
+                self.store.commit(list(ops))
+            except StallError:
+                continue
+            return
+
     def publish(self, *payloads: bytes) -> None:
         self.store.commit([self.append(number, each) for number, each in enumerate(payloads)])
 
@@ -83,6 +118,16 @@ def until(condition: Callable[[], object], *sides: Side) -> None:
     while not condition():
         for side in sides:
             side.hear()
+
+
+@contextmanager
+def again(groups: str, base: MemoryStore) -> Iterator[Side]:
+    """The broker that has this data directory starts again."""
+    side = Side(groups, base)
+    try:
+        yield side
+    finally:
+        side.store.close()
 
 
 @contextmanager
@@ -124,7 +169,7 @@ def test_a_broker_of_an_older_generation_does_not_change_what_is_settled() -> No
         one.publish(b"0")
         until(lambda: one.has, one)
         consumer, _ = one.groups._consumers[FILTER]
-        generation, consumer._generation = consumer._generation, 0
+        member, consumer._member = consumer._member, (0, consumer._member[1])
         one.settle(b"0")
         one.hear()
         one.store._link.call(consumer.commit)
@@ -132,7 +177,7 @@ def test_a_broker_of_an_older_generation_does_not_change_what_is_settled() -> No
         committed = one.store._link.call(lambda: ask(consumer._topic))
         assert not any(each.offset for each in committed.values())
         assert consumer.windows.unsaved_count
-        consumer._generation = generation
+        consumer._member = member
         one.store._link.call(consumer.commit)
         committed = one.store._link.call(lambda: ask(consumer._topic))
         assert [each.offset for each in committed.values() if each.offset] == [1]
@@ -164,12 +209,81 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_group_goes_on() -> 
         found = one.groups._roster.get(FILTER)
         assert found is not None
         one.store._link.delete_topic(found.topic)
-        written = False
-        while not written:
-            with suppress(StallError):
-                one.store.commit([one.append(0, b"anew")])
-                written = True
+        one.publish_at_last(one.append(0, b"anew"))
         until(lambda: b"anew" in one.has.values(), one)
+
+
+@pytest.mark.slow
+def test_an_old_acknowledgement_settles_nothing_of_a_topic_that_was_deleted_and_made_again() -> (
+    None
+):
+    base, groups = MemoryStore(), new_prefix()
+    one = Side(groups, base)
+    one.store.commit([JOIN])
+    one.groups.want(FILTER, True)
+    old, new = [b"old %d" % number for number in range(5)], [b"new %d" % n for n in range(5)]
+    one.store.commit([one.append(0, each) for each in old])
+    until(lambda: len(one.has) == len(old), one)
+    # In the hands of members.
+    positions = [pos for pos, each in one.has.items() if each in old]
+    topic = one.topic()
+    one.store._link.delete_topic(topic)
+    one.make(topic, PARTITIONS)
+    one.publish_at_last(*[one.append(0, each) for each in new])
+    until(lambda: set(new) <= set(one.has.values()), one)
+    one.store.commit([Settle(SPREAD, pos) for pos in positions])
+    one.store.commit([Release(SPREAD, pos, 0) for pos in positions])
+    one.hear()
+    one.store.close()
+    with again(groups, base) as two:
+        two.groups.want(FILTER, True)
+        until(lambda: set(new) <= set(two.has.values()), two)
+        assert set(two.has.values()) == set(new)
+
+
+@pytest.mark.slow
+def test_a_damaged_record_is_said_and_counted_and_the_group_goes_on() -> None:
+    with sides(new_prefix()) as (one,):
+        one.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.store._link.append({(one.topic(), 0): [KafkaMessage(b"k", b"\x01damaged")]})
+        one.store.commit([one.append(0, b"behind")])
+        until(lambda: b"behind" in one.has.values(), one)
+        (said,) = one.troubles(Trouble.RECORD)
+        assert f"partition 0 of {one.topic()}, offset 0" in said
+        lost: dict[str, int] = {}
+        until(lambda: lost.update(one.store.take_lost()) or lost, one)
+        assert lost == {SPREAD: 1}
+
+
+@pytest.mark.slow
+def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
+    """As servers make one by themselves (auto.create.topics.enable)."""
+    with sides(new_prefix()) as (one,):
+        one.store.commit([JOIN])
+        topic = one.topic()
+        one.store._link.delete_topic(topic)
+        one.make(topic, 1)
+        one.groups.want(FILTER, True)
+        payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
+        one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
+        until(lambda: set(one.has.values()) == set(payloads), one)
+        assert one.store._link.partitions_of(topic) == PARTITIONS
+        (said,) = filter(None, one.troubles(Trouble.TOPIC))
+        assert said.startswith(f"{topic} was made by somebody else, with 1 partitions")
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_gone_is_made_again_though_nobody_publishes() -> None:
+    with sides(new_prefix()) as (one,):
+        one.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.publish(b"0")
+        until(lambda: one.has, one)
+        topic = one.topic()
+        one.store._link.delete_topic(topic)
+        until(lambda: one.store._link.partitions_of(topic) == PARTITIONS, one)
+        until(lambda: one.troubles(Trouble.READING)[-1:] == [""], one)
 
 
 @pytest.mark.slow

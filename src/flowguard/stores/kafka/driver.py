@@ -1,0 +1,193 @@
+"""What flowguard needs of aiokafka that is not in its public interface, all of it in one place.
+
+Public calls neither commit an offset for a group without members, nor say in which generation one
+is committed, nor know a topic's id. A release of aiokafka that has these no longer is named at
+the start (`check_driver`), or by the StoreError of who wants to use one.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+import aiokafka
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IncompatibleBrokerVersion, for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.commit import OffsetCommitRequest
+from aiokafka.protocol.types import (
+    AbstractType,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+from flowguard.errors import ConfigError, StoreError
+
+_SEND: Final = "_send_request"
+_COORDINATOR: Final = "_coordinator"
+_UNKNOWN_TOPIC: Final = 3
+_TEXT: Final = CompactString("utf-8")
+_NUMBERS: Final = CompactArray(Int32)
+ID_BYTES: Final = 16
+NO_MEMBER: Final = -1, ""
+"""Generation and member id of who commits for a group without members."""
+_NO_ID: Final = bytes(ID_BYTES)
+
+
+class TopicSeen(NamedTuple):
+    """A topic as it is now; one that is deleted and made again has another id."""
+
+    id: bytes
+    partitions: int
+    replicas: int
+    """Of the partition that has fewest."""
+
+
+def check_driver() -> None:
+    """Raises ConfigError where the installed aiokafka lacks what can be seen without a server."""
+    if not hasattr(AIOKafkaAdminClient, _SEND):
+        raise ConfigError(_lacks(f"AIOKafkaAdminClient.{_SEND}"))
+
+
+def _lacks(name: str) -> str:
+    return (
+        f"aiokafka {aiokafka.__version__} has no {name}, which flowguard needs: install aiokafka "
+        "0.14, with which it was tried"
+    )
+
+
+async def send(admin: Any, request: Any, node: int | None = None) -> Any:
+    """The answer of a node; None: of any."""
+    found = getattr(admin, _SEND, None)
+    if found is None:
+        raise StoreError(_lacks(f"AIOKafkaAdminClient.{_SEND}"))
+    return await found(request, node)
+
+
+def generation_of(consumer: Any) -> tuple[int, str]:
+    """The generation of the consumer group in which it has its partitions, and its member id."""
+    coordinator = getattr(consumer, _COORDINATOR, None)
+    try:
+        return coordinator.generation, coordinator.member_id  # type: ignore[union-attr]
+    except AttributeError:
+        pass
+    raise StoreError(_lacks(f"AIOKafkaConsumer.{_COORDINATOR} with generation and member_id"))
+
+
+async def commit_offsets(
+    admin: Any,
+    group: str,
+    member: tuple[int, str],
+    topics: Sequence[tuple[str, Sequence[tuple[int, int, str]]]],
+    coordinator: int,
+) -> None:
+    """Commit partition, offset, metadata by topic; `member`: generation and member id. Raises
+    KafkaError."""
+    generation, member_id = member
+    request = OffsetCommitRequest(group, generation, member_id, -1, list(topics))
+    answer = await send(admin, request, coordinator)
+    for _, partitions in answer.topics:
+        for _, code in partitions:
+            if code:
+                raise for_code(code)
+
+
+async def topic_seen(admin: Any, topic: str) -> TopicSeen | None:
+    """A topic as a node sees it, which may be a moment ago; None: it is not there. Asking does not
+    make it. Raises KafkaError; IncompatibleBrokerVersion from a server before 2.8."""
+    try:
+        answer = await send(admin, _TopicRequest(topic))
+    except NotImplementedError as error:
+        raise IncompatibleBrokerVersion("topics have no ids") from error
+    ((code, _, id, _, partitions, _, _),) = answer.topics
+    if code == _UNKNOWN_TOPIC:
+        return None
+    if code:
+        raise for_code(code)
+    return TopicSeen(id, len(partitions), min((len(each[4]) for each in partitions), default=0))
+
+
+class _Uuid(AbstractType[bytes]):  # type: ignore[misc]
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        return data.read(ID_BYTES)
+
+
+class _TopicResponse(Response):  # type: ignore[misc]
+    """Metadata in version 10, the first one with ids (https://kafka.apache.org/protocol)."""
+
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", _TEXT),
+                ("port", Int32),
+                ("rack", _TEXT),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", _TEXT),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", _TEXT),
+                ("topic_id", _Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", _NUMBERS),
+                        ("isr", _NUMBERS),
+                        ("offline_replicas", _NUMBERS),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class _TopicRequestV10(RequestStruct):  # type: ignore[misc]
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 10
+    RESPONSE_TYPE = _TopicResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", _Uuid), ("name", _TEXT), ("tags", TaggedFields))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class _TopicRequest(Request[_TopicRequestV10]):  # type: ignore[misc]
+    API_KEY = 3
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def build(self, request_struct_class: type[_TopicRequestV10]) -> _TopicRequestV10:
+        return request_struct_class([(_NO_ID, self._topic, {})], False, False, False, {})
