@@ -94,7 +94,7 @@ class _Tick:
     def _tell_troubles(self) -> None:
         """Log what is wrong with groups of several brokers, once, and once that it is over."""
         for filter, trouble, why in self._node.router.queues.spread.take_troubles():
-            group = printable(filter)
+            group = printable(filter) or "all"
             if why:
                 log.warning(TROUBLES[trouble], group=group, why=why)
             elif trouble in OVER:

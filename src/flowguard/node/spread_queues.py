@@ -32,6 +32,7 @@ from flowguard.stores.group_feed import (
     GroupCame,
     GroupEnded,
     GroupGone,
+    GroupNews,
     GroupPaused,
     GroupTrouble,
     Trouble,
@@ -57,6 +58,8 @@ class SpreadQueues:
         """Filters of which the store knows that there are members here, or is being told."""
         self.budget = Budget(node.settings.kafka.groups_bytes_max or 0)
         """What is here of all of them and not settled."""
+        self.troubles: dict[Trouble, str] = {}
+        """What is wrong with all of them."""
         self._said: list[tuple[str, Trouble, str]] = []
         self._nobody = Session(NOBODY, node.empty_queue, 0, durable=False)
         self._nobody.ended = True
@@ -144,33 +147,38 @@ class SpreadQueues:
             if isinstance(news, GroupBegan):
                 self._begin(news.filter)
                 continue
+            if isinstance(news, GroupTrouble) and not news.filter:
+                self._note(self.troubles, news)
+                continue
             group = self._group(news.filter)
             queue = None if group is None else self._queues.get(group)
-            if group is None or queue is None:
-                continue
-            if isinstance(news, GroupCame):
-                queue.came(news.messages, now_s, is_replay=news.is_replay)
-            elif isinstance(news, GroupGone):
-                queue.gone(news.positions)
-            elif isinstance(news, GroupPaused):
-                queue.pause(news.is_paused, now_s)
-            elif isinstance(news, GroupTrouble):
-                self._note(queue, news)
-            elif isinstance(news, GroupEnded):
-                self._end(news.filter, group, queue)
+            if group is not None and queue is not None:
+                self._take(news, group, queue, now_s)
 
-    def _note(self, queue: SpreadQueue, news: GroupTrouble) -> None:
-        known = news.trouble in queue.troubles
+    def _take(self, news: GroupNews, group: Shared, queue: SpreadQueue, now_s: float) -> None:
+        if isinstance(news, GroupTrouble):
+            self._note(queue.troubles, news)
+        elif isinstance(news, GroupCame):
+            queue.came(news.messages, now_s, is_replay=news.is_replay)
+        elif isinstance(news, GroupGone):
+            queue.gone(news.positions)
+        elif isinstance(news, GroupPaused):
+            queue.pause(news.is_paused, now_s)
+        elif isinstance(news, GroupEnded):
+            self._end(news.filter, group, queue)
+
+    def _note(self, troubles: dict[Trouble, str], news: GroupTrouble) -> None:
+        known = news.trouble in troubles
         if news.why:
-            queue.troubles[news.trouble] = news.why
+            troubles[news.trouble] = news.why
         elif known:
-            del queue.troubles[news.trouble]
+            del troubles[news.trouble]
         if bool(news.why) != known:
             self._said.append((news.filter, news.trouble, news.why))
 
     def take_troubles(self) -> list[tuple[str, Trouble, str]]:
-        """What has begun to be wrong with groups since, and what is not any more (empty): filter,
-        what, why."""
+        """What has begun to be wrong with groups since, and what is not any more (empty): filter
+        (empty: of all), what, why."""
         said, self._said = self._said, []
         return said
 

@@ -309,9 +309,10 @@ def _undelivered(node: Node, session: Session) -> Cause:
 
 def _of_groups(node: Node, session: Session) -> str:
     """What is wrong with its shared subscriptions that other brokers have, too; empty: nothing."""
-    found = []
-    for queue in node.router.queues.spread.of_member(session):
-        words = [f"{trouble}: {why}" for trouble, why in queue.troubles.items()]
+    found, spread = [], node.router.queues.spread
+    for queue in spread.of_member(session):
+        troubles = [*spread.troubles.items(), *queue.troubles.items()]
+        words = [f"{trouble}: {why}" for trouble, why in troubles]
         if queue.is_paused:
             words.append("it is being decided which broker hands out what")
         if words:

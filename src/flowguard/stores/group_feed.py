@@ -81,6 +81,7 @@ class GroupTrouble:
     """Something is wrong with a group on this broker, or is not any more."""
 
     filter: str
+    """Empty: with all of them."""
     trouble: Trouble
     why: str
     """For people; empty: it is over."""

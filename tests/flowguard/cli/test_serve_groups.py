@@ -4,8 +4,8 @@ import queue
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -26,8 +26,9 @@ from flowguard.codec.packets import (
 from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
-from tests.interop.broker import Broker, running_broker
+from tests.interop.broker import Broker
 from tests.support.caller import Caller
+from tests.support.group_brokers import broker_of
 from tests.support.kafka import Kafka, kafka, shared_kafka
 from tests.support.patience import HANG_S
 
@@ -38,30 +39,6 @@ KILLED = -signal.SIGKILL
 LASTING = Properties(session_expiry_interval=1_000)
 Got = tuple[str, str, bytes]
 """Member, topic, payload."""
-
-
-@contextmanager
-def broker_of(
-    folder: Path,
-    server: Kafka,
-    groups: str,
-    name: str,
-    exit_code: int = 0,
-    *,
-    shares: bool = True,
-) -> Iterator[Broker]:
-    """One of those that share the groups below a prefix, with a data directory of its own."""
-    place = folder / name
-    place.mkdir(exist_ok=True)
-    file = place / "config.toml"
-    file.write_text(
-        '[session]\napplication_client_ids = ["app-*"]\n'
-        f'[kafka]\nprefix = "{groups}-{name}"\n'
-        + (f'groups_prefix = "{groups}"\n' if shares else "")
-    )
-    words = ("--config", str(file), "--kafka-servers", server.servers)
-    with running_broker(place, *words, exit_code=exit_code) as broker:
-        yield broker
 
 
 class Member:

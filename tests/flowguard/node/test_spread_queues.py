@@ -300,6 +300,9 @@ def test_what_is_wrong_is_told_once_and_by_explain_until_it_is_over() -> None:
     assert sample(stage, "application_groups_in_trouble") == 0
     hear(stage, store, GroupPaused(FILTER, False))
     assert undelivered(stage, "app-1")[0] == "nothing_matches"
+    hear(stage, store, GroupTrouble("", Trouble.READING, "nobody reads who has members"))
+    assert spread.take_troubles() == [("", Trouble.READING, "nobody reads who has members")]
+    assert undelivered(stage, "app-1")[0] == "group"
 
 
 def test_what_is_here_is_counted_until_it_is_settled_or_goes() -> None:

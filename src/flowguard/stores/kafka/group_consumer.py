@@ -84,8 +84,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer: Any = None
         self._is_ours = False
         """Whether the partitions of `windows` are ours now."""
-        self.is_topic_gone = False
-        """Whether somebody has deleted the topic, and nobody has made it again."""
+        self.is_topic_doubtful = False
+        """Whether somebody has deleted the topic, or made it again: whoever made it looks at it."""
         self._member = -1, ""
         """The generation, and our name in it."""
         self._trouble: BaseException | None = None
@@ -174,12 +174,13 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             return
         self._look_due_s = now_s + LOOK_S
         if await self._topic_id() != self.windows.topic_id:
+            self.is_topic_doubtful = True
             raise RemovedError("somebody has deleted the topic, and it was made again")
 
     async def _topic_id(self) -> bytes:
         seen = await patiently(partial(topic_seen, self._admin, self._topic))
-        self.is_topic_gone = seen is None
         if seen is None:
+            self.is_topic_doubtful = True
             raise RemovedError("somebody has deleted the topic: it is made again")
         return seen.id
 

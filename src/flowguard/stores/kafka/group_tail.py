@@ -11,6 +11,7 @@ from typing import Any, Final, final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_roster import GroupChange, GroupRoster
 from flowguard.stores.kafka.link import RETRY_S, KafkaLink, patiently, quietly
 
@@ -34,6 +35,8 @@ class GroupTail:
         self._on_change = on_change
         self._consumer: Any = None
         self._next_offset = 0
+        self.trouble = ""
+        """Why nothing can be read now; empty: it can."""
         self._task: asyncio.Task[None] | None = None
         self._read_some = asyncio.Condition()
 
@@ -70,7 +73,9 @@ class GroupTail:
         while True:
             try:
                 await self._read()
-            except (KafkaError, OSError):
+                self.trouble = ""
+            except (KafkaError, OSError) as error:
+                self.trouble = str(failure(error, self._link.servers))
                 await quietly(self._consumer.stop())
                 await asyncio.sleep(RETRY_S)
                 await self._connect_again()
@@ -79,7 +84,8 @@ class GroupTail:
         while True:
             try:
                 await self._connect()
-            except (KafkaError, OSError):
+            except (KafkaError, OSError) as error:
+                self.trouble = str(failure(error, self._link.servers))
                 await quietly(self._consumer.stop())
                 await asyncio.sleep(RETRY_S)
                 continue

@@ -95,6 +95,7 @@ class Groups:
         self._commits: set[asyncio.Task[None]] = set()
         self._admin: Any = None
         self._tail: Any = None
+        self._tail_said = ""
 
     # --- start and end -----------------------------------------------------------------------
 
@@ -326,10 +327,13 @@ class Groups:
                 if filter in self._denied:
                     self._denied.discard(filter)
                     self._say_of(filter, Trouble.TOPIC, "")
-        with suppress(StoreError):
+        with suppress(StoreError):  # It says itself what goes wrong.
             self._link.call(self._tick)
 
     async def _tick(self) -> None:
+        if self._tail.trouble != self._tail_said:
+            self._tail_said = self._tail.trouble
+            self._say_of("", Trouble.READING, self._tail_said)
         for filter in self._wanted - set(self._consumers) - set(self._leaving):
             found = self._roster.get(filter)
             if found is not None and found.topic in self._there:
@@ -339,7 +343,8 @@ class Groups:
         for filter, (consumer, _) in self._consumers.items():
             windows = consumer.windows
             found = self._roster.get(filter)
-            if consumer.is_topic_gone and found is not None:
+            if consumer.is_topic_doubtful and found is not None:
+                consumer.is_topic_doubtful = False
                 self._there.discard(found.topic)
             if windows.unsaved_count:
                 self._begin(consumer)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +36,7 @@ from flowguard.stores.kafka.store import KafkaStore
 from flowguard.types import Publish
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
 from tests.flowguard.stores.kafka.retention import delete_before
-from tests.support.kafka import shared_kafka
+from tests.support.kafka import Kafka, kafka, shared_kafka
 
 FILTER = "$share/g/t"
 MEMBER, SPREAD = MEMBER_PREFIX + FILTER, SPREAD_PREFIX + FILTER
@@ -46,9 +47,11 @@ JOIN = PutSession(MEMBER, 0xFFFFFFFF, None, True)
 class Side:
     """One broker's store, and what it was told."""
 
-    def __init__(self, groups: str, base: MemoryStore | None = None) -> None:
+    def __init__(
+        self, groups: str, base: MemoryStore | None = None, server: Kafka | None = None
+    ) -> None:
         place = replace(
-            place_on(shared_kafka(), new_prefix()),
+            place_on(server or shared_kafka(), new_prefix()),
             groups_prefix=groups,
             groups_partitions=PARTITIONS,
         )
@@ -271,6 +274,24 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
         assert one.store._link.partitions_of(topic) == PARTITIONS
         (said,) = filter(None, one.troubles(Trouble.TOPIC))
         assert said.startswith(f"{topic} was made by somebody else, with 1 partitions")
+
+
+@pytest.mark.slow
+def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group(tmp_path: Path) -> None:
+    properties = {"auto.create.topics.enable": "true", "num.partitions": "1"}
+    with kafka(tmp_path, properties=properties) as server:
+        one = Side("groups", server=server)
+        one.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.publish(b"old")
+        until(lambda: one.has, one)
+        one.store._link.delete_topic(one.topic())
+        until(lambda: any(one.troubles(Trouble.READING)), one)
+        payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
+        one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
+        until(lambda: set(payloads) <= set(one.has.values()), one)
+        assert one.store._link.partitions_of(one.topic()) == PARTITIONS
+        one.store.close()
 
 
 @pytest.mark.slow
