@@ -40,8 +40,8 @@ class Guarded:
 
 
 @contextmanager
-def guarded_kafka(folder: Path) -> Iterator[Guarded]:
-    """Started; killed at the end."""
+def guarded_kafka(folder: Path, more: dict[str, str] | None = None) -> Iterator[Guarded]:
+    """Started; killed at the end. `more`: properties."""
     needs_kafka()
     authority = Authority(folder)
     own, ours = authority.issue("127.0.0.1"), authority.issue("flowguard")
@@ -64,6 +64,7 @@ def guarded_kafka(folder: Path) -> Iterator[Guarded]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.cert),
         f"{own_name}.ssl.client.auth": "required",
+        **(more or {}),
     }
     password_file = folder / "password"
     password_file.write_text(f"{PASSWORD}\n")

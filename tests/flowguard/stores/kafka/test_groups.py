@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
 from flowguard.errors import StallError
 from flowguard.records import (
     MEMBER_PREFIX,
@@ -29,14 +31,18 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
+from flowguard.stores.kafka.access import access_of
 from flowguard.stores.kafka.group_roster import claim_key, roster_topic
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.stores.kafka.store import KafkaStore
+from flowguard.stores.kafka.topics import KafkaPlace
 from flowguard.types import Publish
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
 from tests.flowguard.stores.kafka.retention import delete_before
-from tests.support.kafka import Kafka, kafka, shared_kafka
+from tests.support.guarded_kafka import guarded_kafka
+from tests.support.kafka import kafka, shared_kafka
+from tests.support.kafka_rules import RULES, deny
 
 FILTER = "$share/g/t"
 MEMBER, SPREAD = MEMBER_PREFIX + FILTER, SPREAD_PREFIX + FILTER
@@ -48,10 +54,10 @@ class Side:
     """One broker's store, and what it was told."""
 
     def __init__(
-        self, groups: str, base: MemoryStore | None = None, server: Kafka | None = None
+        self, groups: str, base: MemoryStore | None = None, place: KafkaPlace | None = None
     ) -> None:
         place = replace(
-            place_on(server or shared_kafka(), new_prefix()),
+            place or place_on(shared_kafka(), new_prefix()),
             groups_prefix=groups,
             groups_partitions=PARTITIONS,
         )
@@ -280,7 +286,7 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
 def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group(tmp_path: Path) -> None:
     properties = {"auto.create.topics.enable": "true", "num.partitions": "1"}
     with kafka(tmp_path, properties=properties) as server:
-        one = Side("groups", server=server)
+        one = Side("groups", place=place_on(server, new_prefix()))
         one.store.commit([JOIN])
         one.groups.want(FILTER, True)
         one.publish(b"old")
@@ -292,6 +298,34 @@ def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group(tmp_path: P
         until(lambda: set(payloads) <= set(one.has.values()), one)
         assert one.store._link.partitions_of(one.topic()) == PARTITIONS
         one.store.close()
+
+
+@pytest.mark.slow
+def test_acknowledgements_that_kafka_does_not_take_are_said_and_kept_until_it_does(
+    tmp_path: Path,
+) -> None:
+    with guarded_kafka(tmp_path, RULES) as guarded:
+        access = access_of(guarded.settings())
+        base, place = MemoryStore(), place_on(guarded.server, new_prefix())
+        place = replace(place, servers=guarded.address, access=access)
+        one = Side("groups", base, place)
+        one.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.publish(b"0", b"1")
+        until(lambda: len(one.has) == 2, one)
+        deny(guarded.server, one.topic(), is_denied=True)
+        one.settle(b"0")
+        until(lambda: any(one.troubles(Trouble.COMMITS)), one)
+        assert "denies it" in one.troubles(Trouble.COMMITS)[-1]
+        deny(guarded.server, one.topic(), is_denied=False)
+        until(lambda: one.troubles(Trouble.COMMITS)[-1] == "", one)
+        until(lambda: one.troubles(Trouble.READING)[-1] == "", one)
+        one.store.close()
+        two = Side("groups", base, place)
+        two.groups.want(FILTER, True)
+        until(lambda: two.has, two)
+        assert set(two.has.values()) == {b"1"}
+        two.store.close()
 
 
 @pytest.mark.slow
