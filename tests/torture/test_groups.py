@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
 from tests.flowguard.stores.kafka.benches import new_prefix
 from tests.support.kafka import shared_kafka
 from tests.torture.groups import GroupTorture, Ledger
