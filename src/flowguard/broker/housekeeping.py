@@ -30,14 +30,14 @@ TROUBLES = {
     Trouble.READING: "a group of brokers cannot be read: what is in it waits",
     Trouble.COMMITS: "what a group has acknowledged cannot be kept: it may come again",
     Trouble.TOPIC: "the topic of a group of brokers is not as it is to be",
-    Trouble.HELD: "a record of a group is of a later version: what is behind it waits",
+    Trouble.HELD: "records of a group cannot be read here: what is behind them waits",
     Trouble.RECORD: "a record of a group is damaged and lost: all that are will be counted",
 }
 OVER = {
     Trouble.READING: "a group of brokers is read again",
     Trouble.COMMITS: "what a group acknowledges is kept again",
     Trouble.TOPIC: "the topic of a group of brokers is as it is to be",
-    Trouble.HELD: "no record of a group is of a later version any more",
+    Trouble.HELD: "all records of a group can be read again",
 }
 Onlooker = Callable[[float, int], None]
 """Called after each tick with the time and the resident set, bytes."""

@@ -70,7 +70,7 @@ class Trouble(StrEnum):
     TOPIC = "topic"
     """Its topic is not as it is to be, or cannot be made."""
     HELD = "held"
-    """A record of a later version: what is behind it waits."""
+    """A record of a later version, or a batch that is damaged: what is behind it waits."""
     RECORD = "record"
     """A record was damaged, and is lost."""
 

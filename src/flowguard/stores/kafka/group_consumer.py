@@ -6,11 +6,11 @@ partitions were given to us: a later owner's word is never overwritten.
 
 What goes wrong is said once, and once that it is over (`GroupTrouble`). A record that nobody can
 read is passed over, and counted as lost; one of a later version holds its partition back until a
-broker comes that knows it.
+broker comes that knows it, and so does a batch that a server's disk has damaged.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, final
@@ -18,6 +18,7 @@ from typing import Any, Final, final
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import (
+    CorruptRecordException,
     IllegalGenerationError,
     KafkaError,
     RebalanceInProgressError,
@@ -50,6 +51,8 @@ LOOK_S: Final = 1.0
 """Time after which it is asked whether the topic is still the same."""
 FETCH_BYTES: Final = 128 * 1024
 """That the driver reads ahead of each partition; one batch, however large."""
+CAREFUL_S: Final = 0.05
+"""Pause of who reads record by record, where there is none."""
 EXPECTED_BYTES: Final = 4 * 1024
 """Size of a message, before there was one."""
 REFUSED_S: Final = 15.0
@@ -91,7 +94,9 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._trouble: BaseException | None = None
         self._said: dict[Trouble, str] = {}
         self._held: set[int] = set()
-        """Partitions with a record of a later version."""
+        """Partitions with a record of a later version, or a damaged batch."""
+        self._is_careful = False
+        """Whether some batch is damaged: which one is found out record by record."""
         self._largest_bytes = EXPECTED_BYTES
         """Size of the largest message of the last answer."""
         self._look_due_s = 0.0
@@ -185,8 +190,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return seen.id
 
     async def _read_some(self, count: int) -> None:
-        consumer, windows = self._consumer, self.windows
-        found = await consumer.getmany(timeout_ms=int(READ_S * 1_000), max_records=count)
+        windows = self.windows
+        found = await self._records(count)
         windows.share.reserved()
         if not self._is_ours:
             return  # Read again when it is known from where.
@@ -199,6 +204,38 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._largest_bytes = max(delivery.size_bytes for _, delivery in came)
             self._tell(GroupCame(self._filter, came, windows.is_behind))
         self._say(Trouble.READING, "")
+
+    async def _records(self, count: int) -> Mapping[Any, Sequence[Any]]:
+        """What has come, by partition. Of a batch that a server's disk has damaged the driver says
+        neither where it is nor what it had read before it: from then on one record at a time."""
+        if self._is_careful:
+            return await self._next_record()
+        try:
+            found: Mapping[Any, Sequence[Any]] = await self._consumer.getmany(
+                timeout_ms=int(READ_S * 1_000), max_records=count
+            )
+        except CorruptRecordException:
+            self._is_careful = True
+            raise  # All is read again, from where it is known to have come.
+        return found
+
+    async def _next_record(self) -> Mapping[Any, Sequence[Any]]:
+        consumer = self._consumer
+        for place in sorted(consumer.assignment()):
+            if place.partition in self._held or not self._is_ours:
+                continue
+            try:
+                found: Mapping[Any, Sequence[Any]]
+                found = await consumer.getmany(place, timeout_ms=0, max_records=1)
+            except CorruptRecordException as error:
+                offset = self.windows.next_offset(place.partition)
+                consumer.seek(place, offset)
+                self._hold(place, offset, error)
+                continue
+            if found:
+                return found
+        await asyncio.sleep(CAREFUL_S)
+        return {}
 
     def _taken(self, place: Any, records: Sequence[Any]) -> list[tuple[int, Delivery]]:
         """What is to be handed out of a partition's records."""
@@ -221,7 +258,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._go_on_with({partition})
         return came
 
-    def _hold(self, place: Any, offset: int, error: FormatError) -> None:
+    def _hold(self, place: Any, offset: int, error: Exception) -> None:
         """Read nothing of a partition from there on, as long as it is ours."""
         self._consumer.pause(place)
         self._held.add(place.partition)

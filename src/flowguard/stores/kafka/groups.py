@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
 from flowguard.records import (
@@ -34,6 +35,7 @@ from flowguard.stores.group_feed import (
     Trouble,
 )
 from flowguard.stores.kafka.commits import CHANGES_MAX
+from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_consumer import GroupConsumer
 from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
 from flowguard.stores.kafka.group_room import GroupRoom
@@ -304,12 +306,19 @@ class Groups:
         for filter in plan.group_due:
             running = self._consumers.get(filter)
             if running is not None:
-                await running[0].commit()
+                await self._commit_now(running[0])
         plan.group_due = set()
         for consumer, _ in self._consumers.values():
             consumer.look_for_room()
             if consumer.windows.unsaved_count > CHANGES_MAX:
                 self._begin(consumer)
+
+    async def _commit_now(self, consumer: GroupConsumer) -> None:
+        """Raises StallError where it is not taken: it may be later."""
+        try:
+            await consumer.commit()
+        except KafkaError as error:
+            raise StallError(str(failure(error, self._place.servers))) from error
 
     # --- consumers ---------------------------------------------------------------------------
 

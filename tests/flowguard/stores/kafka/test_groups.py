@@ -20,6 +20,7 @@ from flowguard.records import (
     PutSession,
     Release,
     Settle,
+    StoreOp,
 )
 from flowguard.stores import MemoryStore
 from flowguard.stores.group_feed import (
@@ -99,7 +100,7 @@ class Side:
             if isinstance(each, GroupTrouble) and each.trouble is trouble
         ]
 
-    def publish_at_last(self, *ops: Append) -> None:
+    def publish_at_last(self, *ops: StoreOp) -> None:
         """The store may want the same batch again, as long as a topic is missing."""
         while True:
             try:
@@ -266,6 +267,40 @@ def test_a_damaged_record_is_said_and_counted_and_the_group_goes_on() -> None:
 
 
 @pytest.mark.slow
+def test_a_batch_that_a_disk_has_damaged_holds_its_partition_and_no_other(tmp_path: Path) -> None:
+    with kafka(tmp_path) as server:
+        one = Side("groups", place=place_on(server, new_prefix()))
+        one.store.commit([JOIN])
+        for payload in (b"0", b"1", b"2"):
+            one.store.commit([one.append(0, payload)])
+        one.store.commit([one.append(1, b"other")])
+        damage_batch(tmp_path / "1" / "data" / f"{one.topic()}-0", 1)
+        one.groups.want(FILTER, True)
+        until(lambda: set(one.has.values()) == {b"0", b"other"}, one)
+        until(lambda: one.troubles(Trouble.HELD), one)
+        (said,) = one.troubles(Trouble.HELD)
+        assert f"partition 0 of {one.topic()} from offset 1 on" in said
+        one.store.commit([one.append(1, b"later")])
+        until(lambda: b"later" in one.has.values(), one)
+        assert one.troubles(Trouble.READING)[-1] == ""
+        assert b"2" not in one.has.values()
+        assert not one.store.take_lost()
+        one.store.close()
+
+
+def damage_batch(folder: Path, number: int) -> None:
+    """Turn a bit in the last byte of one of a partition's batches, as a disk may."""
+    file = folder / f"{0:020}.log"
+    data, start = bytearray(file.read_bytes()), 0
+    for _ in range(number):
+        start += 12 + int.from_bytes(data[start + 8 : start + 12])
+    end = start + 12 + int.from_bytes(data[start + 8 : start + 12])
+    with file.open("r+b") as out:
+        out.seek(end - 1)
+        out.write(bytes([data[end - 1] ^ 1]))
+
+
+@pytest.mark.slow
 def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
     """As servers make one by themselves (auto.create.topics.enable)."""
     with sides(new_prefix()) as (one,):
@@ -314,7 +349,8 @@ def test_acknowledgements_that_kafka_does_not_take_are_said_and_kept_until_it_do
         one.publish(b"0", b"1")
         until(lambda: len(one.has) == 2, one)
         deny(guarded.server, one.topic(), is_denied=True)
-        one.settle(b"0")
+        (pos,) = [pos for pos, each in one.has.items() if each == b"0"]
+        one.publish_at_last(Release(SPREAD, pos, 0))  # It waits rather than end the broker.
         until(lambda: any(one.troubles(Trouble.COMMITS)), one)
         assert "denies it" in one.troubles(Trouble.COMMITS)[-1]
         deny(guarded.server, one.topic(), is_denied=False)
