@@ -285,9 +285,15 @@ class Broker:
     """Positions that its members have not acknowledged."""
 
 
+TOPICS = [number.to_bytes(16) for number in range(100)]
+"""Ids of a topic that is deleted and made again."""
+assert len(set(map(tag_of, TOPICS[:20]))) == 20
+
+
 class Brokers(RuleBasedStateMachine):
     """Brokers read, settle, commit and die; a coordinator gives partitions out and refuses who
-    speaks of an older generation."""
+    speaks of an older generation. Somebody deletes the topic and makes it again; what was committed
+    stays, and brokers see it at the next rebalance only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -298,11 +304,29 @@ class Brokers(RuleBasedStateMachine):
         self.generation = 0
         self.owners: dict[int, int] = {}
         self.acknowledged: set[int] = set()
+        self.topics = iter(TOPICS[1:20])
+        self.topic_id = TOPICS[0]
+        self.old: set[int] = set()
+        """Positions in topics that are gone, in the hands of members."""
         self.rebalance(list(range(PARTITIONS)))
 
     def window(self, partition: int) -> AckWindow:
         said = self.committed.get(partition)
+        self.reader.of_topic(self.topic_id)
         return AckWindow() if said is None else self.reader.committed(*said)
+
+    @rule()
+    def delete_the_topic_and_make_it_again(self) -> None:
+        topic_id = next(self.topics, None)
+        if topic_id is not None:
+            self.topic_id = topic_id
+            self.logs = dict.fromkeys(range(PARTITIONS), WRITTEN)
+
+    @rule(number=st.integers(0, BROKERS - 1), draw=st.data())
+    def acknowledge_what_was_in_a_topic_before(self, number: int, draw: st.DataObject) -> None:
+        if self.old:
+            pos = draw.draw(st.sampled_from(sorted(self.old)))
+            self.brokers[number].windows.settle(pos)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 5))
     def write(self, partition: int, count: int) -> None:
@@ -322,6 +346,9 @@ class Brokers(RuleBasedStateMachine):
         if broker.generation == self.generation:
             return
         broker.generation = self.generation
+        gone = set(broker.windows.of_topic(self.topic_id))
+        self.old |= gone
+        broker.has -= gone
         found = {
             partition: Found(self.window(partition), 0, self.logs[partition])
             for partition, owner in self.owners.items()
@@ -396,7 +423,8 @@ class Brokers(RuleBasedStateMachine):
         for partition, end in self.logs.items():
             window = self.window(partition)
             done = {*range(window.floor), *window.settled}
-            assert {at(partition, offset) for offset in done} <= self.acknowledged
+            settled = {at(partition, offset, self.topic_id) for offset in done}
+            assert settled <= self.acknowledged
             assert window.floor <= end
 
     @invariant()
@@ -404,7 +432,7 @@ class Brokers(RuleBasedStateMachine):
         for broker in self.brokers:
             assert broker.windows.share.count == len(broker.has)
             assert broker.windows.share.size_bytes == SIZE * len(broker.has)
-            assert not broker.windows.lost_count
+            assert self.topic_id != TOPICS[0] or not broker.windows.lost_count
 
     def teardown(self) -> None:
         """In the end everything is acknowledged, and settled."""
@@ -418,9 +446,11 @@ class Brokers(RuleBasedStateMachine):
         broker.has.clear()
         self.commit(0)
         everything = {
-            at(partition, offset) for partition, end in self.logs.items() for offset in range(end)
+            at(partition, offset, self.topic_id)
+            for partition, end in self.logs.items()
+            for offset in range(end)
         }
-        assert self.acknowledged == everything
+        assert self.acknowledged >= everything
         assert all(self.window(each).floor == end for each, end in self.logs.items())
 
 
