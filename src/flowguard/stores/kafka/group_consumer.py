@@ -38,6 +38,7 @@ from flowguard.stores.group_feed import (
 from flowguard.stores.kafka.driver import commit_offsets, generation_of, topic_seen
 from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_record import decode_group_record
+from flowguard.stores.kafka.group_room import READ_COUNT
 from flowguard.stores.kafka.group_window import Found, GroupWindows
 from flowguard.stores.kafka.link import RETRY_S, KafkaLink, patiently, quietly
 from flowguard.stores.kafka.window import AckWindow
@@ -97,6 +98,10 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """Partitions with a record of a later version, or a damaged batch."""
         self._is_careful = False
         """Whether some batch is damaged: which one is found out record by record."""
+        self._first_place = 0
+        """Of partitions that are read so: each is the first one in turn."""
+        self._is_idle = True
+        """Whether nothing has come."""
         self._largest_bytes = EXPECTED_BYTES
         """Size of the largest message of the last answer."""
         self._look_due_s = 0.0
@@ -157,7 +162,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _read(self) -> None:
         await self._look()
         share = self.windows.share
-        count = share.reserve(self._largest_bytes)
+        # Where nothing has come, one message says that there is more.
+        count = share.reserve(self._largest_bytes, 1 if self._is_idle else READ_COUNT)
         try:
             if count:
                 await self._read_some(count)
@@ -195,10 +201,12 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         windows.share.reserved()
         if not self._is_ours:
             return  # Read again when it is known from where.
-        came: list[tuple[int, Delivery]] = []
+        self._is_idle = not found
         for place, records in found.items():
             if records[-1].offset + 1 < windows.next_offset(place.partition):
                 raise RemovedError("the topic begins anew: somebody has deleted it")
+        came: list[tuple[int, Delivery]] = []
+        for place, records in found.items():
             came += self._taken(place, records)
         if came:
             self._largest_bytes = max(delivery.size_bytes for _, delivery in came)
@@ -221,7 +229,10 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def _next_record(self) -> Mapping[Any, Sequence[Any]]:
         consumer = self._consumer
-        for place in sorted(consumer.assignment()):
+        places = sorted(consumer.assignment())
+        self._first_place += 1
+        for index in range(len(places)):
+            place = places[(self._first_place + index) % len(places)]
             if place.partition in self._held or not self._is_ours:
                 continue
             try:

@@ -42,12 +42,11 @@ class GroupShare:
         self._reading_bytes = 0
         """Room for what is being read."""
 
-    def reserve(self, expected_bytes: int) -> int:
-        """How many messages may be read, of about so many bytes each; 0: none now. `reserved`
-        follows before what has come is added."""
+    def reserve(self, expected_bytes: int, most: int = READ_COUNT) -> int:
+        """How many messages may be read, of about so many bytes each, and `most` of them; 0: none
+        now. `reserved` follows before what has come is added."""
         count, size_bytes, room = self.count, self.size_bytes, self._room
-        most = min(READ_COUNT, HERE_MAX - count)
-        most = _share(room.messages, most, count)
+        most = _share(room.messages, min(most, HERE_MAX - count), count)
         most_bytes = _share(room.bytes, HERE_BYTES_MAX - size_bytes, size_bytes)
         most = max(min(most, most_bytes // expected_bytes), 0 if count else 1)
         self._reading_count, self._reading_bytes = most, most * expected_bytes
