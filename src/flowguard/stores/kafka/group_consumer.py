@@ -61,6 +61,7 @@ REFUSED_S: Final = 15.0
 are given out anew."""
 LOOKS_MAX: Final = 10
 """At a partition that seems to have less than it had: then servers have lost it."""
+OTHER_TOPIC: Final = "somebody has deleted the topic, and it was made again"
 NEVER_MS: Final = 2**31 - 1
 FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
@@ -185,14 +186,16 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             return
         self._look_due_s = now_s + LOOK_S
         if await self._topic_id() != self.windows.topic_id:
-            self.is_topic_doubtful = True
-            raise RemovedError("somebody has deleted the topic, and it was made again")
+            raise RemovedError(OTHER_TOPIC)
 
     async def _topic_id(self) -> bytes:
         seen = await patiently(partial(topic_seen, self._admin, self._topic))
         if seen is None:
             self.is_topic_doubtful = True
             raise RemovedError("somebody has deleted the topic: it is made again")
+        if self.windows.topic_id not in (b"", seen.id):
+            self.is_topic_doubtful = True
+            self._say(Trouble.READING, OTHER_TOPIC)
         return seen.id
 
     async def _read_some(self, count: int) -> None:
