@@ -258,6 +258,14 @@ class GroupTorture:
                         caller.send(answer(packet.packet_id))
 
 
+def show(ledger: Ledger) -> None:
+    print(
+        f"{ledger.kills} kills, {len(ledger.acknowledged):,} acknowledged, "
+        f"{len(ledger.lost):,} of them not come yet",
+        flush=True,
+    )
+
+
 def main(
     kills: Annotated[int, typer.Option(min=1, help="How often one of the two is killed.")] = 20,
     seed: Annotated[int, typer.Option(help="Which, and when.")] = 1,
@@ -267,7 +275,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="torture-groups-") as name:
         folder = Path(name)
         with kafka(folder / "kafka") as server:
-            torture = GroupTorture(folder, server, "groups", kills=kills, seed=seed, on_kill=print)
+            torture = GroupTorture(folder, server, "groups", kills=kills, seed=seed, on_kill=show)
             ledger = torture.run()
     print(ledger)
     for each in sorted(ledger.lost)[:20]:
