@@ -177,8 +177,8 @@ class SpreadQueues:
             self._said.append((news.filter, news.trouble, news.why))
 
     def take_troubles(self) -> list[tuple[str, Trouble, str]]:
-        """What has begun to be wrong with groups since, and what is not any more (empty): filter
-        (empty: of all), what, why."""
+        """Tell what has begun to be wrong with groups since, and what is not any more (empty):
+        filter (empty: of all), what, why."""
         said, self._said = self._said, []
         return said
 
@@ -201,7 +201,7 @@ class SpreadQueues:
         )
 
     def of_member(self, session: Session) -> list[SpreadQueue]:
-        """Those of which a session is a member."""
+        """Return those of which a session is a member."""
         found = [self.named(SPREAD_PREFIX + filter) for filter in session.subscriptions]
         return [queue for queue in found if queue is not None]
 

@@ -61,7 +61,7 @@ class GroupPaused:
 
 
 class Trouble(StrEnum):
-    """What may be wrong with a group."""
+    """The kinds of what may be wrong with a group."""
 
     READING = "reading"
     """Nothing of it can be read: it waits."""

@@ -3,6 +3,7 @@
 - `link`: the connection, an asyncio loop in a thread of its own, and its producer
 - `access`: TLS and passwords
 - `reader`: the consumer, and the offsets it commits; these two and groups know the driver
+- `driver`: what is needed of that and is not public
 - `errors`: what the driver and the servers say, as errors of ours
 - `store`: queues of applications in topics, everything else in another store
 - `beside`: that other store, for two threads
@@ -13,5 +14,5 @@
 - `commits`: windows on their way there, which nobody waits for who need not
 - `groups`: shared subscriptions that brokers have together: `group_roster`, which there are, and
   `group_tail`, how that is known; `group_consumer` reads one, `group_window` is what it has of it,
-  `group_record` a message there
+  `group_room` how much of all that may be, `group_record` a message there
 """

@@ -1,4 +1,4 @@
-"""What flowguard needs of aiokafka that is not in its public interface, all of it in one place.
+"""The parts of aiokafka that flowguard needs and that are not public, all of them in one place.
 
 Public calls neither commit an offset for a group without members, nor say in which generation one
 is committed, nor know a topic's id. A release of aiokafka that has these no longer is named at

@@ -217,7 +217,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._say(Trouble.READING, "")
 
     async def _records(self, count: int) -> Mapping[Any, Sequence[Any]]:
-        """What has come, by partition. Of a batch that a server's disk has damaged the driver says
+        """Read what has come, by partition. Of a batch that a disk has damaged the driver says
         neither where it is nor what it had read before it: from then on one record at a time."""
         if self._is_careful:
             return await self._next_record()
@@ -252,7 +252,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         return {}
 
     def _taken(self, place: Any, records: Sequence[Any]) -> list[tuple[int, Delivery]]:
-        """What is to be handed out of a partition's records."""
+        """Take a partition's records; those that are to be handed out."""
         windows, partition = self.windows, place.partition
         came: list[tuple[int, Delivery]] = []
         for each in records:

@@ -31,7 +31,7 @@ class GroupRoom:
 
 @final
 class GroupShare:
-    """What one group has of it."""
+    """The share that one group has of it."""
 
     def __init__(self, room: GroupRoom) -> None:
         self._room = room

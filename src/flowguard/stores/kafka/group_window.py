@@ -29,7 +29,7 @@ SEEN_MAX: Final = 1_000
 """Records of a partition that are remembered: a batch that is repeated comes soon."""
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is."""
 
     tag: int
@@ -38,15 +38,15 @@ class Place(NamedTuple):
     offset: int
 
 
-def pos_of(place: Place) -> int:
+def pos_of(place: RecordPlace) -> int:
     """The position of a record."""
     return (place.tag * OFFSETS + place.offset) * STRIDE + place.partition + 1
 
 
-def place_of(pos: int) -> Place:
+def place_of(pos: int) -> RecordPlace:
     where, partition = divmod(pos - 1, STRIDE)
     tag, offset = divmod(where, OFFSETS)
-    return Place(tag, partition, offset)
+    return RecordPlace(tag, partition, offset)
 
 
 def tag_of(topic_id: bytes) -> int:
@@ -163,7 +163,7 @@ class GroupWindows:
 
     def _drop(self, partition: int) -> list[int]:
         part = self._parts.pop(partition)
-        gone = [pos_of(Place(part.tag, partition, offset)) for offset in part.here]
+        gone = [pos_of(RecordPlace(part.tag, partition, offset)) for offset in part.here]
         for offset in list(part.here):
             self._forget(part, offset)
         return gone
@@ -207,7 +207,7 @@ class GroupWindows:
         _rise(window)
         part.next_offset = max(part.next_offset, window.floor)
         part.unsaved_count += 1
-        return [pos_of(Place(part.tag, partition, offset)) for offset in gone]
+        return [pos_of(RecordPlace(part.tag, partition, offset)) for offset in gone]
 
     def next_offset(self, partition: int) -> int:
         """Where reading goes on."""
@@ -233,7 +233,7 @@ class GroupWindows:
             return None
         part.here[offset] = size_bytes
         self.share.add(size_bytes)
-        return pos_of(Place(part.tag, partition, offset))
+        return pos_of(RecordPlace(part.tag, partition, offset))
 
     def passed_over(self, partition: int, offset: int) -> None:
         """Nobody can read this record, now or later: the next one is read, and this one is lost."""

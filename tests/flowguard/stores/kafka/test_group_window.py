@@ -18,8 +18,8 @@ from flowguard.stores.kafka.group_window import (
     TAGS,
     Found,
     GroupWindows,
-    Place,
     RecordId,
+    RecordPlace,
     place_of,
     pos_of,
     tag_of,
@@ -38,7 +38,7 @@ MIB = 1024 * 1024
 
 
 def at(partition: int, offset: int, topic_id: bytes = TOPIC) -> int:
-    return pos_of(Place(tag_of(topic_id), partition, offset))
+    return pos_of(RecordPlace(tag_of(topic_id), partition, offset))
 
 
 def new_windows(room: GroupRoom | None = None) -> GroupWindows:
@@ -59,10 +59,10 @@ def read(windows: GroupWindows, partition: int, *offsets: int) -> list[int]:
 
 def test_a_position_says_topic_partition_and_offset() -> None:
     for place in (
-        Place(0, 0, 0),
-        Place(0, 11, 0),
-        Place(7, 0, 1),
-        Place(TAGS - 1, STRIDE - 1, OFFSETS - 1),
+        RecordPlace(0, 0, 0),
+        RecordPlace(0, 11, 0),
+        RecordPlace(7, 0, 1),
+        RecordPlace(TAGS - 1, STRIDE - 1, OFFSETS - 1),
     ):
         assert place_of(pos_of(place)) == place
         assert 0 < pos_of(place) < 2**62
