@@ -308,7 +308,7 @@ def _undelivered(node: Node, session: Session) -> Cause:
 
 
 def _of_groups(node: Node, session: Session) -> str:
-    """Why its shared subscriptions that other brokers have, too, get nothing; empty: all is well."""
+    """Why its shared subscriptions that other brokers have get nothing; empty: all is well."""
     found, spread = [], node.router.queues.spread
     for queue in spread.of_member(session):
         troubles = [*spread.troubles.items(), *queue.troubles.items()]
