@@ -17,6 +17,7 @@ def broker_of(
     exit_code: int = 0,
     *,
     shares: bool = True,
+    replicas: int = 1,
 ) -> Iterator[Broker]:
     """One of those that share the groups below a prefix; a client `app-...` is an application."""
     place = folder / name
@@ -24,7 +25,7 @@ def broker_of(
     file = place / "config.toml"
     file.write_text(
         '[session]\napplication_client_ids = ["app-*"]\n'
-        f'[kafka]\nprefix = "{groups}-{name}"\n'
+        f'[kafka]\nprefix = "{groups}-{name}"\nreplicas = {replicas}\n'
         + (f'groups_prefix = "{groups}"\n' if shares else "")
     )
     words = ("--config", str(file), "--kafka-servers", server.servers)

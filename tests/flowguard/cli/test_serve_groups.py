@@ -31,7 +31,7 @@ from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.interop.broker import Broker
 from tests.support.caller import Caller
 from tests.support.group_brokers import broker_of
-from tests.support.kafka import Kafka, kafka, shared_kafka
+from tests.support.kafka import Kafka, KafkaNode, kafka, shared_kafka
 from tests.support.patience import HANG_S
 
 FILTER = "$share/g/t/#"
@@ -374,3 +374,44 @@ def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(tmp_path: Pat
         for member in members:
             member.close()
     assert {payload for _, _, payload in found} == set(numbers(0, 3 * MESSAGES))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_each_of_three_nodes_ends_and_comes_back_and_a_group_loses_nothing_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """Among them who leads the partitions, who keeps the roster, and the group's coordinator."""
+    got: queue.Queue[Got] = queue.Queue()
+    with (
+        kafka(tmp_path / "kafka", nodes=3) as server,
+        broker_of(tmp_path, server, "groups", "a", replicas=3) as a,
+        broker_of(tmp_path, server, "groups", "b", replicas=3) as b,
+    ):
+        members = [Member(a, "app-a", got), Member(b, "app-b", got, qos=2)]
+        probe([a, b], ["app-a", "app-b"], got)
+        found: list[Got] = []
+        for index, end in enumerate((KafkaNode.kill, KafkaNode.stop, KafkaNode.kill)):
+            first = index * PUBLISHERS * MESSAGES
+            publishers = [
+                threading.Thread(
+                    target=publish,
+                    args=((a, b)[each % 2], f"p{each}", f"t/{each}", payloads),
+                )
+                for each, payloads in enumerate(
+                    numbers(at, at + MESSAGES)
+                    for at in range(first, first + PUBLISHERS * MESSAGES, MESSAGES)
+                )
+            ]
+            for thread in publishers:
+                thread.start()
+            found = collected(got, first + 1, found)
+            end(server.nodes[index])
+            found = collected(got, first + PUBLISHERS * MESSAGES, found)
+            for thread in publishers:
+                thread.join(HANG_S)
+            server.nodes[index].start()
+            server.wait_until_ready()
+        for member in members:
+            member.close()
+    assert {payload for _, _, payload in found} == set(numbers(0, 3 * PUBLISHERS * MESSAGES))
