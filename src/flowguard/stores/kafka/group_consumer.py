@@ -113,11 +113,15 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def run(self) -> None:
         """Until it is cancelled: then everything goes to others."""
+        task = asyncio.current_task()
+        assert task is not None
         try:
             while True:
                 try:
                     await self._consume()
                 except (KafkaError, OSError, StoreError) as error:
+                    if task.cancelling():  # The driver says something else instead.
+                        raise asyncio.CancelledError from error
                     # What is in the way now may be out of it later.
                     self._say(Trouble.READING, self._why(error))
                 await asyncio.sleep(RETRY_S)

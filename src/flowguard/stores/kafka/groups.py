@@ -94,7 +94,7 @@ class Groups:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         """Consumers that come to their end, by filter."""
         self._lost: dict[str, int] = {}
-        self._commits: set[asyncio.Task[None]] = set()
+        self._commits: set[asyncio.Task[bool]] = set()
         self._admin: Any = None
         self._tail: Any = None
         self._tail_said = ""

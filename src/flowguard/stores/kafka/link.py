@@ -268,8 +268,7 @@ class KafkaLink:
 
         async def run() -> R:
             try:
-                async with asyncio.timeout(limit_s):
-                    return await work()
+                return await within(limit_s, work)
             except TimeoutError as error:
                 raise StallError(f"Kafka at {self.servers}: no answer in {limit_s:g} s") from error
             except (KafkaError, OSError) as error:
@@ -332,7 +331,7 @@ class KafkaLink:
 
 async def patiently(work: Callable[[], Awaitable[R]]) -> R:
     """Try again while a node is gone, or a group has no coordinator: the first try makes servers
-    choose one. Given up, it raises what stood in the way."""
+    choose one. Cancelled, it names what stood in the way as the cause: `within` raises that."""
     trouble: KafkaError | None = None
     try:
         while True:
@@ -343,19 +342,40 @@ async def patiently(work: Callable[[], Awaitable[R]]) -> R:
                     raise
                 trouble = error
             await asyncio.sleep(RETRY_S)
-    except asyncio.CancelledError:
-        if trouble is None:
-            raise
-        raise trouble from None
+    except asyncio.CancelledError as error:
+        raise error from trouble
 
 
-async def quietly(stopping: Awaitable[Any]) -> None:
-    """Wait for the end of a client for CLOSE_S; it is not needed any more, however it ends."""
+async def within(limit_s: float, work: Callable[[], Awaitable[R]]) -> R:
+    """The result of `work()`; after `limit_s` it raises the KafkaError that stood in the way of
+    `patiently`, or TimeoutError. Who is cancelled from outside is cancelled."""
     try:
-        async with asyncio.timeout(CLOSE_S):
+        async with asyncio.timeout(limit_s):
+            return await work()
+    except TimeoutError as error:
+        cancelled = error.__cause__
+        trouble = None if cancelled is None else cancelled.__cause__
+        if isinstance(trouble, KafkaError):
+            raise trouble from None
+        raise
+
+
+async def quietly(stopping: Awaitable[Any], limit_s: float = CLOSE_S) -> bool:
+    """Wait for the end of a client for `limit_s`, seconds; it is not needed any more, however it
+    ends. Whether it came to its end. Who is cancelled from outside meanwhile is cancelled."""
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
+    try:
+        async with asyncio.timeout(limit_s):
             await stopping
-    except (KafkaError, OSError, StoreError, asyncio.CancelledError):
-        return
+    except (KafkaError, OSError, StoreError):
+        return False
+    except asyncio.CancelledError:
+        if task.cancelling() > cancelled_before:
+            raise
+        return False  # Some task of the client's was.
+    return True
 
 
 def _look_at(future: "asyncio.Future[Any]") -> None:

@@ -1,0 +1,116 @@
+"""What lives on the link's loop ends when it is told to, whatever is in its way; no server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
+from aiokafka.errors import KafkaConnectionError
+
+from flowguard.stores.group_feed import GroupNews
+from flowguard.stores.kafka import group_consumer, group_tail
+from flowguard.stores.kafka.group_consumer import GroupConsumer
+from flowguard.stores.kafka.group_room import GroupRoom
+from flowguard.stores.kafka.group_roster import GroupRoster
+from flowguard.stores.kafka.group_tail import GroupTail
+from flowguard.stores.kafka.group_window import GroupWindows
+from flowguard.stores.kafka.link import patiently, quietly
+from tests.support.virtual_loop import run
+
+LINK: Any = SimpleNamespace(options={}, servers="somewhere")
+
+
+def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> bool:
+    """Whether a task that is cancelled once, after so long, ends as cancelled."""
+
+    async def test() -> bool:
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(after_s)
+        task.cancel()
+        await asyncio.wait([task], timeout=100.0)
+        is_cancelled = task.cancelled()
+        task.cancel()
+        return is_cancelled
+
+    return run(test())
+
+
+async def is_away(*_: object) -> None:
+    raise KafkaConnectionError("node 1 is gone")
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+class Away:
+    """The driver's consumer where no server answers; that it does not is raised when it is
+    cancelled, too."""
+
+    def __init__(self, **_: object) -> None:
+        self.stops_count = 0
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        return
+
+    async def start(self) -> None:
+        try:
+            await never()
+        except asyncio.CancelledError:
+            raise KafkaConnectionError("node 1 is gone") from None
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0.5)
+
+    async def getmany(self, **_: object) -> None:
+        raise KafkaConnectionError("node 1 is gone")
+
+
+def test_who_is_cancelled_while_a_node_is_gone_ends_as_cancelled() -> None:
+    assert cancelled(lambda: patiently(is_away), 1.0)
+
+
+def test_who_is_cancelled_while_a_client_ends_ends_as_cancelled() -> None:
+    assert cancelled(lambda: quietly(never()), 0.5)
+
+
+def test_a_client_that_does_not_end_or_whose_task_was_cancelled_is_left_alone() -> None:
+    async def test() -> None:
+        assert not await quietly(never())
+        part = asyncio.ensure_future(never())
+        part.cancel()
+        assert not await quietly(part)
+        assert await quietly(asyncio.sleep(0.0))
+
+    run(test())
+
+
+def test_a_member_of_a_group_that_is_to_end_ends_though_kafka_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_consumer, "AIOKafkaConsumer", Away)
+    news: list[GroupNews] = []
+
+    async def consume() -> None:
+        windows = GroupWindows(GroupRoom(1 << 20))
+        await GroupConsumer(LINK, None, "$share/g/t", "topic", windows, news.append).run()
+
+    assert cancelled(consume, 1.0)
+
+
+@pytest.mark.parametrize("after_s", [0.1, 0.6], ids=["ending a client", "waiting"])
+def test_who_follows_which_groups_there_are_ends_though_kafka_is_away(
+    after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_tail, "AIOKafkaConsumer", Away)
+
+    async def follow() -> None:
+        tail = GroupTail(LINK, "topic", GroupRoster(), lambda _: None)
+        tail._consumer = Away()
+        await tail._follow()
+
+    assert cancelled(follow, after_s)
