@@ -78,6 +78,7 @@ class ApplicationCommitter:
                 token.run_sync_soon(lambda: has_come.set(), idempotent=False)
 
         groups.on_news(wake)
+        self._take_news(reactor)  # What was said before woke nobody.
         while True:
             await has_come.wait()
             has_come = trio.Event()
