@@ -13,6 +13,7 @@
 - `window`: what of a topic is settled, as it lies in a committed offset's metadata
 - `commits`: windows on their way there, which nobody waits for who need not
 - `groups`: shared subscriptions that brokers have together: `group_roster`, which there are, and
-  `group_tail`, how that is known; `group_consumer` reads one, `group_window` is what it has of it,
-  `group_room` how much of all that may be, `group_record` a message there
+  `group_tail`, how that is known; `group_claims`, what this broker says of it; `group_consumer`
+  reads one, `group_window` is what it has of it, `group_room` how much of all that may be,
+  `group_record` a message there
 """

@@ -1,22 +1,22 @@
 """Groups: shared subscriptions of applications that brokers have together, in Kafka.
 
 A broker that has members of one says so in the topic `PREFIX.groups`, and every broker follows
-that: from then on each writes what matches into the group's topic. Whoever has a member connected
-is in the consumer group of the same name. All of that lives on the link's loop (`group_tail`,
-`group_consumer`); the store calls from the thread of its commits.
+that (`group_claims`): from then on each writes what matches into the group's topic. Whoever has a
+member connected is in the consumer group of the same name. All of that lives on the link's loop
+(`group_tail`, `group_consumer`); the store calls from the thread of its commits.
 """
 
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, final
+from typing import Any, final
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
+from flowguard.errors import StallError, StoreError
 from flowguard.records import (
     MEMBER_PREFIX,
     SPREAD_PREFIX,
@@ -36,27 +36,15 @@ from flowguard.stores.group_feed import (
 )
 from flowguard.stores.kafka.commits import CHANGES_MAX
 from flowguard.stores.kafka.errors import failure
+from flowguard.stores.kafka.group_claims import GroupClaims
 from flowguard.stores.kafka.group_consumer import GroupConsumer
 from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
 from flowguard.stores.kafka.group_room import GroupRoom
-from flowguard.stores.kafka.group_roster import (
-    GroupChange,
-    GroupRoster,
-    GroupTopic,
-    claim_key,
-    encode_claim,
-    group_prefix,
-    group_topic,
-    roster_topic,
-)
-from flowguard.stores.kafka.group_tail import GroupTail
+from flowguard.stores.kafka.group_roster import GroupChange
 from flowguard.stores.kafka.group_window import GroupWindows, RecordId
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage, quietly
 from flowguard.stores.kafka.plan import CommitPlan
 from flowguard.stores.kafka.topics import KafkaPlace
-
-PARTITION: Final = 0
-"""Of the topic that says which groups there are."""
 
 
 @final
@@ -69,21 +57,14 @@ class Groups:
         """`broker`: the name that its records have. Raises StoreError."""
         self._link = link
         self._place = place
-        self._broker = broker
-        self._wall_s = wall_s
+        self._claims = GroupClaims(link, place, broker, wall_s, self._tell, self._changed)
+        self._roster = self._claims.roster
         self._writer = secrets.token_bytes(WRITER_BYTES)
         self._number = 0
-        self._roster = GroupRoster()
         self._news: deque[GroupNews] = deque()
         self._wake: Callable[[], None] | None = None
-        self._there: set[str] = set()
-        """Topics that are known to have been made."""
         self._ended: deque[str] = deque()
         """Topics to be deleted."""
-        self._ours: set[str] = set()
-        """Filters of which this broker has members."""
-        self._denied: set[str] = set()
-        """Those of which Kafka refuses something."""
         self._wanted: set[str] = set()
         """Filters of which a member is connected."""
         self._room = GroupRoom(place.groups_bytes_max)
@@ -96,7 +77,6 @@ class Groups:
         self._lost: dict[str, int] = {}
         self._commits: set[asyncio.Task[bool]] = set()
         self._admin: Any = None
-        self._tail: Any = None
         self._tail_said = ""
 
     # --- start and end -----------------------------------------------------------------------
@@ -104,34 +84,13 @@ class Groups:
     def open(self, filters: Iterable[str]) -> list[str]:
         """Learn which groups there are; `filters`: those of which this broker has members. Topics
         of nobody are returned. Raises ConfigError, StoreError."""
-        place, prefix = self._place, self._place.groups_prefix
-        topic = roster_topic(prefix)
-        kept = place.topic_configs["min.insync.replicas"]
-        configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
-        self._link.create_topic(topic, 1, place.replicas, configs)
-        try:
-            self._link.topic_seen(topic)  # Groups need ids of topics.
-        except FormatError as error:
-            raise ConfigError(
-                f"Kafka at {place.servers} is too old for kafka.groups_prefix: 2.8 or newer is "
-                "needed, where topics have ids"
-            ) from error
-        # First those: a topic is made when its record is there.
-        topics = self._link.topics(group_prefix(prefix))
+        strangers = self._claims.open(filters)
         self._link.call(self._start)
-        self._ours = set(filters)
-        for filter in sorted(self._roster.claims_of(self._broker) - self._ours):
-            self._leave(filter)
-        for filter in sorted(self._ours):
-            self._claim(filter)
-        return [each for each in topics if each not in self._roster.topics()]
+        return strangers
 
     async def _start(self) -> None:
         self._admin = AIOKafkaAdminClient(**self._link.options)
         await self._admin.start()
-        topic = roster_topic(self._place.groups_prefix)
-        self._tail = GroupTail(self._link, topic, self._roster, self._changed)
-        await self._tail.start()
 
     def close(self) -> None:
         """Leave all consumer groups; what is settled is committed, if Kafka is there."""
@@ -141,70 +100,9 @@ class Groups:
         for filter in list(self._consumers):
             self._end(filter)
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
-        for part in (self._tail, self._admin):
-            if part is not None:
-                stop: Callable[[], Awaitable[None]] = getattr(part, "stop", None) or part.close
-                await quietly(stop())
-
-    # --- who has members ---------------------------------------------------------------------
-
-    def _claim(self, filter: str) -> None:
-        """Say that this broker has members; returns when it is kept, and the topic is there."""
-        place = self._place
-        while True:
-            found = self._roster.get(filter)
-            if found is not None and self._roster.is_right(self._broker, filter):
-                self._make(filter, found)
-                return
-            number = int(self._wall_s() * 1_000)
-            name = group_topic(place.groups_prefix, filter, number)
-            new = GroupTopic(name, place.groups_partitions)
-            self._say(*encode_claim(self._broker, filter, self._roster.proposal(filter, new)))
-
-    def _leave(self, filter: str) -> None:
-        self._say(claim_key(self._broker, filter), None)
-
-    def _say(self, key: bytes, value: bytes | None) -> None:
-        """Write a record, and wait until it has come back."""
-        topic = roster_topic(self._place.groups_prefix)
-        found = self._link.append({(topic, PARTITION): [KafkaMessage(key, value)]})
-        offset = found[topic, PARTITION][0]
-        self._link.call(lambda: self._tail.passed(offset))
-
-    def _make(self, filter: str, found: GroupTopic) -> None:
-        """Make a topic, or see that it is there as it is to be: where servers make topics by
-        themselves, it has one partition."""
-        if found.topic in self._there:
-            return
-        link, place = self._link, self._place
-        wanted = found.partitions, place.replicas, place.topic_configs
-        if not link.create_topic(found.topic, *wanted):
-            self._check(filter, found)
-        self._there.add(found.topic)
-
-    def _check(self, filter: str, found: GroupTopic) -> None:
-        """Give a topic that is there what it lacks, and say so. Raises StoreError."""
-        link, place, topic = self._link, self._place, found.topic
-        seen = link.topic_seen(topic)
-        wrong = []
-        if seen.partitions < found.partitions:
-            wrong.append(f"{seen.partitions} partitions, and is given {found.partitions}")
-            try:
-                link.complete_topic(topic, found.partitions, place.topic_configs)
-            except StoreError as error:
-                why = f"{topic} has {seen.partitions} partitions, not {found.partitions}: {error}"
-                self._say_of(filter, Trouble.TOPIC, why)
-                raise StallError(why) from error
-        if seen.replicas < place.replicas:
-            wrong.append(
-                f"{seen.replicas} replicas, not {place.replicas}: an operator adds them "
-                "(kafka-reassign-partitions)"
-            )
-        why = f"{topic} was made by somebody else, with {', and '.join(wrong)}" if wrong else ""
-        self._say_of(filter, Trouble.TOPIC, why)
-
-    def _say_of(self, filter: str, trouble: Trouble, why: str) -> None:
-        self._tell(GroupTrouble(filter, trouble, why))
+        await self._claims.stop()
+        if self._admin is not None:
+            await quietly(self._admin.close())
 
     def _changed(self, change: GroupChange) -> None:
         """On the loop."""
@@ -212,7 +110,7 @@ class Groups:
             self._end(change.filter)
             if change.after is None or change.after.topic != change.before.topic:
                 self._ended.append(change.before.topic)
-                self._there.discard(change.before.topic)
+                self._claims.doubt(change.before.topic)
         if change.after is None:
             self._windows.pop(change.filter, None)
             self._tell(GroupEnded(change.filter))
@@ -257,16 +155,14 @@ class Groups:
         while plan.claims:
             filter, is_there = plan.claims[0]
             if is_there:
-                self._ours.add(filter)
-                self._claim(filter)
+                self._claims.joined(filter)
             else:
-                self._ours.discard(filter)
-                self._leave(filter)
+                self._claims.left(filter)
             del plan.claims[0]
         for filter in plan.group_appends:
             found = self._roster.get(filter)
             if found is not None:
-                self._make(filter, found)
+                self._claims.make(filter, found)
 
     def messages(self, plan: CommitPlan) -> dict[tuple[str, int], list[KafkaMessage]]:
         """Records to be written for groups that have not ended, by topic and partition."""
@@ -286,7 +182,7 @@ class Groups:
         for filter in plan.group_appends:
             found = self._roster.get(filter)
             if found is not None:
-                self._there.discard(found.topic)
+                self._claims.doubt(found.topic)
 
     def settle(self, plan: CommitPlan) -> None:
         """Take over what is settled; what was released is committed. Raises StallError."""
@@ -324,28 +220,17 @@ class Groups:
 
     def tick(self) -> None:
         """Commit what has changed; begin and end consumers. What cannot be now is tried again."""
-        for filter in sorted(self._ours):  # An operator may have taken us for dead.
-            try:
-                self._claim(filter)
-            except NotNowError:
-                break  # Kafka is away.
-            except StoreError as error:
-                self._denied.add(filter)
-                self._say_of(filter, Trouble.TOPIC, str(error))
-            else:
-                if filter in self._denied:
-                    self._denied.discard(filter)
-                    self._say_of(filter, Trouble.TOPIC, "")
+        self._claims.upkeep()
         with suppress(StoreError):  # It says itself what goes wrong.
             self._link.call(self._tick)
 
     async def _tick(self) -> None:
-        if self._tail.trouble != self._tail_said:
-            self._tail_said = self._tail.trouble
-            self._say_of("", Trouble.READING, self._tail_said)
+        if self._claims.trouble != self._tail_said:
+            self._tail_said = self._claims.trouble
+            self._tell(GroupTrouble("", Trouble.READING, self._tail_said))
         for filter in self._wanted - set(self._consumers) - set(self._leaving):
             found = self._roster.get(filter)
-            if found is not None and found.topic in self._there:
+            if found is not None and self._claims.is_made(found.topic):
                 self._consume(filter, found.topic)
         for filter in set(self._consumers) - self._wanted:
             self._end(filter)
@@ -354,7 +239,7 @@ class Groups:
             found = self._roster.get(filter)
             if consumer.is_topic_doubtful and found is not None:
                 consumer.is_topic_doubtful = False
-                self._there.discard(found.topic)
+                self._claims.doubt(found.topic)
             if windows.unsaved_count:
                 self._begin(consumer)
             if windows.lost_count:

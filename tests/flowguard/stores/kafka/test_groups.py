@@ -384,7 +384,7 @@ def test_who_was_taken_out_by_an_operator_is_out_unless_it_is_there() -> None:
         two.store.commit([JOIN])
         until(lambda: GroupBegan(FILTER) in one.news, one)
         topic = two.groups._roster.get(FILTER)
-        key = claim_key(two.groups._broker, FILTER)
+        key = claim_key(two.groups._claims._broker, FILTER)
         one.store._link.append({(roster_topic(groups), 0): [KafkaMessage(key, None)]})
         until(lambda: GroupEnded(FILTER) in one.news, one)
         until(lambda: one.news.count(GroupBegan(FILTER)) == 2, one, two)
