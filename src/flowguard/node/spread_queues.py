@@ -144,11 +144,13 @@ class SpreadQueues:
         if self._feed is None:
             return
         for news in self._feed.take_news():
-            if isinstance(news, GroupBegan):
-                self._begin(news.filter)
-                continue
             if isinstance(news, GroupTrouble) and not news.filter:
                 self._note(self.troubles, news)
+                continue
+            if not _is_shared(news.filter):
+                continue  # Of somebody who writes there and is no broker.
+            if isinstance(news, GroupBegan):
+                self._begin(news.filter)
                 continue
             group = self._group(news.filter)
             queue = None if group is None else self._queues.get(group)
@@ -234,3 +236,10 @@ class SpreadQueues:
     def _group(self, filter: str) -> Shared | None:
         key = parse_shared(filter)
         return None if key is None else self._table.group(*key)
+
+
+def _is_shared(filter: str) -> bool:
+    try:
+        return parse_shared(filter) is not None
+    except ValueError:
+        return False

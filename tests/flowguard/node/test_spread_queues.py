@@ -133,6 +133,15 @@ def test_what_matches_is_written_for_a_group_that_others_have_and_not_handed_out
     assert acknowledge(device) == [b"4"]
 
 
+def test_what_is_no_shared_subscription_is_no_group_whoever_says_so() -> None:
+    stage, store = spread_stage()
+    for filter in ("$share/g/#/t", "$share/g", "$share//t", "$share/+/t", "t", "$share/g/t\0"):
+        hear(stage, store, GroupBegan(filter), GroupPaused(filter, False), GroupEnded(filter))
+        assert not stage.node.router.queues.spread.count
+    hear(stage, store, GroupBegan(FILTER))
+    assert stage.node.router.queues.spread.count == 1
+
+
 def test_while_the_store_is_away_only_who_publishes_to_the_group_waits() -> None:
     stage, store = spread_stage()
     hear(stage, store, GroupBegan(FILTER))

@@ -46,7 +46,7 @@ class GroupClaims:
         self._broker = broker
         self._wall_s = wall_s
         self._tell = tell
-        self.roster = GroupRoster()
+        self.roster = GroupRoster(place.groups_prefix)
         topic = roster_topic(place.groups_prefix)
         self._tail = GroupTail(link, topic, self.roster, on_change)
         self._there: set[str] = set()

@@ -3,11 +3,14 @@
 It follows the records of one compacted topic, in order: a key is the name of a broker and the
 filter, `$share/` and all; a value is JSON; a tombstone says that this broker has no member left.
 The first broker's record says which topic it is; whoever says another one corrects itself. So all
-who have read as far agree. A topic that was given up is never used again. Knows no driver.
+who have read as far agree. A topic that was given up is never used again. Anybody may be able to
+write there: what names a topic that is not one of the filter's own counts for nothing. Knows no
+driver.
 """
 
 import base64
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -52,6 +55,12 @@ def group_topic(prefix: str, filter: str, number: int) -> str:
     return f"{group_prefix(prefix)}{name}.{number}"
 
 
+def is_group_topic(prefix: str, topic: str) -> bool:
+    """Whether `group_topic` makes such names."""
+    rest = topic.removeprefix(group_prefix(prefix))
+    return rest != topic and re.fullmatch(r"[a-z2-7]{26}\.[0-9]{1,19}", rest) is not None
+
+
 def encode_claim(broker: str, filter: str, topic: GroupTopic) -> tuple[bytes, bytes]:
     """Key and value of a broker's record."""
     value = {"topic": topic.topic, "partitions": topic.partitions}
@@ -66,7 +75,9 @@ def claim_key(broker: str, filter: str) -> bytes:
 class GroupRoster:
     """The groups by filter; `get` may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        """`prefix`: of the groups' topics."""
+        self._prefix = prefix
         self._claims: dict[str, dict[str, GroupTopic]] = {}
         """By filter and broker, in the order of their records."""
         self._groups: dict[str, GroupTopic] = {}
@@ -75,9 +86,6 @@ class GroupRoster:
     def get(self, filter: str) -> GroupTopic | None:
         """Where a group's messages are; None: there is no such group."""
         return self._groups.get(filter)
-
-    def filters(self) -> list[str]:
-        return list(self._groups)
 
     def topics(self) -> set[str]:
         return {each.topic for each in self._groups.values()}
@@ -100,11 +108,14 @@ class GroupRoster:
 
     def apply(self, key: bytes | None, value: bytes | None) -> GroupChange | None:
         """Follow one record; one that nobody understands changes nothing."""
-        broker, _, filter = (key or b"").decode(errors="replace").partition(" ")
+        try:
+            broker, _, filter = (key or b"").decode().partition(" ")
+        except UnicodeDecodeError:
+            return None
         claim = None
         if value is not None:
             claim = _decode(value)
-            if claim is None:
+            if claim is None or not self._is_of(filter, claim.topic):
                 return None
         if not filter.startswith("$share/"):
             return None
@@ -128,6 +139,11 @@ class GroupRoster:
             self._groups[filter] = after
         return GroupChange(filter, before, after)
 
+    def _is_of(self, filter: str, topic: str) -> bool:
+        """Whether a topic may be the one of a filter: it is deleted when nobody needs it."""
+        own, _, _ = group_topic(self._prefix, filter, 0).rpartition(".")
+        return is_group_topic(self._prefix, topic) and topic.startswith(f"{own}.")
+
 
 def _first(claims: Iterable[GroupTopic]) -> GroupTopic | None:
     return next(iter(claims), None)
@@ -137,7 +153,7 @@ def _decode(value: bytes) -> GroupTopic | None:
     try:
         found = json.loads(value)
         topic, partitions = found["topic"], found["partitions"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     is_sound = isinstance(topic, str) and isinstance(partitions, int)
     return GroupTopic(topic, partitions) if is_sound and 0 < partitions < STRIDE else None

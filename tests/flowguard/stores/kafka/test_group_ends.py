@@ -109,7 +109,7 @@ def test_who_follows_which_groups_there_are_ends_though_kafka_is_away(
     monkeypatch.setattr(group_tail, "AIOKafkaConsumer", Away)
 
     async def follow() -> None:
-        tail = GroupTail(LINK, "topic", GroupRoster(), lambda _: None)
+        tail = GroupTail(LINK, "topic", GroupRoster("g"), lambda _: None)
         tail._consumer = Away()
         await tail._follow()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,10 +12,12 @@ from flowguard.stores.kafka.group_roster import (
     GroupTopic,
     claim_key,
     encode_claim,
+    group_topic,
+    is_group_topic,
 )
 
 FILTER = "$share/g/sport/#"
-ONE, TWO = GroupTopic("g.group.x.1", 12), GroupTopic("g.group.x.2", 12)
+ONE, TWO = (GroupTopic(group_topic("g", FILTER, each), 12) for each in (1, 2))
 BROKERS = ("a", "b", "c")
 
 
@@ -25,7 +28,7 @@ def said(roster: GroupRoster, broker: str, topic: GroupTopic | None) -> GroupCha
 
 
 def test_a_group_is_there_from_the_first_broker_with_members_to_the_last() -> None:
-    roster = GroupRoster()
+    roster = GroupRoster("g")
     assert roster.get(FILTER) is None
     assert said(roster, "a", ONE) == GroupChange(FILTER, None, ONE)
     assert said(roster, "b", ONE) is None
@@ -37,7 +40,7 @@ def test_a_group_is_there_from_the_first_broker_with_members_to_the_last() -> No
 
 
 def test_of_two_brokers_that_begin_a_group_at_once_the_first_decides_where_it_is() -> None:
-    roster = GroupRoster()
+    roster = GroupRoster("g")
     said(roster, "a", ONE)
     assert said(roster, "b", TWO) is None
     assert roster.is_right("a", FILTER)
@@ -48,7 +51,7 @@ def test_of_two_brokers_that_begin_a_group_at_once_the_first_decides_where_it_is
 
 
 def test_a_topic_that_was_given_up_is_not_used_again() -> None:
-    roster = GroupRoster()
+    roster = GroupRoster("g")
     said(roster, "a", ONE)
     said(roster, "a", None)
     # Written before it was heard that the group has ended: somebody may be deleting the topic.
@@ -60,15 +63,45 @@ def test_a_topic_that_was_given_up_is_not_used_again() -> None:
 
 
 def test_records_that_nobody_understands_change_nothing() -> None:
-    roster = GroupRoster()
+    roster = GroupRoster("g")
     said(roster, "a", ONE)
     key = claim_key("b", FILTER)
-    for value in (b"", b"{}", b"[]", b"\xff", b'{"topic": 1, "partitions": 2}'):
+    for value in (b"", b"{}", b"[]", b"[" * 100_000, b"\xff", b'{"topic": 1, "partitions": 2}'):
         assert roster.apply(key, value) is None
     assert roster.apply(key, b'{"topic": "x", "partitions": 0}') is None
     assert roster.apply(None, None) is None
     assert roster.apply(b"b plain/filter", encode_claim("b", "x", ONE)[1]) is None
-    assert roster.filters() == [FILTER]
+    assert roster.apply(b"b $share/\xff/t", encode_claim("b", "x", ONE)[1]) is None
+    assert roster.topics() == {ONE.topic}
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "orders",
+        "g.group.orders",
+        f"{ONE.topic}x",
+        f"h.{ONE.topic}",
+        "g.group.x.1",
+        group_topic("g", "$share/g/other", 1),
+        group_topic("h", FILTER, 1),
+    ],
+)
+def test_a_topic_that_is_not_one_of_the_filters_own_is_never_a_groups(topic: str) -> None:
+    """It would be deleted with the group."""
+    roster = GroupRoster("g")
+    assert said(roster, "a", GroupTopic(topic, 12)) is None
+    assert said(roster, "a", None) is None
+    said(roster, "b", ONE)
+    said(roster, "b", GroupTopic(topic, 12))
+    assert roster.topics() == {ONE.topic}
+
+
+def test_topics_of_groups_are_known_by_their_names() -> None:
+    assert is_group_topic("g", ONE.topic)
+    for topic in ("g.group.orders", "g.group.orders.1", f"{ONE.topic}.1", "g.groups"):
+        assert not is_group_topic("g", topic)
+    assert not is_group_topic("gg", ONE.topic)
 
 
 @given(st.lists(st.tuples(st.sampled_from(BROKERS), st.booleans()), max_size=20))
@@ -76,10 +109,10 @@ def test_who_says_what_the_roster_proposes_has_the_topic_that_all_others_have(
     steps: Sequence[tuple[str, bool]],
 ) -> None:
     records: list[tuple[bytes, bytes | None]] = []
-    roster, members = GroupRoster(), set[str]()
+    roster, members = GroupRoster("g"), set[str]()
     for number, (broker, is_there) in enumerate(steps):
         if is_there:
-            new = GroupTopic(f"g.group.x.{number}", 3)
+            new = GroupTopic(group_topic("g", FILTER, number), 3)
             record = encode_claim(broker, FILTER, roster.proposal(FILTER, new))
             records.append(record)
             members.add(broker)
@@ -90,7 +123,7 @@ def test_who_says_what_the_roster_proposes_has_the_topic_that_all_others_have(
         assert (roster.get(FILTER) is not None) == bool(members)
         assert all(roster.is_right(member, FILTER) for member in members)
     # As compaction leaves them: of each key the last one.
-    late = GroupRoster()
+    late = GroupRoster("g")
     kept = dict(records)
     for key in list(dict.fromkeys(key for key, _ in reversed(records)))[::-1]:
         late.apply(key, kept[key])
