@@ -17,6 +17,7 @@ from flowguard.stores.kafka.group_roster import (
     encode_claim,
     group_prefix,
     group_topic,
+    is_group_topic,
     roster_topic,
 )
 from flowguard.stores.kafka.group_tail import GroupTail
@@ -79,7 +80,8 @@ class GroupClaims:
             self._leave(filter)
         for filter in sorted(self._ours):
             self._claim(filter)
-        return [each for each in topics if each not in self.roster.topics()]
+        known = self.roster.topics()
+        return [each for each in topics if is_group_topic(prefix, each) and each not in known]
 
     async def stop(self) -> None:
         """End; on the loop."""

@@ -108,10 +108,7 @@ class GroupRoster:
 
     def apply(self, key: bytes | None, value: bytes | None) -> GroupChange | None:
         """Follow one record; one that nobody understands changes nothing."""
-        try:
-            broker, _, filter = (key or b"").decode().partition(" ")
-        except UnicodeDecodeError:
-            return None
+        broker, filter = _decode_key(key)
         claim = None
         if value is not None:
             claim = _decode(value)
@@ -147,6 +144,15 @@ class GroupRoster:
 
 def _first(claims: Iterable[GroupTopic]) -> GroupTopic | None:
     return next(iter(claims), None)
+
+
+def _decode_key(key: bytes | None) -> tuple[str, str]:
+    """Broker and filter; empty: it is not one of ours."""
+    try:
+        broker, _, filter = (key or b"").decode().partition(" ")
+    except UnicodeDecodeError:
+        return "", ""
+    return broker, filter
 
 
 def _decode(value: bytes) -> GroupTopic | None:

@@ -1,0 +1,151 @@
+"""What a broker says of groups, and what it does to topics; the link to Kafka is a dictionary."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
+from flowguard.stores.group_feed import GroupNews, GroupTrouble
+from flowguard.stores.kafka import group_claims
+from flowguard.stores.kafka.driver import TopicSeen
+from flowguard.stores.kafka.group_claims import GroupClaims
+from flowguard.stores.kafka.group_roster import (
+    GroupChange,
+    GroupRoster,
+    group_topic,
+)
+from flowguard.stores.kafka.link import KafkaMessage
+from flowguard.stores.kafka.topics import KafkaPlace
+
+FILTER, OTHER = "$share/g/t", "$share/g/other"
+PLACE = KafkaPlace("somewhere", replicas=1, groups_prefix="g", groups_partitions=4)
+Record = tuple[bytes | None, bytes | None]
+
+
+@dataclass
+class Topic:
+    number: int
+    partitions: int
+    configs: dict[str, str]
+
+
+@dataclass
+class Cluster:
+    """A Kafka, as far as claims need one."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    """Of the topic of groups."""
+    count: int = 0
+
+
+class Link:
+    """One broker's connection to it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.tail: Any = None
+
+    def topics(self, prefix: str) -> list[str]:
+        return [each for each in self.cluster.topics if each.startswith(prefix)]
+
+    def create_topic(self, topic: str, partitions: int, _: int, configs: Mapping[str, str]) -> bool:
+        if topic in self.cluster.topics:
+            return False
+        self.cluster.count += 1
+        self.cluster.topics[topic] = Topic(self.cluster.count, partitions, dict(configs))
+        return True
+
+    def topic_seen(self, topic: str) -> TopicSeen:
+        found = self.cluster.topics[topic]
+        return TopicSeen(found.number.to_bytes(16), found.partitions, 1)
+
+    def append(
+        self, messages: Mapping[tuple[str, int], Sequence[KafkaMessage]]
+    ) -> dict[tuple[str, int], list[int]]:
+        ((place, some),) = messages.items()
+        records = self.cluster.records
+        records += [(each.key, each.value) for each in some]
+        return {place: [len(records) - 1]}
+
+    def call(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        running = work().__await__()
+        try:
+            next(running)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError
+
+
+class Tail:
+    """It has always followed all that is there."""
+
+    trouble = ""
+
+    def __init__(
+        self,
+        link: Link,
+        _: str,
+        roster: GroupRoster,
+        on_change: Callable[[GroupChange], None],
+    ) -> None:
+        self._cluster = link.cluster
+        self._roster = roster
+        self._on_change = on_change
+        self.next_offset = 0
+
+    async def start(self) -> None:
+        self.follow()
+
+    async def passed(self, offset: int) -> None:
+        self.follow()
+
+    def follow(self) -> None:
+        for key, value in self._cluster.records[self.next_offset :]:
+            change = self._roster.apply(key, value)
+            if change is not None:
+                self._on_change(change)
+        self.next_offset = len(self._cluster.records)
+
+
+class Bench:
+    """A broker at a cluster."""
+
+    def __init__(self, cluster: Cluster, name: str = "a") -> None:
+        self.link = Link(cluster)
+        self.news: list[GroupNews] = []
+        link: Any = self.link
+        self.claims = GroupClaims(link, PLACE, name, lambda: 1e9, self.news.append, lambda _: None)
+
+    def open(self, *filters: str) -> list[str]:
+        """Topics of nobody."""
+        return self.claims.open(filters)
+
+    def topic(self, filter: str = FILTER) -> str:
+        found = self.claims.roster.get(filter)
+        assert found is not None
+        return found.topic
+
+    def troubles(self) -> list[tuple[str, str]]:
+        found = [(each.filter, each.why) for each in self.news if isinstance(each, GroupTrouble)]
+        self.news.clear()
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_claims, "GroupTail", Tail)
+
+
+def test_a_topic_that_no_group_has_is_nobodys_and_one_of_somebody_else_is_not() -> None:
+    cluster = Cluster()
+    one = Bench(cluster)
+    assert one.open(FILTER) == []
+    stranger = group_topic("g", OTHER, 1)
+    others = ["g.group.orders", "g.group.orders.1", f"{stranger}.copy", "g.groups2"]
+    for topic in (stranger, *others):
+        one.link.create_topic(topic, 1, 1, {})
+    assert Bench(cluster, "b").open() == [stranger]
