@@ -5,7 +5,7 @@ back (`group_tail`). Calls come from the thread of the store's commits.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble, Trouble
@@ -24,6 +24,7 @@ from flowguard.stores.kafka.group_tail import GroupTail
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.topics import KafkaPlace
 
+R = TypeVar("R")
 PARTITION: Final = 0
 """Of the topic that says which groups there are."""
 
@@ -76,12 +77,21 @@ class GroupClaims:
         topics = self._link.topics(group_prefix(prefix))
         self._link.call(self._tail.start)
         self._ours = set(filters)
-        for filter in sorted(self.roster.claims_of(self._broker) - self._ours):
+        said = self._on_loop(lambda: self.roster.claims_of(self._broker))
+        for filter in sorted(said - self._ours):
             self._leave(filter)
         for filter in sorted(self._ours):
             self._claim(filter)
-        known = self.roster.topics()
+        known = self._on_loop(self.roster.topics)
         return [each for each in topics if is_group_topic(prefix, each) and each not in known]
+
+    def _on_loop(self, ask: Callable[[], R]) -> R:
+        """What the loop changes may be looked through there only."""
+
+        async def answer() -> R:
+            return ask()
+
+        return self._link.call(answer)
 
     async def stop(self) -> None:
         """End; on the loop."""
@@ -141,7 +151,12 @@ class GroupClaims:
             self._say(*encode_claim(self._broker, filter, self.roster.proposal(filter, new)))
 
     def _leave(self, filter: str) -> None:
-        self._say(claim_key(self._broker, filter), None)
+        """Say that it has none; returns when that is so. What is appended may be the end of what
+        was appended before (`KafkaLink.append`): then it is said again."""
+        while True:
+            self._say(claim_key(self._broker, filter), None)
+            if not self.roster.has_claim(self._broker, filter):
+                return
 
     def _say(self, key: bytes, value: bytes | None) -> None:
         """Write a record, and wait until it has come back."""

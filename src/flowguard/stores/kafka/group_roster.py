@@ -73,7 +73,8 @@ def claim_key(broker: str, filter: str) -> bytes:
 
 @final
 class GroupRoster:
-    """The groups by filter; `get` may be called from any thread."""
+    """The groups by filter; `get`, `has_claim`, `is_right` and `proposal` may be called from any
+    thread, the others where `apply` is."""
 
     def __init__(self, prefix: str) -> None:
         """`prefix`: of the groups' topics."""
@@ -93,6 +94,10 @@ class GroupRoster:
     def claims_of(self, broker: str) -> set[str]:
         """Filters of which this broker has members."""
         return {filter for filter, claims in self._claims.items() if broker in claims}
+
+    def has_claim(self, broker: str, filter: str) -> bool:
+        """Whether this broker says that it has members."""
+        return broker in self._claims.get(filter, {})
 
     def is_right(self, broker: str, filter: str) -> bool:
         """Whether its record names the group's topic, and that is to stay."""

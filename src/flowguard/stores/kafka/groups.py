@@ -74,7 +74,8 @@ class Groups:
         """By filter."""
         self._leaving: dict[str, asyncio.Task[None]] = {}
         """Consumers that come to their end, by filter."""
-        self._lost: dict[str, int] = {}
+        self._lost: deque[tuple[str, int]] = deque()
+        """Filters and numbers of messages; the loop adds, another thread takes."""
         self._commits: set[asyncio.Task[bool]] = set()
         self._admin: Any = None
         self._tail_said = ""
@@ -243,7 +244,7 @@ class Groups:
             if windows.unsaved_count:
                 self._begin(consumer)
             if windows.lost_count:
-                self._lost[filter] = self._lost.get(filter, 0) + windows.lost_count
+                self._lost.append((filter, windows.lost_count))
                 windows.lost_count = 0
 
     def _consume(self, filter: str, topic: str) -> None:
@@ -275,8 +276,12 @@ class Groups:
 
     def take_lost(self) -> dict[str, int]:
         """As `ApplicationStore.take_lost`."""
-        lost, self._lost = self._lost, {}
-        return {SPREAD_PREFIX + filter: count for filter, count in lost.items()}
+        lost: dict[str, int] = {}
+        while self._lost:
+            filter, count = self._lost.popleft()
+            name = SPREAD_PREFIX + filter
+            lost[name] = lost.get(name, 0) + count
+        return lost
 
     # --- the feed ----------------------------------------------------------------------------
 

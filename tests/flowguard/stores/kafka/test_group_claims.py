@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from flowguard.errors import StallError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble
 from flowguard.stores.kafka import group_claims
 from flowguard.stores.kafka.driver import TopicSeen
@@ -47,7 +48,10 @@ class Link:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.tail: Any = None
+        self.is_slow = False
+        """Whether the next record comes only when somebody appends again, as `KafkaLink` does it:
+        whatever is appended then."""
+        self._unfinished: list[Record] = []
 
     def topics(self, prefix: str) -> list[str]:
         return [each for each in self.cluster.topics if each.startswith(prefix)]
@@ -67,8 +71,13 @@ class Link:
         self, messages: Mapping[tuple[str, int], Sequence[KafkaMessage]]
     ) -> dict[tuple[str, int], list[int]]:
         ((place, some),) = messages.items()
+        wanted = self._unfinished or [(each.key, each.value) for each in some]
+        is_slow, self.is_slow = self.is_slow, False
+        self._unfinished = wanted if is_slow else []
+        if is_slow:
+            raise StallError("no answer")
         records = self.cluster.records
-        records += [(each.key, each.value) for each in some]
+        records += wanted
         return {place: [len(records) - 1]}
 
     def call(self, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -149,3 +158,18 @@ def test_a_topic_that_no_group_has_is_nobodys_and_one_of_somebody_else_is_not() 
     for topic in (stranger, *others):
         one.link.create_topic(topic, 1, 1, {})
     assert Bench(cluster, "b").open() == [stranger]
+
+
+def test_who_leaves_has_left_though_a_record_before_it_was_still_on_its_way() -> None:
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.open(FILTER, OTHER)
+    one.link.is_slow = True
+    with pytest.raises(StallError):
+        one.claims.left(OTHER)
+    one.claims.left(FILTER)
+    one.claims.left(OTHER)
+    late = Bench(cluster, "b")
+    late.open()
+    assert late.claims.roster.claims_of("a") == set()
+    assert one.claims.roster.claims_of("a") == set()
