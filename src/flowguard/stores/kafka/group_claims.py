@@ -2,13 +2,19 @@
 
 What it says is a record of the topic `PREFIX.groups` (`group_roster`), and counts when it has come
 back (`group_tail`). Calls come from the thread of the store's commits.
+
+That topic may be lost, with somebody's command or with retention, and the messages must not be lost
+with it: brokers that live say again what they know, and one that starts where nothing was ever said
+of a filter takes the topic that is there. None is deleted of whose filter nothing was said.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, TypeVar, final
 
 from flowguard.errors import ConfigError, FormatError, NotNowError, StallError, StoreError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble, Trouble
+from flowguard.stores.kafka.errors import NoTopicError
 from flowguard.stores.kafka.group_roster import (
     GroupChange,
     GroupRoster,
@@ -18,7 +24,9 @@ from flowguard.stores.kafka.group_roster import (
     group_prefix,
     group_topic,
     is_group_topic,
+    number_of,
     roster_topic,
+    topic_stem,
 )
 from flowguard.stores.kafka.group_tail import GroupTail
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
@@ -49,8 +57,8 @@ class GroupClaims:
         self._wall_s = wall_s
         self._tell = tell
         self.roster = GroupRoster(place.groups_prefix)
-        topic = roster_topic(place.groups_prefix)
-        self._tail = GroupTail(link, topic, self.roster, on_change)
+        self._topic = roster_topic(place.groups_prefix)
+        self._tail = GroupTail(link, self._topic, self.roster, on_change)
         self._there: set[str] = set()
         """Topics that are known to have been made."""
         self._ours: set[str] = set()
@@ -62,12 +70,10 @@ class GroupClaims:
         """Learn which groups there are; `filters`: those of which this broker has members. Topics
         of nobody are returned. Raises ConfigError, StoreError."""
         place, prefix = self._place, self._place.groups_prefix
-        topic = roster_topic(prefix)
-        kept = place.topic_configs["min.insync.replicas"]
-        configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
-        self._link.create_topic(topic, 1, place.replicas, configs)
+        if not self._make_roster():
+            self._see_that_it_is_kept()
         try:
-            self._link.topic_seen(topic)  # Groups need ids of topics.
+            self._tail.topic_id = self._link.topic_seen(self._topic).id
         except FormatError as error:
             raise ConfigError(
                 f"Kafka at {place.servers} is too old for kafka.groups_prefix: 2.8 or newer is "
@@ -82,8 +88,27 @@ class GroupClaims:
             self._leave(filter)
         for filter in sorted(self._ours):
             self._claim(filter)
-        known = self._on_loop(self.roster.topics)
-        return [each for each in topics if is_group_topic(prefix, each) and each not in known]
+        own = [each for each in topics if is_group_topic(prefix, each)]
+        return self._on_loop(lambda: self.roster.given_up(own))
+
+    def _make_roster(self) -> bool:
+        """Make the topic of groups; whether it was missing."""
+        place = self._place
+        kept = place.topic_configs["min.insync.replicas"]
+        configs = {"cleanup.policy": "compact", "min.insync.replicas": kept}
+        return self._link.create_topic(self._topic, 1, place.replicas, configs)
+
+    def _see_that_it_is_kept(self) -> None:
+        """Retention must take nothing of it: somebody else may have made it, or a server."""
+        try:
+            self._link.compact_topic(self._topic)
+        except NotNowError:
+            raise
+        except StoreError as error:
+            raise ConfigError(
+                f"{self._topic} must have cleanup.policy=compact, or groups are forgotten: set it, "
+                f"and let the user see it (DescribeConfigs), or change it (AlterConfigs); {error}"
+            ) from error
 
     def _on_loop(self, ask: Callable[[], R]) -> R:
         """What the loop changes may be looked through there only."""
@@ -123,7 +148,10 @@ class GroupClaims:
         self._leave(filter)
 
     def upkeep(self) -> None:
-        """Say it again where that is needed: an operator may have taken us for dead."""
+        """Say it again where that is needed: an operator may have taken us for dead, or deleted
+        what was said."""
+        with suppress(StoreError):
+            self._say_all_again()
         for filter in sorted(self._ours):
             try:
                 self._claim(filter)
@@ -137,18 +165,43 @@ class GroupClaims:
                     self._denied.discard(filter)
                     self._say_of(filter, "")
 
+    def _say_all_again(self) -> None:
+        """Where the topic of groups is gone, make it, and say what it said, of others, too: those
+        may be away. Raises StoreError."""
+        if self._tail.is_missing:
+            self._make_roster()
+        if not self._tail.is_anew:
+            return
+        self._tail.is_anew = False
+        try:
+            for broker, filter, topic in self._on_loop(self.roster.claims):
+                if broker != self._broker or filter in self._ours:
+                    self._say(*encode_claim(broker, filter, topic))
+        except StoreError:
+            self._tail.is_anew = True
+            raise
+
     def _claim(self, filter: str) -> None:
         """Say that this broker has members; returns when it is kept, and the topic is there."""
-        place = self._place
         while True:
             found = self.roster.get(filter)
             if found is not None and self.roster.is_right(self._broker, filter):
                 self.make(filter, found)
                 return
-            number = int(self._wall_s() * 1_000)
-            name = group_topic(place.groups_prefix, filter, number)
-            new = GroupTopic(name, place.groups_partitions)
+            new = self._new_topic(filter)
             self._say(*encode_claim(self._broker, filter, self.roster.proposal(filter, new)))
+
+    def _new_topic(self, filter: str) -> GroupTopic:
+        """One that never was; or the one that is there, where it is lost what was said of that."""
+        place, prefix = self._place, self._place.groups_prefix
+        if not self.roster.has_heard(filter):
+            stem = topic_stem(prefix, filter)
+            found = [each for each in self._link.topics(stem) if is_group_topic(prefix, each)]
+            if found:
+                newest = max(found, key=number_of)
+                return GroupTopic(newest, self._link.topic_seen(newest).partitions)
+        number = int(self._wall_s() * 1_000)
+        return GroupTopic(group_topic(prefix, filter, number), place.groups_partitions)
 
     def _leave(self, filter: str) -> None:
         """Say that it has none; returns when that is so. What is appended may be the end of what
@@ -159,10 +212,16 @@ class GroupClaims:
                 return
 
     def _say(self, key: bytes, value: bytes | None) -> None:
-        """Write a record, and wait until it has come back."""
-        topic = roster_topic(self._place.groups_prefix)
-        found = self._link.append({(topic, PARTITION): [KafkaMessage(key, value)]})
-        offset = found[topic, PARTITION][0]
+        """Write a record, and wait until it has come back. Raises StallError, too, where somebody
+        has deleted the topic, until that is seen."""
+        place, next_offset = (self._topic, PARTITION), self._tail.next_offset
+        try:
+            offset = self._link.append({place: [KafkaMessage(key, value)]})[place][0]
+        except NoTopicError as error:
+            self._make_roster()
+            raise StallError(str(error)) from error
+        if offset < next_offset:
+            raise StallError(f"{self._topic} begins anew: somebody has deleted it")
         self._link.call(lambda: self._tail.passed(offset))
 
     def make(self, filter: str, found: GroupTopic) -> None:

@@ -40,7 +40,7 @@ from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_record import decode_group_record
 from flowguard.stores.kafka.group_room import READ_COUNT
 from flowguard.stores.kafka.group_window import Found, GroupWindows
-from flowguard.stores.kafka.link import RETRY_S, KafkaLink, patiently, quietly
+from flowguard.stores.kafka.link import RETRY_S, KafkaLink, check_cancelled, patiently, quietly
 from flowguard.stores.kafka.window import AckWindow
 
 SESSION_S: Final = 10.0
@@ -113,15 +113,12 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def run(self) -> None:
         """Until it is cancelled: then everything goes to others."""
-        task = asyncio.current_task()
-        assert task is not None
         try:
             while True:
                 try:
                     await self._consume()
                 except (KafkaError, OSError, StoreError) as error:
-                    if task.cancelling():  # The driver says something else instead.
-                        raise asyncio.CancelledError from error
+                    check_cancelled()
                     # What is in the way now may be out of it later.
                     self._say(Trouble.READING, self._why(error))
                 await asyncio.sleep(RETRY_S)

@@ -20,6 +20,8 @@ from flowguard.stores.kafka.group_window import STRIDE
 
 ENDED_MAX: Final = 10_000
 """Topics that were given up and are remembered."""
+HEARD_MAX: Final = 100_000
+"""Filters of which anything was ever said, and which are remembered."""
 
 
 class GroupTopic(NamedTuple):
@@ -49,10 +51,15 @@ def roster_topic(prefix: str) -> str:
 
 
 def group_topic(prefix: str, filter: str, number: int) -> str:
-    """The name of a group's topic: a hash, because any text may be a filter."""
+    """The name of a group's topic."""
+    return f"{topic_stem(prefix, filter)}{number}"
+
+
+def topic_stem(prefix: str, filter: str) -> str:
+    """The beginning of the names of a filter's topics: a hash, because any text may be one."""
     digest = blake2b(filter.encode(), digest_size=16).digest()
     name = base64.b32encode(digest).decode().rstrip("=").lower()
-    return f"{group_prefix(prefix)}{name}.{number}"
+    return f"{group_prefix(prefix)}{name}."
 
 
 def is_group_topic(prefix: str, topic: str) -> bool:
@@ -83,13 +90,32 @@ class GroupRoster:
         """By filter and broker, in the order of their records."""
         self._groups: dict[str, GroupTopic] = {}
         self._ended: dict[str, None] = {}
+        self._heard: dict[str, None] = {}
+        """Filters of which there was a record, if only that somebody has left."""
 
     def get(self, filter: str) -> GroupTopic | None:
         """Where a group's messages are; None: there is no such group."""
         return self._groups.get(filter)
 
-    def topics(self) -> set[str]:
-        return {each.topic for each in self._groups.values()}
+    def claims(self) -> list[tuple[str, str, GroupTopic]]:
+        """All that counts: broker, filter and topic."""
+        return [
+            (broker, filter, topic)
+            for filter, claims in self._claims.items()
+            for broker, topic in claims.items()
+        ]
+
+    def has_heard(self, filter: str) -> bool:
+        """Whether anything was ever said of a filter; if not, and there is a topic, it is lost what
+        was said of that."""
+        return filter in self._heard
+
+    def given_up(self, topics: Iterable[str]) -> list[str]:
+        """Those of some topics that are of filters of which something is said, and are no group's:
+        nobody needs them. (Of what was said of the others it is not known whether it is lost.)"""
+        heard = {topic_stem(self._prefix, filter) for filter in self._heard}
+        known = {each.topic for each in self._groups.values()}
+        return [each for each in topics if each not in known and _stem_of(each) in heard]
 
     def claims_of(self, broker: str) -> set[str]:
         """Filters of which this broker has members."""
@@ -121,6 +147,7 @@ class GroupRoster:
                 return None
         if not filter.startswith("$share/"):
             return None
+        _remember(self._heard, filter, HEARD_MAX)
         claims = self._claims.setdefault(filter, {})
         if claim is None:
             claims.pop(broker, None)
@@ -132,9 +159,7 @@ class GroupRoster:
         if before == after:
             return None
         if before is not None and (after is None or after.topic != before.topic):
-            self._ended[before.topic] = None
-            if len(self._ended) > ENDED_MAX:
-                del self._ended[next(iter(self._ended))]
+            _remember(self._ended, before.topic, ENDED_MAX)
         if after is None:
             self._groups.pop(filter, None)
         else:
@@ -143,8 +168,23 @@ class GroupRoster:
 
     def _is_of(self, filter: str, topic: str) -> bool:
         """Whether a topic may be the one of a filter: it is deleted when nobody needs it."""
-        own, _, _ = group_topic(self._prefix, filter, 0).rpartition(".")
-        return is_group_topic(self._prefix, topic) and topic.startswith(f"{own}.")
+        is_ours = is_group_topic(self._prefix, topic)
+        return is_ours and _stem_of(topic) == topic_stem(self._prefix, filter)
+
+
+def number_of(topic: str) -> int:
+    """What tells a group's topic from others of the same filter; the highest is the newest."""
+    return int(topic.rpartition(".")[2])
+
+
+def _stem_of(topic: str) -> str:
+    return topic[: topic.rfind(".") + 1]
+
+
+def _remember(known: dict[str, None], name: str, most: int) -> None:
+    known[name] = None
+    if len(known) > most:
+        del known[next(iter(known))]
 
 
 def _first(claims: Iterable[GroupTopic]) -> GroupTopic | None:

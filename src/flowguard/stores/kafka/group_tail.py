@@ -1,6 +1,7 @@
 """GroupTail: follows the topic in which brokers say of which groups they have members.
 
-It lives on the link's loop, and begins anew where something is in the way: the records say all.
+It lives on the link's loop, and connects anew where something is in the way. Where somebody has
+deleted the topic, what it said still counts here: those who know it say it again (`group_claims`).
 """
 
 import asyncio
@@ -13,9 +14,20 @@ from aiokafka.errors import KafkaError
 
 from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_roster import GroupChange, GroupRoster
-from flowguard.stores.kafka.link import RETRY_S, KafkaLink, patiently, quietly
+from flowguard.stores.kafka.link import (
+    RETRY_S,
+    KafkaLink,
+    check_cancelled,
+    patiently,
+    quietly,
+    within,
+)
 
 READ_S: Final = 1.0
+LOOK_S: Final = 1.0
+"""Time after which it is asked whether the topic is still the same."""
+STUCK_S: Final = 5.0
+"""Who reads for so long waits for a topic that is gone."""
 
 
 @final
@@ -34,7 +46,14 @@ class GroupTail:
         self._roster = roster
         self._on_change = on_change
         self._consumer: Any = None
-        self._next_offset = 0
+        self.next_offset = 0
+        """Of the next record."""
+        self.topic_id = b""
+        self.is_missing = False
+        """Whether somebody has deleted the topic."""
+        self.is_anew = False
+        """Whether it was made again, and nobody has said again what it said."""
+        self._look_due_s = 0.0
         self.trouble = ""
         """Why nothing can be read now; empty: it can."""
         self._task: asyncio.Task[None] | None = None
@@ -45,7 +64,7 @@ class GroupTail:
         await self._connect()
         ask = partial(self._consumer.end_offsets, [self._place])
         end = (await patiently(ask))[self._place]
-        while self._next_offset < end:
+        while self.next_offset < end:
             await self._read()
         self._task = self._link.task(self._follow())
 
@@ -59,7 +78,7 @@ class GroupTail:
     async def passed(self, offset: int) -> None:
         """Wait until the record at `offset` has been followed."""
         async with self._read_some:
-            await self._read_some.wait_for(lambda: self._next_offset > offset)
+            await self._read_some.wait_for(lambda: self.next_offset > offset)
 
     async def _connect(self) -> None:
         self._consumer = AIOKafkaConsumer(
@@ -67,38 +86,59 @@ class GroupTail:
         )
         await self._consumer.start()
         self._consumer.assign([self._place])
-        self._consumer.seek(self._place, self._next_offset)
+        self._consumer.seek(self._place, self.next_offset)
 
     async def _follow(self) -> None:
         while True:
             try:
-                await self._read()
+                await self._look()
+                await within(STUCK_S, self._read)
                 self.trouble = ""
             except (KafkaError, OSError) as error:
-                self.trouble = str(failure(error, self._link.servers))
-                await quietly(self._consumer.stop())
-                await asyncio.sleep(RETRY_S)
+                await self._end(error)
                 await self._connect_again()
+
+    async def _end(self, error: Exception) -> None:
+        """What is connected is given up."""
+        check_cancelled()
+        self.trouble = str(failure(error, self._link.servers))
+        await quietly(self._consumer.stop())
+        await asyncio.sleep(RETRY_S)
 
     async def _connect_again(self) -> None:
         while True:
             try:
                 await self._connect()
             except (KafkaError, OSError) as error:
-                self.trouble = str(failure(error, self._link.servers))
-                await quietly(self._consumer.stop())
-                await asyncio.sleep(RETRY_S)
+                await self._end(error)
                 continue
             return
+
+    async def _look(self) -> None:
+        """See whether the topic is still the same; read it from its beginning if it is not."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._look_due_s:
+            return
+        self._look_due_s = now_s + LOOK_S
+        try:
+            seen = await self._link.look_at(self._place.topic)
+        except (KafkaError, OSError):
+            return  # A node is gone, or so: another one is asked next time.
+        self.is_missing = seen is None
+        if seen is None or seen.id == self.topic_id:
+            return
+        self.topic_id, self.next_offset, self.is_anew = seen.id, 0, True
+        await quietly(self._consumer.stop())
+        await self._connect_again()
 
     async def _read(self) -> None:
         found = await self._consumer.getmany(timeout_ms=int(READ_S * 1_000))
         for each in found.get(self._place, ()):
-            self._next_offset = each.offset + 1
+            self.next_offset = each.offset + 1
             change = self._roster.apply(each.key, each.value)
             if change is not None:
                 self._on_change(change)
         # Compaction leaves gaps, also at the end.
-        self._next_offset = max(self._next_offset, await self._consumer.position(self._place))
+        self.next_offset = max(self.next_offset, await self._consumer.position(self._place))
         async with self._read_some:
             self._read_some.notify_all()

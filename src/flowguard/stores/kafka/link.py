@@ -46,6 +46,10 @@ WAVE_BYTES: Final = 16 * 1024 * 1024
 """Size of the messages that are on their way at a time, but for one partition's more. A request to
 a node has a batch of each partition, and servers take 100 MiB."""
 _OK: Final = 0
+_POLICY: Final = "cleanup.policy"
+_COMPACT: Final = "compact"
+_TOPICS_OWN: Final = 1
+"""Source of a setting that somebody has given to the topic (`DYNAMIC_TOPIC_CONFIG`)."""
 
 # Without a handler of its own the driver's warnings would go to standard error.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
@@ -137,6 +141,29 @@ class KafkaLink:
             await self._admin.create_partitions({topic: NewPartitions(partitions)})
 
         self.call(complete)
+
+    def compact_topic(self, topic: str) -> None:
+        """See that the last record of each key stays in a topic, whatever its age, and nothing else
+        has to; the topic's other settings stay. Raises StoreError, where that is not allowed."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+
+        async def compact() -> None:
+            (answer,) = await self._admin.describe_configs([resource])
+            ((code, said, _, _, entries),) = answer.resources
+            _check([(topic, code, said)])
+            found = {name: value for name, value, *_ in entries}
+            if found.get(_POLICY) == _COMPACT:
+                return
+            own = {name: value for name, value, _, source, *_ in entries if source == _TOPICS_OWN}
+            wanted = ConfigResource(ConfigResourceType.TOPIC, topic, own | {_POLICY: _COMPACT})
+            for answer in await self._admin.alter_configs([wanted]):
+                _check([(topic, code, said) for code, said, *_ in answer.resources])
+
+        self.call(lambda: patiently(compact))
+
+    async def look_at(self, topic: str) -> TopicSeen | None:
+        """A topic as a node sees it now; None: it is not there. On the loop. Raises KafkaError."""
+        return await topic_seen(self._admin, topic)
 
     def _ask(self, question: Callable[[], Awaitable[R]]) -> R:
         """The driver asks a node by chance, also one that is gone, until it knows; then another."""
@@ -376,6 +403,14 @@ async def quietly(stopping: Awaitable[Any], limit_s: float = CLOSE_S) -> bool:
             raise
         return False  # Some task of the client's was.
     return True
+
+
+def check_cancelled() -> None:
+    """Raise CancelledError where this task is cancelled, though the driver has said another thing
+    instead."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _look_at(future: "asyncio.Future[Any]") -> None:

@@ -8,10 +8,11 @@ import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from flowguard.errors import StallError
+from flowguard.errors import ConfigError, StallError, StoreError
 from flowguard.stores.group_feed import GroupNews, GroupTrouble
 from flowguard.stores.kafka import group_claims
 from flowguard.stores.kafka.driver import TopicSeen
+from flowguard.stores.kafka.errors import NoTopicError
 from flowguard.stores.kafka.group_claims import GroupClaims
 from flowguard.stores.kafka.group_roster import (
     GroupChange,
@@ -42,6 +43,11 @@ class Cluster:
     """Of the topic of groups."""
     count: int = 0
 
+    def forget(self) -> None:
+        """Somebody deletes the topic of groups."""
+        del self.topics["g.groups"]
+        self.records.clear()
+
 
 class Link:
     """One broker's connection to it."""
@@ -52,6 +58,7 @@ class Link:
         """Whether the next record comes only when somebody appends again, as `KafkaLink` does it:
         whatever is appended then."""
         self._unfinished: list[Record] = []
+        self.denies: StoreError | None = None
 
     def topics(self, prefix: str) -> list[str]:
         return [each for each in self.cluster.topics if each.startswith(prefix)]
@@ -63,6 +70,11 @@ class Link:
         self.cluster.topics[topic] = Topic(self.cluster.count, partitions, dict(configs))
         return True
 
+    def compact_topic(self, topic: str) -> None:
+        if self.denies:
+            raise self.denies
+        self.cluster.topics[topic].configs["cleanup.policy"] = "compact"
+
     def topic_seen(self, topic: str) -> TopicSeen:
         found = self.cluster.topics[topic]
         return TopicSeen(found.number.to_bytes(16), found.partitions, 1)
@@ -72,6 +84,8 @@ class Link:
     ) -> dict[tuple[str, int], list[int]]:
         ((place, some),) = messages.items()
         wanted = self._unfinished or [(each.key, each.value) for each in some]
+        if place[0] not in self.cluster.topics:
+            raise NoTopicError("the topic is not there")
         is_slow, self.is_slow = self.is_slow, False
         self._unfinished = wanted if is_slow else []
         if is_slow:
@@ -92,7 +106,7 @@ class Link:
 class Tail:
     """It has always followed all that is there."""
 
-    trouble = ""
+    trouble, topic_id, is_missing, is_anew = "", b"", False, False
 
     def __init__(
         self,
@@ -138,6 +152,11 @@ class Bench:
         assert found is not None
         return found.topic
 
+    def see_that_it_is_another_topic(self) -> None:
+        """As `GroupTail` does it."""
+        tail: Any = self.claims._tail
+        tail.next_offset, tail.is_anew = 0, True
+
     def troubles(self) -> list[tuple[str, str]]:
         found = [(each.filter, each.why) for each in self.news if isinstance(each, GroupTrouble)]
         self.news.clear()
@@ -157,6 +176,8 @@ def test_a_topic_that_no_group_has_is_nobodys_and_one_of_somebody_else_is_not() 
     others = ["g.group.orders", "g.group.orders.1", f"{stranger}.copy", "g.groups2"]
     for topic in (stranger, *others):
         one.link.create_topic(topic, 1, 1, {})
+    one.claims.joined(OTHER)
+    one.claims.left(OTHER)
     assert Bench(cluster, "b").open() == [stranger]
 
 
@@ -173,3 +194,67 @@ def test_who_leaves_has_left_though_a_record_before_it_was_still_on_its_way() ->
     late.open()
     assert late.claims.roster.claims_of("a") == set()
     assert one.claims.roster.claims_of("a") == set()
+
+
+def test_the_topic_of_groups_is_compacted_whoever_has_made_it_or_the_broker_does_not_start() -> (
+    None
+):
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.link.create_topic("g.groups", 1, 1, {"cleanup.policy": "delete"})
+    one.open()
+    assert cluster.topics["g.groups"].configs["cleanup.policy"] == "compact"
+    two = Bench(cluster, "b")
+    two.link.denies = StoreError("Kafka denies it")
+    with pytest.raises(
+        ConfigError, match=r"g\.groups must have cleanup\.policy=compact.*denies it"
+    ):
+        two.open()
+
+
+def test_groups_whose_claims_are_lost_keep_their_topics_when_brokers_start_one_by_one() -> None:
+    cluster = Cluster()
+    one, two = Bench(cluster), Bench(cluster, "b")
+    one.open(FILTER)
+    two.open(OTHER)
+    topics = {one.topic(), two.topic(OTHER)}
+    cluster.forget()
+    one, two = Bench(cluster), Bench(cluster, "b")
+    assert one.open(FILTER) == []
+    assert two.open(OTHER) == []
+    assert {one.topic(), two.topic(OTHER)} == topics
+    assert topics < set(cluster.topics)
+
+
+def test_brokers_that_live_say_again_what_is_lost_of_themselves_and_of_others() -> None:
+    cluster = Cluster()
+    one, two = Bench(cluster), Bench(cluster, "b")
+    two.open(OTHER)
+    one.open(FILTER)
+    topics = one.topic(), two.topic(OTHER)
+    cluster.forget()
+    one.claims.upkeep()
+    tail: Any = one.claims._tail
+    tail.is_missing = True
+    one.claims.upkeep()
+    one.see_that_it_is_another_topic()
+    one.claims.upkeep()
+    late = Bench(cluster, "c")
+    assert late.open() == []
+    assert late.claims.roster.claims_of("a") == {FILTER}
+    assert late.claims.roster.claims_of("b") == {OTHER}
+    assert (late.topic(), late.topic(OTHER)) == topics
+
+
+def test_who_joins_while_the_topic_of_groups_is_gone_waits_and_the_broker_does_not_end() -> None:
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.open(FILTER)
+    cluster.forget()
+    with pytest.raises(StallError):
+        one.claims.joined(OTHER)
+    with pytest.raises(StallError, match="begins anew"):
+        one.claims.joined(OTHER)
+    one.see_that_it_is_another_topic()
+    one.claims.joined(OTHER)
+    assert one.topic(OTHER) in cluster.topics

@@ -21,8 +21,6 @@ from flowguard.stores.kafka.group_window import GroupWindows
 from flowguard.stores.kafka.link import patiently, quietly
 from tests.support.virtual_loop import run
 
-LINK: Any = SimpleNamespace(options={}, servers="somewhere")
-
 
 def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> bool:
     """Whether a task that is cancelled once, after so long, ends as cancelled."""
@@ -41,6 +39,9 @@ def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> bool:
 
 async def is_away(*_: object) -> None:
     raise KafkaConnectionError("node 1 is gone")
+
+
+LINK: Any = SimpleNamespace(options={}, servers="somewhere", look_at=is_away)
 
 
 async def never() -> None:
@@ -102,7 +103,7 @@ def test_a_member_of_a_group_that_is_to_end_ends_though_kafka_is_away(
     assert cancelled(consume, 1.0)
 
 
-@pytest.mark.parametrize("after_s", [0.1, 0.6], ids=["ending a client", "waiting"])
+@pytest.mark.parametrize("after_s", [0.1, 0.6, 1.0], ids=["ending", "waiting", "connecting"])
 def test_who_follows_which_groups_there_are_ends_though_kafka_is_away(
     after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

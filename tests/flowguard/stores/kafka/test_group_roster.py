@@ -36,7 +36,7 @@ def test_a_group_is_there_from_the_first_broker_with_members_to_the_last() -> No
     assert roster.get(FILTER) == ONE
     assert roster.claims_of("b") == {FILTER}
     assert said(roster, "b", None) == GroupChange(FILTER, ONE, None)
-    assert not roster.topics()
+    assert roster.get(FILTER) is None
 
 
 def test_of_two_brokers_that_begin_a_group_at_once_the_first_decides_where_it_is() -> None:
@@ -72,7 +72,8 @@ def test_records_that_nobody_understands_change_nothing() -> None:
     assert roster.apply(None, None) is None
     assert roster.apply(b"b plain/filter", encode_claim("b", "x", ONE)[1]) is None
     assert roster.apply(b"b $share/\xff/t", encode_claim("b", "x", ONE)[1]) is None
-    assert roster.topics() == {ONE.topic}
+    assert {topic for _, _, topic in roster.claims()} == {ONE}
+    assert roster.get(FILTER) == ONE
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,8 @@ def test_a_topic_that_is_not_one_of_the_filters_own_is_never_a_groups(topic: str
     assert said(roster, "a", None) is None
     said(roster, "b", ONE)
     said(roster, "b", GroupTopic(topic, 12))
-    assert roster.topics() == {ONE.topic}
+    assert {topic for _, _, topic in roster.claims()} == {ONE}
+    assert roster.get(FILTER) == ONE
 
 
 def test_topics_of_groups_are_known_by_their_names() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
 from flowguard.errors import StallError
 from flowguard.records import (
     MEMBER_PREFIX,
@@ -39,7 +41,7 @@ from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from flowguard.types import Publish
-from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.support.guarded_kafka import guarded_kafka
 from tests.support.kafka import kafka, shared_kafka
@@ -393,6 +395,45 @@ def test_who_was_taken_out_by_an_operator_is_out_unless_it_is_there() -> None:
         assert again != topic
         two.store.commit([DropSession(MEMBER)])
         until(lambda: one.news.count(GroupEnded(FILTER)) == 2, one)
+
+
+@pytest.mark.slow
+def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() -> None:
+    groups = new_prefix()
+    with sides(groups, 2) as (one, two):
+        one.store.commit([JOIN])
+        one.publish(b"0")
+        topic = one.topic()
+        until(lambda: GroupBegan(FILTER) in two.news, two)
+        two.store._link.delete_topic(roster_topic(groups))
+        until(lambda: is_known_to_others(groups, topic), one)
+        other = PutSession(MEMBER_PREFIX + "$share/g/other", 0xFFFFFFFF, None, True)
+        two.publish_at_last(other)
+        one.groups.want(FILTER, True)
+        until(lambda: one.has, one)
+        assert GroupEnded(FILTER) not in [*one.news, *two.news]
+
+
+def is_known_to_others(groups: str, topic: str) -> bool:
+    """Whether a broker that starts knows where the group is."""
+    with sides(groups) as (late,):
+        found = late.groups._roster.get(FILTER)
+        return found is not None and found.topic == topic
+
+
+@pytest.mark.slow
+def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_on() -> None:
+    groups, server = new_prefix(), shared_kafka()
+    topic = roster_topic(groups)
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+    link = open_link(server)
+    link.create_topic(topic, 1, 1, {"cleanup.policy": "delete", "segment.ms": "777777"})
+    with sides(groups):
+        (answer,) = server.call(lambda admin: admin.describe_configs([asked]))
+    found = {name: value for name, value, *_ in answer.resources[0][4]}
+    assert found["cleanup.policy"] == "compact"
+    assert found["segment.ms"] == "777777"
+    link.close()
 
 
 @pytest.mark.slow
