@@ -65,6 +65,8 @@ class GroupClaims:
         """Filters of which this broker has members."""
         self._denied: set[str] = set()
         """Those of which Kafka refuses something."""
+        self._lacking: dict[str, int] = {}
+        """Topics that have fewer partitions than they should, and how many."""
 
     def open(self, filters: Iterable[str]) -> list[str]:
         """Learn which groups there are; `filters`: those of which this broker has members. Topics
@@ -87,7 +89,7 @@ class GroupClaims:
         for filter in sorted(said - self._ours):
             self._leave(filter)
         for filter in sorted(self._ours):
-            self._claim(filter)
+            self._claim_or_say(filter)
         own = [each for each in topics if is_group_topic(prefix, each)]
         return self._on_loop(lambda: self.roster.given_up(own))
 
@@ -131,6 +133,10 @@ class GroupClaims:
         """Whether a topic is known to be there."""
         return topic in self._there
 
+    def partitions_of(self, found: GroupTopic) -> int:
+        """How many of a group's partitions may be written."""
+        return self._lacking.get(found.topic, found.partitions)
+
     def doubt(self, topic: str) -> None:
         """It may not be there any more, or may be another one."""
         self._there.discard(topic)
@@ -152,18 +158,26 @@ class GroupClaims:
         what was said."""
         with suppress(StoreError):
             self._say_all_again()
+        self._there -= self._lacking.keys()
         for filter in sorted(self._ours):
             try:
-                self._claim(filter)
+                self._claim_or_say(filter)
             except NotNowError:
                 break  # Kafka is away.
-            except StoreError as error:
-                self._denied.add(filter)
-                self._say_of(filter, str(error))
-            else:
-                if filter in self._denied:
-                    self._denied.discard(filter)
-                    self._say_of(filter, "")
+
+    def _claim_or_say(self, filter: str) -> None:
+        """Claim; what Kafka refuses is said, and concerns no other group. Raises NotNowError."""
+        try:
+            self._claim(filter)
+        except NotNowError:
+            raise
+        except StoreError as error:
+            self._denied.add(filter)
+            self._say_of(filter, str(error))
+        else:
+            if filter in self._denied:
+                self._denied.discard(filter)
+                self._say_of(filter, "")
 
     def _say_all_again(self) -> None:
         """Where the topic of groups is gone, make it, and say what it said, of others, too: those
@@ -231,23 +245,30 @@ class GroupClaims:
             return
         link, place = self._link, self._place
         wanted = found.partitions, place.replicas, place.topic_configs
-        if not link.create_topic(found.topic, *wanted):
+        if link.create_topic(found.topic, *wanted):
+            self._lacking.pop(found.topic, None)
+        else:
             self._check(filter, found)
         self._there.add(found.topic)
 
     def _check(self, filter: str, found: GroupTopic) -> None:
-        """Give a topic that is there what it lacks, and say so. Raises StoreError."""
+        """Give a topic that is there what it lacks, and say so; where that is not allowed, what
+        there is of it is used. Raises StoreError."""
         link, place, topic = self._link, self._place, found.topic
         seen = link.topic_seen(topic)
         wrong = []
         if seen.partitions < found.partitions:
-            wrong.append(f"{seen.partitions} partitions, and is given {found.partitions}")
             try:
                 link.complete_topic(topic, found.partitions, place.topic_configs)
+            except NotNowError:
+                raise
             except StoreError as error:
+                self._lacking[topic] = seen.partitions
                 why = f"{topic} has {seen.partitions} partitions, not {found.partitions}: {error}"
                 self._say_of(filter, why)
-                raise StallError(why) from error
+                return
+            wrong.append(f"{seen.partitions} partitions, and is given {found.partitions}")
+        self._lacking.pop(topic, None)
         if seen.replicas < place.replicas:
             wrong.append(
                 f"{seen.replicas} replicas, not {place.replicas}: an operator adds them "

@@ -173,7 +173,7 @@ class Groups:
             if found is None:
                 continue
             for number, value in appends:
-                partition = number % found.partitions
+                partition = number % self._claims.partitions_of(found)
                 some = messages.setdefault((found.topic, partition), [])
                 some.append(KafkaMessage(key, value))
         return messages

@@ -85,7 +85,8 @@ class KafkaLink:
             "metadata_max_age_ms": int(METADATA_S * 1_000),
             **access.options,
         }
-        self._unfinished: dict[Partition, list[_Sent]] = {}
+        self._unfinished: dict[Partition, tuple[Sequence[KafkaMessage], list[_Sent]]] = {}
+        """What was sent to a partition, and on its way when nobody waited any longer."""
         self._producer: Any = None
         self._admin: Any = None
         try:
@@ -201,9 +202,9 @@ class KafkaLink:
         """Write to several partitions, in batches; the offset of each message, when all in-sync
         replicas have all of it.
 
-        Raises StallError when that takes longer than `wait_s`: then the same call may be made
-        again, before any other, and goes on waiting for what is under way. After any error some
-        records may be there twice: readers tell them apart.
+        Raises StallError when that takes longer than `wait_s`: where the same messages come again
+        for a partition, it goes on waiting for what is under way there. After any error, and where
+        others come instead, some records may be there twice: readers tell them apart.
         """
         return self.call(lambda: self._append(messages))
 
@@ -220,12 +221,12 @@ class KafkaLink:
             if wave_bytes > WAVE_BYTES:
                 await asyncio.wait(wave)
                 wave, wave_bytes = [], 0
-            if partition not in unfinished:
-                unfinished[partition] = await self._send(partition, some)
-            wave += [sent for sent, _ in unfinished[partition]]
+            if partition not in unfinished or unfinished[partition][0] != some:
+                unfinished[partition] = some, await self._send(partition, some)
+            wave += [sent for sent, _ in unfinished[partition][1]]
             wave_bytes += sum(len(message.value or b"") for message in some)
         await asyncio.wait(wave)
-        batches = {partition: unfinished.pop(partition) for partition in messages}
+        batches = {partition: unfinished.pop(partition)[1] for partition in messages}
         all_sent = [sent for some in batches.values() for sent, _ in some]
         failed = next((error for sent in all_sent if (error := sent.exception())), None)
         if failed is not None:

@@ -59,6 +59,7 @@ class Link:
         whatever is appended then."""
         self._unfinished: list[Record] = []
         self.denies: StoreError | None = None
+        """What it says to whom it lets change nothing."""
 
     def topics(self, prefix: str) -> list[str]:
         return [each for each in self.cluster.topics if each.startswith(prefix)]
@@ -66,14 +67,22 @@ class Link:
     def create_topic(self, topic: str, partitions: int, _: int, configs: Mapping[str, str]) -> bool:
         if topic in self.cluster.topics:
             return False
+        if self.denies:
+            raise self.denies
         self.cluster.count += 1
         self.cluster.topics[topic] = Topic(self.cluster.count, partitions, dict(configs))
         return True
 
     def compact_topic(self, topic: str) -> None:
+        configs = self.cluster.topics[topic].configs
+        if self.denies and configs["cleanup.policy"] != "compact":
+            raise self.denies
+        configs["cleanup.policy"] = "compact"
+
+    def complete_topic(self, topic: str, partitions: int, _: Mapping[str, str]) -> None:
         if self.denies:
             raise self.denies
-        self.cluster.topics[topic].configs["cleanup.policy"] = "compact"
+        self.cluster.topics[topic].partitions = partitions
 
     def topic_seen(self, topic: str) -> TopicSeen:
         found = self.cluster.topics[topic]
@@ -258,3 +267,42 @@ def test_who_joins_while_the_topic_of_groups_is_gone_waits_and_the_broker_does_n
     one.see_that_it_is_another_topic()
     one.claims.joined(OTHER)
     assert one.topic(OTHER) in cluster.topics
+
+
+def test_a_topic_with_too_few_partitions_that_may_have_no_more_is_used_and_holds_up_nobody() -> (
+    None
+):
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.open(FILTER, OTHER)
+    topic, other = one.topic(), one.topic(OTHER)
+    cluster.topics[topic].partitions = 1
+    del cluster.topics[other]
+    again = Bench(cluster)
+    again.link.denies = StoreError("Kafka denies it")
+    again.open(FILTER, OTHER)
+    ((first, why), (second, _)) = sorted(again.troubles(), reverse=True)
+    assert (first, second) == (FILTER, OTHER)
+    assert why == f"{topic} has 1 partitions, not 4: Kafka denies it"
+    found = again.claims.roster.get(FILTER)
+    assert found is not None
+    assert again.claims.partitions_of(found) == 1
+    again.claims.make(FILTER, found)
+    again.link.denies = None
+    again.claims.upkeep()
+    assert other in cluster.topics
+    assert again.claims.partitions_of(found) == 4
+    assert cluster.topics[topic].partitions == 4
+
+
+def test_upkeep_of_one_group_waits_for_no_other() -> None:
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.open(FILTER, OTHER)
+    topics = sorted([one.topic(), one.topic(OTHER)])
+    for topic in topics:
+        cluster.topics[topic].partitions = 1
+        one.claims.doubt(topic)
+    one.link.denies = StoreError("Kafka denies it")
+    one.claims.upkeep()
+    assert {filter for filter, _ in one.troubles()} == {FILTER, OTHER}
