@@ -29,6 +29,13 @@ from flowguard.errors import ConfigError, StoreError
 
 _SEND: Final = "_send_request"
 _COORDINATOR: Final = "_coordinator"
+_ENDS: Final = (
+    (_COORDINATOR, "_stop_heartbeat_task"),
+    (_COORDINATOR, "_stop_commit_offsets_refresh_task"),
+    ("_fetcher", "close"),
+    ("_client", "close"),
+)
+"""What `AIOKafkaConsumer.stop` does besides leaving its group."""
 _UNKNOWN_TOPIC: Final = 3
 _TEXT: Final = CompactString("utf-8")
 _NUMBERS: Final = CompactArray(Int32)
@@ -76,6 +83,15 @@ def generation_of(consumer: Any) -> tuple[int, str]:
     except AttributeError:
         pass
     raise StoreError(_lacks(f"AIOKafkaConsumer.{_COORDINATOR} with generation and member_id"))
+
+
+async def abandon(consumer: Any) -> None:
+    """End a consumer whose `stop` was given up: that one waits for its group first, and leaves
+    tasks and sockets where it does not come back. Raises KafkaError, OSError."""
+    for part, name in _ENDS:
+        end = getattr(getattr(consumer, part, None), name, None)
+        if end is not None:
+            await end()
 
 
 async def commit_offsets(

@@ -35,18 +35,29 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka.driver import commit_offsets, generation_of, topic_seen
+from flowguard.stores.kafka.driver import abandon, commit_offsets, generation_of, topic_seen
 from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_record import decode_group_record
 from flowguard.stores.kafka.group_room import READ_COUNT
 from flowguard.stores.kafka.group_window import Found, GroupWindows
-from flowguard.stores.kafka.link import RETRY_S, KafkaLink, check_cancelled, patiently, quietly
+from flowguard.stores.kafka.link import (
+    RETRY_S,
+    KafkaLink,
+    check_cancelled,
+    patiently,
+    quietly,
+    to_the_end,
+)
 from flowguard.stores.kafka.window import AckWindow
 
 SESSION_S: Final = 10.0
 """A broker that was silent for so long loses its partitions to others."""
 REJOIN_S: Final = 20.0
 """In which all brokers of a group have to answer when partitions are given out anew."""
+LEAVE_S: Final = REJOIN_S + 10.0
+"""How long a group may take to let a member go: who is waiting to be given partitions leaves when
+all others have answered (`REJOIN_S`), a new group waits 3 s for more members, and a request to a
+node that is gone ends after 5 s."""
 READ_S: Final = 0.5
 LOOK_S: Final = 1.0
 """Time after which it is asked whether the topic is still the same."""
@@ -154,12 +165,13 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._read()
             raise self._trouble
         finally:
-            await asyncio.shield(self._leave(consumer))
+            await to_the_end(self._leave(consumer))
 
     async def _leave(self, consumer: Any) -> None:
         await quietly(self.commit())
-        self._pause()
-        await quietly(consumer.stop())
+        self._is_ours = False
+        if not await quietly(consumer.stop(), LEAVE_S):
+            await quietly(abandon(consumer))
 
     async def _read(self) -> None:
         await self._look()
@@ -306,9 +318,6 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """They are given out anew: what is settled by now is known to who gets them."""
         self._tell(GroupPaused(self._filter, True))
         await quietly(self.commit())
-        self._pause()
-
-    def _pause(self) -> None:
         self._is_ours = False
 
     async def on_partitions_assigned(self, assigned: Collection[Any]) -> None:

@@ -406,6 +406,17 @@ async def quietly(stopping: Awaitable[Any], limit_s: float = CLOSE_S) -> bool:
     return True
 
 
+async def to_the_end(ending: Coroutine[Any, Any, None]) -> None:
+    """Wait for the end of something, also where this task is cancelled meanwhile: it is after."""
+    task = asyncio.ensure_future(ending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            await asyncio.wait([task])
+        raise
+
+
 def check_cancelled() -> None:
     """Raise CancelledError where this task is cancelled, though the driver has said another thing
     instead."""

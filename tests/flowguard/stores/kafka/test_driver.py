@@ -6,8 +6,10 @@ import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 
@@ -34,6 +36,11 @@ def test_the_installed_driver_has_all_that_is_taken_of_it() -> None:
             await coordinator.close()
 
     assert asyncio.run(generation()) == driver.NO_MEMBER
+    consumer = AIOKafkaConsumer.__init__.__code__.co_names
+    parts = {"_coordinator": GroupCoordinator, "_fetcher": Fetcher, "_client": AIOKafkaClient}
+    for part, name in driver._ENDS:
+        assert part in consumer
+        assert callable(getattr(parts[part], name))
 
 
 def test_a_driver_without_it_is_named_before_anything_is_asked(

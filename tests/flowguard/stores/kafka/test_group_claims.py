@@ -213,6 +213,7 @@ def test_the_topic_of_groups_is_compacted_whoever_has_made_it_or_the_broker_does
     one.link.create_topic("g.groups", 1, 1, {"cleanup.policy": "delete"})
     one.open()
     assert cluster.topics["g.groups"].configs["cleanup.policy"] == "compact"
+    cluster.topics["g.groups"].configs["cleanup.policy"] = "delete"
     two = Bench(cluster, "b")
     two.link.denies = StoreError("Kafka denies it")
     with pytest.raises(

@@ -37,7 +37,7 @@ def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> bool:
     return run(test())
 
 
-async def is_away(*_: object) -> None:
+async def is_away(*_: object, **__: object) -> None:
     raise KafkaConnectionError("node 1 is gone")
 
 
@@ -69,6 +69,69 @@ class Away:
 
     async def getmany(self, **_: object) -> None:
         raise KafkaConnectionError("node 1 is gone")
+
+
+class Joining:
+    """The driver's consumer, for which its group has time some seconds after it was to leave."""
+
+    def __init__(self, leaves_after_s: float) -> None:
+        self.ends: list[str] = []
+        self._leaves_after_s = leaves_after_s
+        self._client = SimpleNamespace(close=self._end("client"))
+        self._fetcher = SimpleNamespace(close=self._end("fetcher"))
+        self._coordinator = SimpleNamespace(_stop_heartbeat_task=self._end("heartbeat"))
+
+    def _end(self, name: str) -> Callable[[], Awaitable[None]]:
+        async def end() -> None:
+            self.ends.append(name)
+
+        return end
+
+    def subscribe(self, *_: object, **__: object) -> None:
+        return
+
+    async def start(self) -> None:
+        return
+
+    async def getmany(self, **_: object) -> dict[object, object]:
+        await asyncio.sleep(0.5)
+        return {}
+
+    async def stop(self) -> None:
+        await asyncio.sleep(self._leaves_after_s)
+        self.ends.append("left")
+
+
+@pytest.mark.parametrize(
+    ("leaves_after_s", "is_broken", "ends"),
+    [
+        (20.0, False, ["left"]),
+        (20.0, True, ["left"]),
+        (1_000.0, False, ["heartbeat", "fetcher", "client"]),
+    ],
+    ids=["reading", "leaving already", "never"],
+)
+def test_a_member_leaves_its_group_however_long_that_takes_to_give_out_partitions(
+    leaves_after_s: float, is_broken: bool, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where it takes too long, nothing of it is left behind, not even its sockets."""
+    driver = Joining(leaves_after_s)
+    if is_broken:
+        driver.getmany = is_away  # type: ignore[assignment]
+    monkeypatch.setattr(group_consumer, "AIOKafkaConsumer", lambda **_: driver)
+
+    async def consume() -> None:
+        windows = GroupWindows(GroupRoom(1 << 20))
+        await GroupConsumer(LINK, None, "$share/g/t", "topic", windows, lambda _: None).run()
+
+    async def test() -> None:
+        task = asyncio.ensure_future(consume())
+        await asyncio.sleep(1.0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run(test())
+    assert driver.ends == ends
 
 
 def test_who_is_cancelled_while_a_node_is_gone_ends_as_cancelled() -> None:
