@@ -129,6 +129,11 @@ class GroupClaims:
         """Why it cannot be followed which groups there are; empty: it can."""
         return self._tail.trouble
 
+    def go_on_following(self) -> None:
+        """Begin again to follow which groups there are, where that has ended by a bug. On the
+        loop."""
+        self._tail.go_on()
+
     def is_made(self, topic: str) -> bool:
         """Whether a topic is known to be there."""
         return topic in self._there

@@ -93,7 +93,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._options = link.options
         self._servers = link.servers
         self._admin = admin
-        self._filter = filter
+        self.filter = filter
         self._topic = topic
         self._tell = tell
         self.windows = windows
@@ -104,7 +104,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """Whether somebody has deleted the topic, or made it again: whoever made it looks at it."""
         self._member = -1, ""
         """The generation, and our name in it."""
-        self._trouble: BaseException | None = None
+        self._trouble: Exception | None = None
         self._said: dict[Trouble, str] = {}
         self._held: set[int] = set()
         """Partitions with a record of a later version, or a damaged batch."""
@@ -131,16 +131,16 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 except (KafkaError, OSError, StoreError) as error:
                     check_cancelled()
                     # What is in the way now may be out of it later.
-                    self._say(Trouble.READING, self._why(error))
+                    self.say(Trouble.READING, self._why(error))
                 await asyncio.sleep(RETRY_S)
         finally:
             self._tell_gone(self.windows.assigned({}))
 
-    def _say(self, trouble: Trouble, why: str) -> None:
+    def say(self, trouble: Trouble, why: str) -> None:
         """Tell what is wrong, unless that is known; empty: nothing is any more."""
         if self._said.get(trouble) != why:
             self._said[trouble] = why
-            self._tell(GroupTrouble(self._filter, trouble, why))
+            self._tell(GroupTrouble(self.filter, trouble, why))
 
     def _why(self, error: BaseException) -> str:
         return str(error if isinstance(error, StoreError) else failure(error, self._servers))
@@ -208,7 +208,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             raise RemovedError("somebody has deleted the topic: it is made again")
         if self.windows.topic_id not in (b"", seen.id):
             self.is_topic_doubtful = True
-            self._say(Trouble.READING, OTHER_TOPIC)
+            self.say(Trouble.READING, OTHER_TOPIC)
         return seen.id
 
     async def _read_some(self, count: int) -> None:
@@ -226,8 +226,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             came += self._taken(place, records)
         if came:
             self._largest_bytes = max(delivery.size_bytes for _, delivery in came)
-            self._tell(GroupCame(self._filter, came, windows.is_behind))
-        self._say(Trouble.READING, "")
+            self._tell(GroupCame(self.filter, came, windows.is_behind))
+        self.say(Trouble.READING, "")
 
     async def _records(self, count: int) -> Mapping[Any, Sequence[Any]]:
         """Read what has come, by partition. Of a batch that a disk has damaged the driver says
@@ -276,7 +276,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 return came
             except CorruptionError as error:
                 where = f"partition {partition} of {self._topic}, offset {each.offset}"
-                self._say(Trouble.RECORD, f"{where}: {error}")
+                self.say(Trouble.RECORD, f"{where}: {error}")
                 windows.passed_over(partition, each.offset)
                 continue
             pos = windows.arrived(partition, each.offset, record, delivery.size_bytes)
@@ -290,14 +290,14 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer.pause(place)
         self._held.add(place.partition)
         where = f"partition {place.partition} of {self._topic} from offset {offset} on"
-        self._say(Trouble.HELD, f"{where}: {error}")
+        self.say(Trouble.HELD, f"{where}: {error}")
 
     def _go_on_with(self, partitions: Collection[int]) -> None:
         """These are held no longer."""
         if not self._held.isdisjoint(partitions):
             self._held -= set(partitions)
             if not self._held:
-                self._say(Trouble.HELD, "")
+                self.say(Trouble.HELD, "")
 
     @property
     def is_committing(self) -> bool:
@@ -316,17 +316,25 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Collection[Any]) -> None:
         """They are given out anew: what is settled by now is known to who gets them."""
-        self._tell(GroupPaused(self._filter, True))
-        await quietly(self.commit())
-        self._is_ours = False
+        try:
+            self._tell(GroupPaused(self.filter, True))
+            await quietly(self.commit())
+        except Exception as error:
+            self._break(error)
+        finally:
+            self._is_ours = False
 
     async def on_partitions_assigned(self, assigned: Collection[Any]) -> None:
         """These are ours from now on."""
         try:
             await self._take_over(list(assigned))
-        except (KafkaError, OSError, StoreError) as error:
-            self._trouble = error  # Nobody else hears of it.
-            self._room.set()
+        except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """Connect anew, or end where it is a bug: the driver, which has called us, says nothing."""
+        self._trouble = error
+        self._room.set()
 
     async def _take_over(self, assigned: list[Any]) -> None:
         consumer = self._consumer
@@ -345,7 +353,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._is_ours = True
         self._refused_since_s = None
         self._room.set()
-        self._tell(GroupPaused(self._filter, False))
+        self._tell(GroupPaused(self.filter, False))
 
     async def _find(self, assigned: list[Any]) -> dict[int, Found]:
         consumer = self._consumer
@@ -365,7 +373,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _tell_gone(self, positions: list[int]) -> None:
         if positions:
-            self._tell(GroupGone(self._filter, positions))
+            self._tell(GroupGone(self.filter, positions))
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -393,7 +401,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 raise
             else:
                 self._refused_since_s = None
-                self._say(Trouble.COMMITS, "")
+                self.say(Trouble.COMMITS, "")
 
     def _refused(self, error: Exception) -> None:
         """Say so, if it will not pass by itself, or does not."""
@@ -402,4 +410,4 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self._refused_since_s = now_s
         passes = isinstance(error, (*FENCED, OSError)) or getattr(error, "retriable", False)
         if not passes or now_s - self._refused_since_s >= REFUSED_S:
-            self._say(Trouble.COMMITS, self._why(error))
+            self.say(Trouble.COMMITS, self._why(error))

@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from flowguard.stores.kafka.errors import failure
+from flowguard.stores.kafka.group_bug import bug_of
 from flowguard.stores.kafka.group_roster import GroupChange, GroupRoster
 from flowguard.stores.kafka.link import (
     RETRY_S,
@@ -67,6 +68,17 @@ class GroupTail:
         while self.next_offset < end:
             await self._read()
         self._task = self._link.task(self._follow())
+
+    def go_on(self) -> None:
+        """Follow again, where that has ended by a bug: behind the record that was the last."""
+        if self._task is not None and self._task.done():
+            self.trouble = bug_of(self._task, "")
+            self._task = self._link.task(self._follow_again())
+
+    async def _follow_again(self) -> None:
+        await quietly(self._consumer.stop())
+        await self._connect_again()
+        await self._follow()
 
     async def stop(self) -> None:
         if self._task is not None:

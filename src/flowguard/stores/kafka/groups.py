@@ -11,6 +11,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, final
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -36,6 +37,7 @@ from flowguard.stores.group_feed import (
 )
 from flowguard.stores.kafka.commits import CHANGES_MAX
 from flowguard.stores.kafka.errors import failure
+from flowguard.stores.kafka.group_bug import bug_of
 from flowguard.stores.kafka.group_claims import GroupClaims
 from flowguard.stores.kafka.group_consumer import GroupConsumer
 from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
@@ -226,15 +228,11 @@ class Groups:
             self._link.call(self._tick)
 
     async def _tick(self) -> None:
+        self._claims.go_on_following()
         if self._claims.trouble != self._tail_said:
             self._tail_said = self._claims.trouble
             self._tell(GroupTrouble("", Trouble.READING, self._tail_said))
-        for filter in self._wanted - set(self._consumers) - set(self._leaving):
-            found = self._roster.get(filter)
-            if found is not None and self._claims.is_made(found.topic):
-                self._consume(filter, found.topic)
-        for filter in set(self._consumers) - self._wanted:
-            self._end(filter)
+        self._begin_and_end()
         for filter, (consumer, _) in self._consumers.items():
             windows = consumer.windows
             found = self._roster.get(filter)
@@ -246,6 +244,19 @@ class Groups:
             if windows.lost_count:
                 self._lost.append((filter, windows.lost_count))
                 windows.lost_count = 0
+
+    def _begin_and_end(self) -> None:
+        """Consumers, as members are connected here, and groups are there."""
+        for filter, (_, task) in list(self._consumers.items()):
+            if task.done():  # By a bug.
+                del self._consumers[filter]
+                self._tell(GroupTrouble(filter, Trouble.READING, bug_of(task, filter)))
+        for filter in self._wanted - set(self._consumers) - set(self._leaving):
+            found = self._roster.get(filter)
+            if found is not None and self._claims.is_made(found.topic):
+                self._consume(filter, found.topic)
+        for filter in set(self._consumers) - self._wanted:
+            self._end(filter)
 
     def _consume(self, filter: str, topic: str) -> None:
         windows = self._windows_of(filter)
@@ -272,7 +283,12 @@ class Groups:
             return
         task = self._link.task(quietly(consumer.commit()))
         self._commits.add(task)
-        task.add_done_callback(self._commits.discard)
+        task.add_done_callback(partial(self._committed, consumer))
+
+    def _committed(self, consumer: GroupConsumer, task: asyncio.Task[bool]) -> None:
+        self._commits.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            consumer.say(Trouble.COMMITS, bug_of(task, consumer.filter))
 
     def take_lost(self) -> dict[str, int]:
         """As `ApplicationStore.take_lost`."""
