@@ -10,10 +10,10 @@ broker comes that knows it, and so does a batch that a server's disk has damaged
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -47,9 +47,11 @@ from flowguard.stores.kafka.link import (
     patiently,
     quietly,
     to_the_end,
+    within,
 )
 from flowguard.stores.kafka.window import AckWindow
 
+R = TypeVar("R")
 SESSION_S: Final = 10.0
 """A broker that was silent for so long loses its partitions to others."""
 REJOIN_S: Final = 20.0
@@ -70,6 +72,9 @@ EXPECTED_BYTES: Final = 4 * 1024
 REFUSED_S: Final = 15.0
 """Commits that are refused for so long are said to be; for a moment they are whenever partitions
 are given out anew."""
+ANSWER_S: Final = 10.0
+"""Whatever is asked about the topic, or one of its partitions, is answered within so long, or it is
+said what is in the way, and all begins anew."""
 LOOKS_MAX: Final = 10
 """At a partition that seems to have less than it had: then servers have lost it."""
 OTHER_TOPIC: Final = "somebody has deleted the topic, and it was made again"
@@ -202,7 +207,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             raise RemovedError(OTHER_TOPIC)
 
     async def _topic_id(self) -> bytes:
-        seen = await patiently(partial(topic_seen, self._admin, self._topic))
+        seen = await _answer(partial(topic_seen, self._admin, self._topic))
         if seen is None:
             self.is_topic_doubtful = True
             raise RemovedError("somebody has deleted the topic: it is made again")
@@ -358,9 +363,9 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _find(self, assigned: list[Any]) -> dict[int, Found]:
         consumer = self._consumer
         ask = partial(self._admin.list_consumer_group_offsets, self._topic, None, assigned)
-        committed = await patiently(ask)
-        starts = await patiently(partial(consumer.beginning_offsets, assigned))
-        ends = await patiently(partial(consumer.end_offsets, assigned))
+        committed = await _answer(ask)
+        starts = await _answer(partial(consumer.beginning_offsets, assigned))
+        ends = await _answer(partial(consumer.end_offsets, assigned))
         return {
             place.partition: Found(self._window(committed.get(place)), starts[place], ends[place])
             for place in assigned
@@ -411,3 +416,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         passes = isinstance(error, (*FENCED, OSError)) or getattr(error, "retriable", False)
         if not passes or now_s - self._refused_since_s >= REFUSED_S:
             self.say(Trouble.COMMITS, self._why(error))
+
+
+async def _answer(ask: Callable[[], Awaitable[R]]) -> R:
+    """Raises what stood in the way, KafkaError or TimeoutError."""
+    return await within(ANSWER_S, lambda: patiently(ask))

@@ -178,3 +178,40 @@ def test_who_follows_which_groups_there_are_ends_though_kafka_is_away(
         await tail._follow()
 
     assert cancelled(follow, after_s)
+
+
+class Leaderless:
+    """One of the driver's consumers that has partitions, one of them without a leader."""
+
+    _coordinator = SimpleNamespace(generation=1, member_id="m")
+
+    def __init__(self, end_offsets: Callable[..., Awaitable[None]]) -> None:
+        self.end_offsets = end_offsets
+
+    async def beginning_offsets(self, _: object) -> dict[object, int]:
+        return {}
+
+
+@pytest.mark.parametrize("end_offsets", [is_away, lambda _: never()], ids=["refused", "silent"])
+def test_a_partition_without_a_leader_is_said_and_does_not_stop_the_group_silently(
+    end_offsets: Callable[..., Awaitable[None]],
+) -> None:
+    async def nothing(*_: object) -> dict[object, object]:
+        return {}
+
+    async def test() -> None:
+        admin: Any = SimpleNamespace(list_consumer_group_offsets=nothing)
+        windows = GroupWindows(GroupRoom(1 << 20))
+        consumer = GroupConsumer(LINK, admin, "$share/g/t", "topic", windows, lambda _: None)
+        consumer._consumer = Leaderless(end_offsets)
+
+        async def topic_id() -> bytes:
+            return bytes(16)
+
+        consumer._topic_id = topic_id  # type: ignore[method-assign]
+        asked: Any = [SimpleNamespace(partition=0)]
+        async with asyncio.timeout(100.0):
+            await consumer.on_partitions_assigned(asked)
+        assert isinstance(consumer._trouble, (KafkaConnectionError, TimeoutError))
+
+    run(test())
