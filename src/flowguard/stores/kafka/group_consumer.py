@@ -113,6 +113,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._said: dict[Trouble, str] = {}
         self._held: set[int] = set()
         """Partitions with a record of a later version, or a damaged batch."""
+        self._ahead: set[Any] = set()
+        """Those that are far ahead of what is settled."""
         self._is_careful = False
         """Whether some batch is damaged: which one is found out record by record."""
         self._first_place = 0
@@ -216,8 +218,21 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             self.say(Trouble.READING, OTHER_TOPIC)
         return seen.id
 
+    def _keep_back(self) -> None:
+        """Read no further in partitions that are far ahead of what is settled."""
+        for place in self._consumer.assignment():
+            is_ahead = self.windows.is_far_ahead(place.partition)
+            if is_ahead and place not in self._ahead:
+                self._ahead.add(place)
+                self._consumer.pause(place)
+            elif not is_ahead and place in self._ahead:
+                self._ahead.discard(place)
+                if place.partition not in self._held:
+                    self._consumer.resume(place)
+
     async def _read_some(self, count: int) -> None:
         windows = self.windows
+        self._keep_back()
         found = await self._records(count)
         windows.share.reserved()
         if not self._is_ours:
@@ -254,7 +269,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._first_place += 1
         for index in range(len(places)):
             place = places[(self._first_place + index) % len(places)]
-            if place.partition in self._held or not self._is_ours:
+            if place.partition in self._held or place in self._ahead or not self._is_ours:
                 continue
             try:
                 found: Mapping[Any, Sequence[Any]]
@@ -354,6 +369,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         self._tell_gone(self.windows.assigned(found))
         for place in assigned:
             consumer.seek(place, self.windows.next_offset(place.partition))
+        self._ahead.clear()  # Who is given a partition reads it.
         self._go_on_with(self._held - set(found))
         self._is_ours = True
         self._refused_since_s = None

@@ -25,6 +25,13 @@ METADATA_MAX: Final = WINDOW_MAX - 33
 """Characters of what is committed, without the topic's id and a blank."""
 LATE_MAX: Final = 10_000
 """Positions that are remembered though their partition is not here."""
+GAP_MAX: Final = 1_000
+"""Records that may be missing in a partition one by one. Where more are, retention has taken them,
+and it takes all that lies before them, too."""
+AHEAD_MAX: Final = 100_000
+"""Records of a partition that are read beyond the first one that is not settled: what is settled
+among them is kept in mind, and goes into every commit, as far as it has room there. Whoever holds
+one message for so long has all others of its partition wait."""
 SEEN_MAX: Final = 1_000
 """Records of a partition that are remembered: a batch that is repeated comes soon."""
 
@@ -213,6 +220,11 @@ class GroupWindows:
         """Where reading goes on."""
         return self._parts[partition].next_offset
 
+    def is_far_ahead(self, partition: int) -> bool:
+        """Whether no more is to be read before what was read is settled (`AHEAD_MAX`)."""
+        part = self._parts.get(partition)
+        return part is not None and part.next_offset - part.window.floor >= AHEAD_MAX
+
     # --- messages ----------------------------------------------------------------------------
 
     def arrived(self, partition: int, offset: int, record: RecordId, size_bytes: int) -> int | None:
@@ -245,8 +257,13 @@ class GroupWindows:
 
     def _reach(self, part: _Part, offset: int) -> None:
         """Reading has come so far; what is not there, retention has taken before."""
-        part.window.end = max(part.window.end, offset + 1)
-        for each in range(part.next_offset, offset):
+        window = part.window
+        if offset - part.next_offset > GAP_MAX and offset > window.floor:
+            kept = sum(each >= window.floor for each in part.here)
+            self.lost_count += window.skip_to(offset, 0) - kept
+            part.unsaved_count += 1
+        window.end = max(window.end, offset + 1)
+        for each in range(max(part.next_offset, window.floor), offset):
             self._lose(part, each)
         part.next_offset = offset + 1
 

@@ -67,11 +67,12 @@ class AckWindow:
 
     def skip_to(self, offset: int, floor_bytes: int) -> int:
         """Raise the floor over records that are gone; how many of them were not settled."""
-        gone = range(self.floor, offset)
-        lost = sum(each not in self.settled for each in gone)
-        for each in gone:
-            self.settled.pop(each, None)
-            self.released.pop(each, None)
+        settled = [each for each in self.settled if each < offset]
+        lost = max(offset - self.floor, 0) - len(settled)
+        for each in settled:
+            del self.settled[each]
+        for each in [each for each in self.released if each < offset]:
+            del self.released[each]
         self.floor, self.floor_bytes = offset, floor_bytes
         return lost
 

@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from flowguard.records import NEVER_S, Delivery
 from flowguard.stores.group_feed import GroupCame, GroupNews, GroupTrouble, Trouble
-from flowguard.stores.kafka import group_consumer
+from flowguard.stores.kafka import group_consumer, group_window
 from flowguard.stores.kafka.group_consumer import REFUSED_S, GroupConsumer
 from flowguard.stores.kafka.group_record import encode_group_record
 from flowguard.stores.kafka.group_room import GroupRoom
@@ -64,6 +64,12 @@ class Driver:
 
     def pause(self, place: Place) -> None:
         self.paused.add(place)
+
+    def resume(self, place: Place) -> None:
+        self.paused.discard(place)
+
+    def assignment(self) -> list[Place]:
+        return [Place(TOPIC, each) for each in range(PARTITIONS)]
 
 
 class Bench:
@@ -226,5 +232,28 @@ def test_no_more_is_read_than_there_is_room_for() -> None:
         # First whether there is any; then three quarters of the room, while nobody else has any.
         assert asked == [1, 12]
         assert not room.messages.used_bytes
+
+    run(test)
+
+
+def test_a_partition_is_read_no_further_than_so_far_beyond_what_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_window, "AHEAD_MAX", 3)
+
+    async def test(bench: Bench) -> None:
+        await bench.read(0, record(1), record(2), record(3))
+        (first, *others) = [
+            pos for each in bench.news if isinstance(each, GroupCame) for pos, _ in each.messages
+        ]
+        for pos in others:
+            bench.windows.settle(pos)
+        await bench.read(0, record(4), first=3)
+        assert bench.driver.paused == {Place(TOPIC, 0)}
+        assert bench.came() == [b"1", b"2", b"3"]
+        bench.windows.settle(first)
+        await bench.read(0, record(4), first=3)
+        assert not bench.driver.paused
+        assert bench.came() == [b"1", b"2", b"3", b"4"]
 
     run(test)

@@ -32,6 +32,8 @@ BROKERS = 2
 WRITTEN = 5
 """Records of each partition at the start."""
 SIZE = 10
+FAR = 2**39
+"""An offset to which nobody counts."""
 WRITER = b"writer 1"
 TOPIC, OTHER = bytes(16), b"another topic..."
 MIB = 1024 * 1024
@@ -134,6 +136,34 @@ def test_what_retention_has_taken_unsettled_is_counted() -> None:
     # What is here it cannot take.
     windows.assigned({0: found(10, start=12)})
     assert windows.lost_count == 12
+
+
+def test_a_gap_costs_what_is_here_not_what_is_missing() -> None:
+    """Retention may have taken ten million a day."""
+    windows = new_windows()
+    windows.assigned({0: found(end=FAR), 1: found(start=FAR, end=FAR)})
+    assert windows.lost_count == FAR
+    (first, *_) = read(windows, 0, 0, 1, 2)
+    windows.settle(at(0, 1))
+    assert read(windows, 0, FAR) == [at(0, FAR)]
+    assert windows.lost_count == FAR + FAR - 3
+    assert windows.share.count == 3
+    assert windows.to_commit()[0][0] == FAR
+    windows.settle(first)
+    windows.settle(at(0, FAR))
+    assert windows.share.count == 1
+    assert windows.to_commit()[0][0] == FAR + 1
+
+
+def test_a_floor_that_rises_over_a_gap_tells_how_many_were_not_settled() -> None:
+    window = AckWindow(2, 8)
+    window.settle(3, SIZE)
+    window.release(4, SIZE)
+    window.settle(7, SIZE)
+    assert window.skip_to(6, 0) == 3
+    assert (window.floor, window.settled, window.released) == (6, {7: SIZE}, {})
+    window.end = FAR
+    assert window.skip_to(FAR, 0) == FAR - 7
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
