@@ -15,5 +15,6 @@
 - `groups`: shared subscriptions that brokers have together: `group_roster`, which there are, and
   `group_tail`, how that is known; `group_claims`, what this broker says of it; `group_consumer`
   reads one, `group_window` is what it has of it, `group_room` how much of all that may be,
-  `group_record` a message there; `group_bug`, what is said of a bug
+  `group_record` a message there; `group_bug`, what is said of a bug,
+  and `group_renewal`, what servers would forget
 """

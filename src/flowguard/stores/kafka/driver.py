@@ -11,7 +11,13 @@ from typing import Any, Final, NamedTuple
 
 import aiokafka
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import IncompatibleBrokerVersion, for_code
+from aiokafka.errors import (
+    IllegalGenerationError,
+    IncompatibleBrokerVersion,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.types import (
@@ -42,6 +48,8 @@ _NUMBERS: Final = CompactArray(Int32)
 ID_BYTES: Final = 16
 NO_MEMBER: Final = -1, ""
 """Generation and member id of who commits for a group without members."""
+FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
+"""Answers to who commits and has no partitions in this generation of the group."""
 _NO_ID: Final = bytes(ID_BYTES)
 
 

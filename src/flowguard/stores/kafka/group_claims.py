@@ -113,7 +113,7 @@ class GroupClaims:
             ) from error
 
     def _on_loop(self, ask: Callable[[], R]) -> R:
-        """What the loop changes may be looked through there only."""
+        """Ask on the loop: what it changes may be looked through there only."""
 
         async def answer() -> R:
             return ask()
@@ -128,6 +128,10 @@ class GroupClaims:
     def trouble(self) -> str:
         """Why it cannot be followed which groups there are; empty: it can."""
         return self._tail.trouble
+
+    def filters(self) -> set[str]:
+        """Filters of which this broker has members."""
+        return set(self._ours)
 
     def go_on_following(self) -> None:
         """Begin again to follow which groups there are, where that has ended by a bug. On the

@@ -19,10 +19,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import (
     CorruptRecordException,
-    IllegalGenerationError,
     KafkaError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
 )
 
 from flowguard.errors import CorruptionError, FormatError, RemovedError, StoreError
@@ -35,7 +32,7 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka.driver import abandon, commit_offsets, generation_of, topic_seen
+from flowguard.stores.kafka.driver import FENCED, abandon, commit_offsets, generation_of, topic_seen
 from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_record import decode_group_record
 from flowguard.stores.kafka.group_room import READ_COUNT
@@ -79,7 +76,6 @@ LOOKS_MAX: Final = 10
 """At a partition that seems to have less than it had: then servers have lost it."""
 OTHER_TOPIC: Final = "somebody has deleted the topic, and it was made again"
 NEVER_MS: Final = 2**31 - 1
-FENCED: Final = (IllegalGenerationError, UnknownMemberIdError, RebalanceInProgressError)
 
 
 @final

@@ -111,8 +111,8 @@ class GroupRoster:
         return filter in self._heard
 
     def given_up(self, topics: Iterable[str]) -> list[str]:
-        """Those of some topics that are of filters of which something is said, and are no group's:
-        nobody needs them. (Of what was said of the others it is not known whether it is lost.)"""
+        """Return those that nobody needs: something is said of their filters, and they are no
+        group's. (Of the others it is not known whether what was said is lost.)"""
         heard = {topic_stem(self._prefix, filter) for filter in self._heard}
         known = {each.topic for each in self._groups.values()}
         return [each for each in topics if each not in known and _stem_of(each) in heard]
@@ -173,7 +173,7 @@ class GroupRoster:
 
 
 def number_of(topic: str) -> int:
-    """What tells a group's topic from others of the same filter; the highest is the newest."""
+    """The number that tells a group's topic from others of its filter; the newest has the highest."""
     return int(topic.rpartition(".")[2])
 
 

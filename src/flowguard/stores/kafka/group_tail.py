@@ -111,7 +111,7 @@ class GroupTail:
                 await self._connect_again()
 
     async def _end(self, error: Exception) -> None:
-        """What is connected is given up."""
+        """Give up what is connected."""
         check_cancelled()
         self.trouble = str(failure(error, self._link.servers))
         await quietly(self._consumer.stop())

@@ -41,6 +41,7 @@ from flowguard.stores.kafka.group_bug import bug_of
 from flowguard.stores.kafka.group_claims import GroupClaims
 from flowguard.stores.kafka.group_consumer import GroupConsumer
 from flowguard.stores.kafka.group_record import WRITER_BYTES, encode_group_record
+from flowguard.stores.kafka.group_renewal import renew
 from flowguard.stores.kafka.group_room import GroupRoom
 from flowguard.stores.kafka.group_roster import GroupChange
 from flowguard.stores.kafka.group_window import GroupWindows, RecordId
@@ -79,6 +80,9 @@ class Groups:
         self._lost: deque[tuple[str, int]] = deque()
         """Filters and numbers of messages; the loop adds, another thread takes."""
         self._commits: set[asyncio.Task[bool]] = set()
+        self._to_renew: set[str] = set()
+        """Filters of which it may be a day that anything was committed."""
+        self._renewing: asyncio.Task[None] | None = None
         self._admin: Any = None
         self._tail_said = ""
 
@@ -221,6 +225,18 @@ class Groups:
 
     # --- consumers ---------------------------------------------------------------------------
 
+    def renew(self) -> None:
+        """A day is over: what is committed for groups of ours is committed anew, after a tick."""
+        self._to_renew = self._claims.filters()
+
+    async def _renew(self) -> None:
+        """Commit it; what cannot be now is tried again."""
+        for filter in sorted(self._to_renew):
+            found = self._roster.get(filter)
+            topic = None if found is None or filter in self._consumers else found.topic
+            if topic is None or await quietly(renew(self._admin, topic)):
+                self._to_renew.discard(filter)
+
     def tick(self) -> None:
         """Commit what has changed; begin and end consumers. What cannot be now is tried again."""
         self._claims.upkeep()
@@ -233,6 +249,8 @@ class Groups:
             self._tail_said = self._claims.trouble
             self._tell(GroupTrouble("", Trouble.READING, self._tail_said))
         self._begin_and_end()
+        if self._to_renew and (self._renewing is None or self._renewing.done()):
+            self._renewing = self._link.task(self._renew())
         for filter, (consumer, _) in self._consumers.items():
             windows = consumer.windows
             found = self._roster.get(filter)

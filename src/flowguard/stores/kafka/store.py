@@ -467,6 +467,8 @@ class KafkaStore:
             self._renewed_s = now_s
             for queue in self._queues.values():
                 queue.unsaved_count += 1
+            if self.groups is not None:
+                self.groups.renew()
         self._windows.begin(self._queues)
         if self.groups is not None:
             self.groups.tick()

@@ -34,7 +34,9 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
+from flowguard.stores.kafka import group_renewal
 from flowguard.stores.kafka.access import access_of
+from flowguard.stores.kafka.driver import commit_offsets
 from flowguard.stores.kafka.group_roster import claim_key, roster_topic
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaMessage
@@ -193,6 +195,46 @@ def test_a_broker_of_an_older_generation_does_not_change_what_is_settled() -> No
         one.store._link.call(consumer.commit)
         committed = one.store._link.call(lambda: ask(consumer._topic))
         assert [each.offset for each in committed.values() if each.offset] == [1]
+
+
+@pytest.mark.slow
+def test_what_is_committed_is_committed_anew_while_a_group_sleeps_and_not_while_it_is_read() -> (
+    None
+):
+    with sides(new_prefix(), 2) as (one, two):
+        one.store.commit([JOIN])
+        two.store.commit([JOIN])
+        one.groups.want(FILTER, True)
+        one.publish(b"0", b"1")
+        until(lambda: len(one.has) == 2, one)
+        one.settle(b"0")
+        until(lambda: 1 in committed_of(one), one)
+        two.groups.renew()
+        until(lambda: not two.groups._to_renew, two)
+        assert one.groups._consumers[FILTER][0]._member[0] > 0
+        before = committed_of(one)
+        one.groups.want(FILTER, False)
+        until(lambda: not one.groups._consumers and not one.groups._leaving, one)
+        commits: list[object] = []
+
+        async def note(*args: object) -> None:
+            await commit_offsets(*args)  # type: ignore[arg-type]
+            commits.append(args)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(group_renewal, "commit_offsets", note)
+            two.groups.renew()
+            until(lambda: commits, two)
+        until(lambda: not two.groups._to_renew, two)
+        assert committed_of(two) == before
+
+
+def committed_of(side: Side) -> list[int]:
+    """Offsets of all partitions of which any is committed."""
+    found = side.store._link.call(
+        lambda: side.groups._admin.list_consumer_group_offsets(side.topic())
+    )
+    return sorted(each.offset for each in found.values())
 
 
 @pytest.mark.slow
