@@ -15,7 +15,9 @@ from typing import Final, final
 
 from flowguard.flow import AdmissionWindow, Pause, Reason
 from flowguard.node.divided_journal import DividedJournal
-from flowguard.records import Delivery
+from flowguard.node.journal import Continuation
+from flowguard.node.names import set_keys
+from flowguard.records import Delivery, StoreOp
 from flowguard.session.counters import Counters
 from flowguard.session.inbound import Inbound
 from flowguard.session.owner import QueueOwner
@@ -43,6 +45,8 @@ class Apart:
         """A publisher's messages that are here, in order."""
         self._waiting: dict[Session, Inbound] = {}
         """Publishers who wait with a message."""
+        self.has_groups = False
+        """Whether some of these are groups of several brokers."""
         self.is_away = False
         """The store has taken nothing for a while."""
         self.away_since_s = 0.0
@@ -81,6 +85,14 @@ class Apart:
         if line is None:
             line = self._lines[inbound] = deque()
         line.append(message)
+
+    def append(
+        self, ops: list[StoreOp], publisher: Session, then: Continuation, now_s: float
+    ) -> None:
+        """Store a publisher's message; `then` it is there."""
+        if self.has_groups:
+            set_keys(ops, publisher.client_id)
+        self.journal.append(ops, then, now_s)
 
     def is_first(self, inbound: Inbound, message: object) -> bool:
         return self._lines[inbound][0] is message

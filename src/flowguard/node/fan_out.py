@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, final
 from flowguard.node.apart import Admitted, Apart
 from flowguard.node.in_process import InProcess, Target
 from flowguard.node.journal import OP_BYTES, Continuation, Journal
-from flowguard.node.names import set_keys
 from flowguard.node.owed import owe
 from flowguard.node.plans import Plan, cut
 from flowguard.records import Append, PutInbound, Settle, StoreOp, message_bytes
@@ -189,8 +188,7 @@ class FanOut(Chore):
         self._owners, self._appends, self._ops, self._ops_bytes = [], [], [], 0
         self._prepare(admitted)
         apart.count(inbound.window, self._cost, self._size_bytes)
-        set_keys(ops, inbound.session.client_id)
-        apart.journal.append(ops, self._came_back, now_s)
+        apart.append(ops, inbound.session, self._came_back, now_s)
         return True
 
     def _came_back(self, now_s: float) -> None:

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, final
 
 from flowguard.node.apart import Admitted, Apart
 from flowguard.node.journal import Continuation, Journal
-from flowguard.node.names import set_keys
 from flowguard.node.plans import Plan
 from flowguard.records import Append, Delivery, DropInbound, PutInbound, StoreOp
 from flowguard.session.inbound import Inbound
@@ -186,9 +185,7 @@ class Staged:
         self._admitted = rest
         targets = placed(here)
         self._targets += targets
-        ops = appends(targets)
-        set_keys(ops, self._inbound.session.client_id)
-        self._apart.journal.append(ops, self._stored, now_s)
+        self._apart.append(appends(targets), self._inbound.session, self._stored, now_s)
 
     def _stored(self, now_s: float) -> None:
         """Applications have it: now everybody else, unless somebody became one meanwhile."""

@@ -149,6 +149,7 @@ class Node(Lifecycle[ServerConnection]):
         router.apart = apart = Apart(journal, self.counters, bytes_max=bytes_max)
         router.owed = Owed(router, journal, apart, ops_max=ops_max, bytes_max=bytes_max)
         router.queues.hand_over = router.owed.hand_over
+        router.queues.spread.hand_over = router.owed.hand_over
 
     # --- what conversations share ------------------------------------------------------------
 
@@ -197,6 +198,8 @@ class Node(Lifecycle[ServerConnection]):
         )
         if isinstance(store, ApplicationStore):
             self.router.queues.spread.use(store.groups, now_s)
+            if self.router.apart is not None:
+                self.router.apart.has_groups = store.groups is not None
         load = store.load()
         self.observe_store(load)
         limit_bytes = self.settings.node.disk_queue_bytes_max

@@ -79,19 +79,12 @@ class SharedQueues:
         self._journal = journal
         self._budget = budget
         self._queues: dict[Shared, SharedQueue] = {}
+        self.hand_over: HandOver | None = None
+        """Where applications have a store apart."""
         self.spread = SpreadQueues(node, table, plans, journal)
         """Those that other brokers have, too."""
         self._stored: dict[str, SessionRecord] = {}
         """Between `stored` and `recovered`: queues whose members have not come yet."""
-
-    @property
-    def hand_over(self) -> HandOver | None:
-        """Notes that a message is handed to a member, where applications have a store apart."""
-        return self.spread.hand_over
-
-    @hand_over.setter
-    def hand_over(self, hand_over: HandOver | None) -> None:
-        self.spread.hand_over = hand_over
 
     @property
     def subscriptions_count(self) -> int:

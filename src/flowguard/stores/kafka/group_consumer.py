@@ -105,6 +105,8 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
         """Whether somebody has deleted the topic, or made it again: whoever made it looks at it."""
         self._member = -1, ""
         """The generation, and our name in it."""
+        self._coordinator: int | None = None
+        """The node that has taken the last commit; None: it is to be asked for."""
         self._trouble: Exception | None = None
         self._said: dict[Trouble, str] = {}
         self._held: set[int] = set()
@@ -319,11 +321,6 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
     def is_committing(self) -> bool:
         return self._turn.locked()
 
-    def settle(self, positions: Collection[int]) -> None:
-        """They are done."""
-        for pos in positions:
-            self.windows.settle(pos)
-
     def look_for_room(self) -> None:
         """Somebody has settled something: it may read on."""
         self._room.set()
@@ -404,8 +401,7 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
                 return
             said = [(self._topic, [(each, *window) for each, window in offsets.items()])]
             try:
-                coordinator = await self._admin.find_coordinator(self._topic)
-                await commit_offsets(self._admin, self._topic, self._member, said, coordinator)
+                await self._commit(said)
             except FENCED as error:
                 self.windows.not_committed(offsets)
                 self._refused(error)
@@ -419,6 +415,13 @@ class GroupConsumer(ConsumerRebalanceListener):  # type: ignore[misc]
             else:
                 self._refused_since_s = None
                 self.say(Trouble.COMMITS, "")
+
+    async def _commit(self, said: Sequence[tuple[str, list[tuple[int, int, str]]]]) -> None:
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is None:
+            coordinator = await self._admin.find_coordinator(self._topic)
+        await commit_offsets(self._admin, self._topic, self._member, said, coordinator)
+        self._coordinator = coordinator
 
     def _refused(self, error: Exception) -> None:
         """Say so, if it will not pass by itself, or does not."""

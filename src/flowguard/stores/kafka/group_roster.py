@@ -173,7 +173,7 @@ class GroupRoster:
 
 
 def number_of(topic: str) -> int:
-    """The number that tells a group's topic from others of its filter; the newest has the highest."""
+    """The number that tells a topic from others of its filter; the newest has the highest."""
     return int(topic.rpartition(".")[2])
 
 

@@ -199,10 +199,7 @@ class Groups:
     async def _settle(self, plan: CommitPlan) -> None:
         settled, plan.group_settled = plan.group_settled, {}
         for filter, positions in settled.items():
-            running, found = self._consumers.get(filter), self._roster.get(filter)
-            if running is not None:
-                running[0].settle(positions)
-            elif found is not None:
+            if self._roster.get(filter) is not None:
                 windows = self._windows_of(filter)
                 for pos in positions:
                     windows.settle(pos)

@@ -50,8 +50,11 @@ class Driver:
         self.error: type[KafkaError] | None = None
         self.found: dict[Place, list[Record]] = {}
         self.paused: set[Place] = set()
+        self.coordinators_count = 0
+        """How often it was asked which node that is."""
 
     async def find_coordinator(self, _: str) -> int:
+        self.coordinators_count += 1
         return 1
 
     async def _send_request(self, _: object, __: int) -> Any:
@@ -148,6 +151,20 @@ def test_a_denied_commit_is_said_once_and_once_when_it_is_allowed_again() -> Non
         await bench.change_and_commit()
         assert bench.troubles() == [(Trouble.COMMITS, "")]
         assert not bench.windows.unsaved_count
+
+    run(test)
+
+
+def test_the_node_that_takes_commits_is_asked_for_once_and_after_an_error() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.change_and_commit()
+        await bench.change_and_commit()
+        assert bench.driver.coordinators_count == 1
+        bench.driver.error = NotCoordinatorForGroupError
+        await bench.change_and_commit()
+        bench.driver.error = None
+        await bench.change_and_commit()
+        assert bench.driver.coordinators_count == 2
 
     run(test)
 
