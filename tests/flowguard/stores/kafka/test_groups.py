@@ -464,6 +464,24 @@ def is_known_to_others(groups: str, topic: str) -> bool:
 
 
 @pytest.mark.slow
+def test_a_group_keeps_its_messages_where_all_that_was_said_of_it_is_lost() -> None:
+    base, groups = MemoryStore(), new_prefix()
+    one = Side(groups, base)
+    one.store.commit([JOIN])
+    one.publish(b"0", b"1")
+    topic = one.topic()
+    one.store.close()
+    link = open_link(shared_kafka())
+    link.delete_topic(roster_topic(groups))
+    link.close()
+    for _ in range(2):
+        with again(groups, base) as two:
+            assert two.topic() == topic
+            two.groups.want(FILTER, True)
+            until(lambda two=two: len(two.has) == 2, two)  # type: ignore[misc]
+
+
+@pytest.mark.slow
 def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_on() -> None:
     groups, server = new_prefix(), shared_kafka()
     topic = roster_topic(groups)
