@@ -271,6 +271,8 @@ class GroupClaims:
                 link.complete_topic(topic, found.partitions, place.topic_configs)
             except NotNowError:
                 raise
+            except NoTopicError as error:  # Deleted meanwhile: it is made again.
+                raise StallError(str(error)) from error
             except StoreError as error:
                 self._lacking[topic] = seen.partitions
                 why = f"{topic} has {seen.partitions} partitions, not {found.partitions}: {error}"

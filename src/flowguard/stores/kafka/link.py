@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, final
 
@@ -16,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
+    InvalidPartitionsError,
     KafkaError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -139,7 +141,8 @@ class KafkaLink:
         async def complete() -> None:
             for answer in await self._admin.alter_configs([resource]):
                 _check([(topic, code, said) for code, said, *_ in answer.resources])
-            await self._admin.create_partitions({topic: NewPartitions(partitions)})
+            with suppress(InvalidPartitionsError):  # Somebody else was faster.
+                await self._admin.create_partitions({topic: NewPartitions(partitions)})
 
         self.call(complete)
 

@@ -307,3 +307,19 @@ def test_upkeep_of_one_group_waits_for_no_other() -> None:
     one.link.denies = StoreError("Kafka denies it")
     one.claims.upkeep()
     assert {filter for filter, _ in one.troubles()} == {FILTER, OTHER}
+
+
+def test_a_topic_that_is_deleted_while_it_is_given_partitions_is_not_taken_for_a_smaller_one() -> (
+    None
+):
+    cluster = Cluster()
+    one = Bench(cluster)
+    one.open(FILTER)
+    found = one.claims.roster.get(FILTER)
+    assert found is not None
+    cluster.topics[found.topic].partitions = 1
+    one.claims.doubt(found.topic)
+    one.link.denies = NoTopicError("it is gone")
+    with pytest.raises(StallError, match="it is gone"):
+        one.claims.make(FILTER, found)
+    assert one.claims.partitions_of(found) == 4

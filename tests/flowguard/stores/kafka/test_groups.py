@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from flowguard.errors import StallError
 from flowguard.records import (
@@ -43,7 +42,7 @@ from flowguard.stores.kafka.link import KafkaMessage
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from flowguard.types import Publish
-from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
+from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.support.guarded_kafka import guarded_kafka
 from tests.support.kafka import kafka, shared_kafka
@@ -92,7 +91,11 @@ class Side:
         return found.topic
 
     def make(self, topic: str, partitions: int) -> None:
-        """By hand, as soon as the one before it is gone."""
+        """By hand, as soon as the one before it is gone: until then the server takes messages for
+        that one, and they are gone with it."""
+        link = self.store._link
+        while link.call(lambda: link.look_at(topic)) is not None:
+            assert topic
         while not self.store._link.create_topic(topic, partitions, 1, {}):
             assert topic
 
@@ -357,7 +360,7 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
         one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
         until(lambda: set(one.has.values()) == set(payloads), one)
         assert one.store._link.partitions_of(topic) == PARTITIONS
-        (said,) = filter(None, one.troubles(Trouble.TOPIC))
+        (said,) = {*filter(None, one.troubles(Trouble.TOPIC))}  # A node may be late.
         assert said.startswith(f"{topic} was made by somebody else, with 1 partitions")
 
 
@@ -437,63 +440,6 @@ def test_who_was_taken_out_by_an_operator_is_out_unless_it_is_there() -> None:
         assert again != topic
         two.store.commit([DropSession(MEMBER)])
         until(lambda: one.news.count(GroupEnded(FILTER)) == 2, one)
-
-
-@pytest.mark.slow
-def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() -> None:
-    groups = new_prefix()
-    with sides(groups, 2) as (one, two):
-        one.store.commit([JOIN])
-        one.publish(b"0")
-        topic = one.topic()
-        until(lambda: GroupBegan(FILTER) in two.news, two)
-        two.store._link.delete_topic(roster_topic(groups))
-        until(lambda: is_known_to_others(groups, topic), one)
-        other = PutSession(MEMBER_PREFIX + "$share/g/other", 0xFFFFFFFF, None, True)
-        two.publish_at_last(other)
-        one.groups.want(FILTER, True)
-        until(lambda: one.has, one)
-        assert GroupEnded(FILTER) not in [*one.news, *two.news]
-
-
-def is_known_to_others(groups: str, topic: str) -> bool:
-    """Whether a broker that starts knows where the group is."""
-    with sides(groups) as (late,):
-        found = late.groups._roster.get(FILTER)
-        return found is not None and found.topic == topic
-
-
-@pytest.mark.slow
-def test_a_group_keeps_its_messages_where_all_that_was_said_of_it_is_lost() -> None:
-    base, groups = MemoryStore(), new_prefix()
-    one = Side(groups, base)
-    one.store.commit([JOIN])
-    one.publish(b"0", b"1")
-    topic = one.topic()
-    one.store.close()
-    link = open_link(shared_kafka())
-    link.delete_topic(roster_topic(groups))
-    link.close()
-    for _ in range(2):
-        with again(groups, base) as two:
-            assert two.topic() == topic
-            two.groups.want(FILTER, True)
-            until(lambda two=two: len(two.has) == 2, two)  # type: ignore[misc]
-
-
-@pytest.mark.slow
-def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_on() -> None:
-    groups, server = new_prefix(), shared_kafka()
-    topic = roster_topic(groups)
-    asked = ConfigResource(ConfigResourceType.TOPIC, topic)
-    link = open_link(server)
-    link.create_topic(topic, 1, 1, {"cleanup.policy": "delete", "segment.ms": "777777"})
-    with sides(groups):
-        (answer,) = server.call(lambda admin: admin.describe_configs([asked]))
-    found = {name: value for name, value, *_ in answer.resources[0][4]}
-    assert found["cleanup.policy"] == "compact"
-    assert found["segment.ms"] == "777777"
-    link.close()
 
 
 @pytest.mark.slow

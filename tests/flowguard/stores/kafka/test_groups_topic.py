@@ -1,0 +1,72 @@
+"""The topic that says which groups there are, deleted or made by somebody else, on a real Kafka."""
+
+import pytest
+
+pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from flowguard.records import MEMBER_PREFIX, PutSession
+from flowguard.stores import MemoryStore
+from flowguard.stores.group_feed import GroupBegan, GroupEnded
+from flowguard.stores.kafka.group_roster import roster_topic
+from tests.flowguard.stores.kafka.benches import new_prefix, open_link
+from tests.flowguard.stores.kafka.test_groups import FILTER, JOIN, Side, again, sides, until
+from tests.support.kafka import shared_kafka
+
+
+@pytest.mark.slow
+def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() -> None:
+    groups = new_prefix()
+    with sides(groups, 2) as (one, two):
+        one.store.commit([JOIN])
+        one.publish(b"0")
+        topic = one.topic()
+        until(lambda: GroupBegan(FILTER) in two.news, two)
+        two.store._link.delete_topic(roster_topic(groups))
+        until(lambda: is_known_to_others(groups, topic), one)
+        other = PutSession(MEMBER_PREFIX + "$share/g/other", 0xFFFFFFFF, None, True)
+        two.publish_at_last(other)
+        one.groups.want(FILTER, True)
+        until(lambda: one.has, one)
+        assert GroupEnded(FILTER) not in [*one.news, *two.news]
+
+
+def is_known_to_others(groups: str, topic: str) -> bool:
+    """Whether a broker that starts knows where the group is."""
+    with sides(groups) as (late,):
+        found = late.groups._roster.get(FILTER)
+        return found is not None and found.topic == topic
+
+
+@pytest.mark.slow
+def test_a_group_keeps_its_messages_where_all_that_was_said_of_it_is_lost() -> None:
+    base, groups = MemoryStore(), new_prefix()
+    one = Side(groups, base)
+    one.store.commit([JOIN])
+    one.publish(b"0", b"1")
+    topic = one.topic()
+    one.store.close()
+    link = open_link(shared_kafka())
+    link.delete_topic(roster_topic(groups))
+    link.close()
+    for _ in range(2):
+        with again(groups, base) as two:
+            assert two.topic() == topic
+            two.groups.want(FILTER, True)
+            until(lambda two=two: len(two.has) == 2, two)  # type: ignore[misc]
+
+
+@pytest.mark.slow
+def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_on() -> None:
+    groups, server = new_prefix(), shared_kafka()
+    topic = roster_topic(groups)
+    asked = ConfigResource(ConfigResourceType.TOPIC, topic)
+    link = open_link(server)
+    link.create_topic(topic, 1, 1, {"cleanup.policy": "delete", "segment.ms": "777777"})
+    with sides(groups):
+        (answer,) = server.call(lambda admin: admin.describe_configs([asked]))
+    found = {name: value for name, value, *_ in answer.resources[0][4]}
+    assert found["cleanup.policy"] == "compact"
+    assert found["segment.ms"] == "777777"
+    link.close()
