@@ -57,8 +57,7 @@ RENEWAL_S: Final = 86_400.0
 `offsets.retention.minutes`."""
 GROUP: Final = "app"
 OPEN_S: Final = 30.0
-"""An answer that takes longer ends the start, where `wait_s` is not longer still: nothing waits for
-another one yet."""
+"""An answer that takes longer ends the start, where `wait_s` is not longer still."""
 
 
 @final
@@ -152,8 +151,7 @@ class KafkaStore:
             self._count_lost(client_id, lost)
         self._move_in()
         if self.groups is not None:
-            filters = [each.removeprefix(MEMBER_PREFIX) for each in spread]
-            self._unwanted += self.groups.open(filters)
+            self._unwanted += self.groups.open(each.removeprefix(MEMBER_PREFIX) for each in spread)
             self._delete_topics()
 
     def _move_in(self) -> None:
