@@ -120,11 +120,13 @@ async def commit_offsets(
                 raise for_code(code)
 
 
-async def topic_seen(admin: Any, topic: str) -> TopicSeen | None:
-    """A topic as a node sees it, which may be a moment ago; None: it is not there. Asking does not
-    make it. Raises KafkaError; IncompatibleBrokerVersion from a server before 2.8."""
+async def topic_seen(admin: Any, topic: str, node: int | None = None) -> TopicSeen | None:
+    """A topic as that node, or any, sees it, which may be a moment ago; None: it is not there.
+
+    Asking does not make it. Raises KafkaError; IncompatibleBrokerVersion from a server before 2.8.
+    """
     try:
-        answer = await send(admin, _TopicRequest(topic))
+        answer = await send(admin, _TopicRequest(topic), node)
     except NotImplementedError as error:
         raise IncompatibleBrokerVersion("topics have no ids") from error
     ((code, _, id, _, partitions, _, _),) = answer.topics

@@ -43,6 +43,7 @@ from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace
 from flowguard.types import Publish
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.support.guarded_kafka import guarded_kafka
 from tests.support.kafka import kafka, shared_kafka
@@ -91,11 +92,7 @@ class Side:
         return found.topic
 
     def make(self, topic: str, partitions: int) -> None:
-        """By hand, as soon as the one before it is gone: until then the server takes messages for
-        that one, and they are gone with it."""
-        link = self.store._link
-        while link.call(lambda: link.look_at(topic)) is not None:
-            assert topic
+        """By hand."""
         while not self.store._link.create_topic(topic, partitions, 1, {}):
             assert topic
 
@@ -265,7 +262,7 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_group_goes_on() -> 
         until(lambda: len(one.has) == 5, one)
         found = one.groups._roster.get(FILTER)
         assert found is not None
-        one.store._link.delete_topic(found.topic)
+        delete_topic(shared_kafka(), found.topic)
         one.publish_at_last(one.append(0, b"anew"))
         until(lambda: b"anew" in one.has.values(), one)
 
@@ -284,7 +281,7 @@ def test_an_old_acknowledgement_settles_nothing_of_a_topic_that_was_deleted_and_
     # In the hands of members.
     positions = [pos for pos, each in one.has.items() if each in old]
     topic = one.topic()
-    one.store._link.delete_topic(topic)
+    delete_topic(shared_kafka(), topic)
     one.make(topic, PARTITIONS)
     one.publish_at_last(*[one.append(0, each) for each in new])
     until(lambda: set(new) <= set(one.has.values()), one)
@@ -353,7 +350,7 @@ def test_a_topic_with_fewer_partitions_is_said_and_given_the_others() -> None:
     with sides(new_prefix()) as (one,):
         one.store.commit([JOIN])
         topic = one.topic()
-        one.store._link.delete_topic(topic)
+        delete_topic(shared_kafka(), topic)
         one.make(topic, 1)
         one.groups.want(FILTER, True)
         payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
@@ -373,7 +370,7 @@ def test_a_server_that_makes_topics_by_itself_makes_no_smaller_group(tmp_path: P
         one.groups.want(FILTER, True)
         one.publish(b"old")
         until(lambda: one.has, one)
-        one.store._link.delete_topic(one.topic())
+        delete_topic(server, one.topic())
         until(lambda: any(one.troubles(Trouble.READING)), one)
         payloads = [b"%d" % number for number in range(2 * PARTITIONS)]
         one.publish_at_last(*[one.append(*each) for each in enumerate(payloads)])
@@ -419,7 +416,7 @@ def test_a_topic_that_is_gone_is_made_again_though_nobody_publishes() -> None:
         one.publish(b"0")
         until(lambda: one.has, one)
         topic = one.topic()
-        one.store._link.delete_topic(topic)
+        delete_topic(shared_kafka(), topic)
         until(lambda: one.store._link.partitions_of(topic) == PARTITIONS, one)
         until(lambda: one.troubles(Trouble.READING)[-1:] == [""], one)
 

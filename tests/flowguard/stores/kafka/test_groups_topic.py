@@ -11,6 +11,7 @@ from flowguard.stores import MemoryStore
 from flowguard.stores.group_feed import GroupBegan, GroupEnded
 from flowguard.stores.kafka.group_roster import roster_topic
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.test_groups import FILTER, JOIN, Side, again, sides, until
 from tests.support.kafka import shared_kafka
 
@@ -23,7 +24,7 @@ def test_what_is_said_of_groups_is_said_again_where_somebody_has_deleted_it() ->
         one.publish(b"0")
         topic = one.topic()
         until(lambda: GroupBegan(FILTER) in two.news, two)
-        two.store._link.delete_topic(roster_topic(groups))
+        delete_topic(shared_kafka(), roster_topic(groups))
         until(lambda: is_known_to_others(groups, topic), one)
         other = PutSession(MEMBER_PREFIX + "$share/g/other", 0xFFFFFFFF, None, True)
         two.publish_at_last(other)
@@ -47,9 +48,7 @@ def test_a_group_keeps_its_messages_where_all_that_was_said_of_it_is_lost() -> N
     one.publish(b"0", b"1")
     topic = one.topic()
     one.store.close()
-    link = open_link(shared_kafka())
-    link.delete_topic(roster_topic(groups))
-    link.close()
+    delete_topic(shared_kafka(), roster_topic(groups))
     for _ in range(2):
         with again(groups, base) as two:
             assert two.topic() == topic

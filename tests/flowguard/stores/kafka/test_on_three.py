@@ -16,6 +16,7 @@ import pytest
 from flowguard.errors import StallError
 from flowguard.records import PutSession, Settle
 from flowguard.stores import MemoryStore
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.flowguard.stores.kafka.test_contract import *  # noqa: F403
 from tests.support.kafka import Kafka, KafkaNode, kafka
@@ -214,7 +215,7 @@ def test_a_topic_that_somebody_deletes_is_made_again_on_all_nodes(
 ) -> None:
     store = with_messages(place, MemoryStore(), 10)
     topic = topic_name(store, place)
-    server.call(lambda admin: admin.delete_topics([topic]))
+    delete_topic(server, topic)
     commit_at_last(store, appends(11, 12))
     assert positions_at_last(store) == [11, 12]
     assert store.take_lost() == {"c": 10}

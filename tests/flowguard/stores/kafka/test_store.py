@@ -20,6 +20,7 @@ from flowguard.records import (
 )
 from flowguard.stores import MemoryStore
 from flowguard.types import Publish
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.flowguard.stores.test_contract import queue_of, session_of
 from tests.support.kafka import kafka, shared_kafka
@@ -239,7 +240,7 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> N
     commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 10)])
     store.commit([Settle("c", 1)])
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
-    server.call(lambda admin: admin.delete_topics([topic]))
+    delete_topic(server, topic)
     commit_at_last(store, appends(11, 12))
     assert positions_at_last(store) == [11, 12]
     assert store.take_lost() == {"c": 9}

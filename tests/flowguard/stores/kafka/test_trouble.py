@@ -26,6 +26,7 @@ from flowguard.stores.kafka.store import RENEWAL_S, KafkaStore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from flowguard.stores.kafka.window import METADATA_MAX
 from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_on
+from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.test_store import (
     appends,
     commit_at_last,
@@ -45,9 +46,9 @@ def server_and_place() -> tuple[Kafka, KafkaPlace]:
     return server, place_on(server, new_prefix())
 
 
-def delete_topic(server: Kafka, store: KafkaStore, place: KafkaPlace) -> None:
+def delete_queue(server: Kafka, store: KafkaStore, place: KafkaPlace) -> None:
     (topic,) = store._link.topics(topic_of(place.prefix, "c"))
-    server.call(lambda admin: admin.delete_topics([topic]))
+    delete_topic(server, topic)
 
 
 def test_a_store_that_opens_waits_longer_for_a_server_than_one_that_commits() -> None:
@@ -65,12 +66,12 @@ def test_a_topic_that_somebody_deletes_holds_up_nobody_who_settles_or_reads() ->
     place.wait_s = 5.0
     store = open_store(MemoryStore(), place)
     commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 4, qos=2)])
-    delete_topic(server, store, place)
+    delete_queue(server, store, place)
     commit_at_last(store, [Release("c", 1, packet_id_of(1, 2), delivery(1, 2))])
     assert positions_at_last(store) == []
     assert store.take_lost() == {"c": 4}
     commit_at_last(store, appends(5, 6, qos=2))
-    delete_topic(server, store, place)
+    delete_queue(server, store, place)
     while positions_or_stall(store):
         store.maintain()
     assert store.take_lost() == {"c": 2}

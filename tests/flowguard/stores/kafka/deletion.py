@@ -1,0 +1,23 @@
+"""Somebody deletes a topic, and no server takes messages for it any more."""
+
+import asyncio
+from typing import Any
+
+from tests.support.kafka import Kafka
+
+
+def delete_topic(server: Kafka, topic: str) -> None:
+    """Until a node knows it, it takes messages for the topic, and they are gone with it."""
+    from flowguard.stores.kafka.driver import topic_seen
+
+    async def delete(admin: Any) -> None:
+        before = await topic_seen(admin, topic)
+        assert before is not None
+        await admin.delete_topics([topic])
+        for node in (await admin.describe_cluster())["brokers"]:
+            while (seen := await topic_seen(admin, topic, node["node_id"])) is not None:
+                if seen.id != before.id:
+                    break  # Somebody was fast.
+                await asyncio.sleep(0)
+
+    server.call(delete)
