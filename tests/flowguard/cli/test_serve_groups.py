@@ -4,10 +4,11 @@ import queue
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,24 @@ class Member:
         self._caller.close()
 
 
+@pytest.fixture
+def got() -> "queue.Queue[Got]":
+    """What members were given."""
+    return queue.Queue()
+
+
+@contextmanager
+def pair_of(
+    tmp_path: Path, server: Kafka, groups: str, **options: Any
+) -> Iterator[tuple[Broker, Broker]]:
+    """Two brokers that have their groups together; `options` as of `broker_of`."""
+    with (
+        broker_of(tmp_path, server, groups, "a", **options) as a,
+        broker_of(tmp_path, server, groups, "b", **options) as b,
+    ):
+        yield a, b
+
+
 def publish(broker: Broker, client_id: str, topic: str, payloads: Sequence[bytes]) -> None:
     """With QoS 1; all of them are acknowledged."""
     with Caller(broker, client_id=client_id) as publisher:
@@ -139,14 +158,10 @@ def collected(got: "queue.Queue[Got]", wanted: int, before: Sequence[Got] = ()) 
 
 @pytest.mark.slow
 def test_what_is_published_on_any_broker_comes_to_one_member_of_all_in_order_and_once(
-    tmp_path: Path,
+    tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
-    with (
-        broker_of(tmp_path, server, groups, "a") as a,
-        broker_of(tmp_path, server, groups, "b") as b,
-    ):
+    with pair_of(tmp_path, server, groups) as (a, b):
         members = [Member(a, "app-a", got), Member(b, "app-b", got)]
         probe([a, b], ["app-a", "app-b"], got)
         for index in range(PUBLISHERS):
@@ -170,10 +185,9 @@ def group_topics(server: Kafka, groups: str) -> list[str]:
 
 @pytest.mark.slow
 def test_when_a_broker_is_killed_the_other_one_hands_out_what_it_had_and_nothing_is_lost(
-    tmp_path: Path,
+    tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
     with broker_of(tmp_path, server, groups, "a") as a:
         with broker_of(tmp_path, server, groups, "b", exit_code=KILLED) as b:
             members = [Member(a, "app-a", got), Member(b, "app-b", got, answers=False)]
@@ -206,13 +220,11 @@ def test_when_a_broker_is_killed_the_other_one_hands_out_what_it_had_and_nothing
 
 
 @pytest.mark.slow
-def test_a_broker_without_members_writes_for_a_group_of_which_it_has_heard(tmp_path: Path) -> None:
+def test_a_broker_without_members_writes_for_a_group_of_which_it_has_heard(
+    tmp_path: Path, got: "queue.Queue[Got]"
+) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
-    with (
-        broker_of(tmp_path, server, groups, "a") as a,
-        broker_of(tmp_path, server, groups, "b") as b,
-    ):
+    with pair_of(tmp_path, server, groups) as (a, b):
         member = Member(a, "app-a", got, qos=2)
         probe([b], ["app-a"], got)
         publish(b, "p", "t/1", numbers(0, MESSAGES))
@@ -231,14 +243,10 @@ def test_a_broker_without_members_writes_for_a_group_of_which_it_has_heard(tmp_p
 
 @pytest.mark.slow
 def test_a_group_ends_with_its_last_member_on_any_broker_and_may_begin_anew(
-    tmp_path: Path,
+    tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
-    with (
-        broker_of(tmp_path, server, groups, "a") as a,
-        broker_of(tmp_path, server, groups, "b") as b,
-    ):
+    with pair_of(tmp_path, server, groups) as (a, b):
         members = [Member(a, "app-a", got), Member(b, "app-b", got)]
         probe([a, b], ["app-a", "app-b"], got)
         (topic,) = group_topics(server, groups)
@@ -261,9 +269,10 @@ def test_a_group_ends_with_its_last_member_on_any_broker_and_may_begin_anew(
 
 
 @pytest.mark.slow
-def test_what_is_wrong_with_a_group_is_in_the_log_once_and_it_goes_on(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_group_is_in_the_log_once_and_it_goes_on(
+    tmp_path: Path, got: "queue.Queue[Got]"
+) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
     with broker_of(tmp_path, server, groups, "a") as a:
         member = Member(a, "app-a", got)
         (topic,) = group_topics(server, groups)
@@ -286,13 +295,11 @@ def test_what_is_wrong_with_a_group_is_in_the_log_once_and_it_goes_on(tmp_path: 
 
 
 @pytest.mark.slow
-def test_without_a_prefix_for_groups_each_broker_has_its_own(tmp_path: Path) -> None:
+def test_without_a_prefix_for_groups_each_broker_has_its_own(
+    tmp_path: Path, got: "queue.Queue[Got]"
+) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
-    with (
-        broker_of(tmp_path, server, groups, "a", shares=False) as a,
-        broker_of(tmp_path, server, groups, "b", shares=False) as b,
-    ):
+    with pair_of(tmp_path, server, groups, shares=False) as (a, b):
         members = [Member(a, "app-a", got), Member(b, "app-b", got)]
         publish(a, "p", "t/1", numbers(0, MESSAGES))
         assert {name for name, _, _ in collected(got, MESSAGES)} == {"app-a"}
@@ -306,10 +313,9 @@ def test_without_a_prefix_for_groups_each_broker_has_its_own(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_nothing_acknowledged_is_lost_where_a_broker_is_killed_and_comes_back_while_others_publish(
-    tmp_path: Path,
+    tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
     server, groups = shared_kafka(), new_prefix()
-    got: queue.Queue[Got] = queue.Queue()
     rounds, of_each = 8, 50
 
     def publish_rounds(broker: Broker, index: int) -> None:
@@ -343,12 +349,12 @@ def test_nothing_acknowledged_is_lost_where_a_broker_is_killed_and_comes_back_wh
 
 
 @pytest.mark.slow
-def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(tmp_path: Path) -> None:
-    got: queue.Queue[Got] = queue.Queue()
+def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(
+    tmp_path: Path, got: "queue.Queue[Got]"
+) -> None:
     with (
         kafka(tmp_path / "kafka") as server,
-        broker_of(tmp_path, server, "groups", "a") as a,
-        broker_of(tmp_path, server, "groups", "b") as b,
+        pair_of(tmp_path, server, "groups") as (a, b),
     ):
         members = [Member(a, "app-a", got), Member(b, "app-b", got)]
         probe([a, b], ["app-a", "app-b"], got)
@@ -379,14 +385,12 @@ def test_while_kafka_is_away_devices_go_on_and_then_the_group_does(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.long
 def test_each_of_three_nodes_ends_and_comes_back_and_a_group_loses_nothing_acknowledged(
-    tmp_path: Path,
+    tmp_path: Path, got: "queue.Queue[Got]"
 ) -> None:
     """Among them who leads the partitions, who keeps the roster, and the group's coordinator."""
-    got: queue.Queue[Got] = queue.Queue()
     with (
         kafka(tmp_path / "kafka", nodes=3) as server,
-        broker_of(tmp_path, server, "groups", "a", replicas=3) as a,
-        broker_of(tmp_path, server, "groups", "b", replicas=3) as b,
+        pair_of(tmp_path, server, "groups", replicas=3) as (a, b),
     ):
         members = [Member(a, "app-a", got), Member(b, "app-b", got, qos=2)]
         probe([a, b], ["app-a", "app-b"], got)

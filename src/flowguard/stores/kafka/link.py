@@ -127,7 +127,7 @@ class KafkaLink:
 
         async def look() -> TopicSeen:
             while True:
-                seen = await topic_seen(self._admin, topic)
+                seen = await self.look_at(topic)
                 if seen is not None:
                     return seen
                 await asyncio.sleep(RETRY_S)
