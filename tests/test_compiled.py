@@ -1,9 +1,16 @@
 """What ships is what is tested: the same tests pass on the compiled rooms as on their sources."""
 
+import ast
 import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support.compiled import compiled_rooms, run, script
 
@@ -26,6 +33,34 @@ def test_compiled_rooms_are_extensions_and_hide_messages_from_the_collector() ->
     where = "from flowguard.codec import decoder; print(decoder.__file__)"
     assert run("-c", where, rooms=rooms).strip().endswith(".so")
     assert run("-c", ASK_OF_COLLECTOR, rooms=rooms).split() == ["False"] * 4
+
+
+def test_what_is_compiled_does_not_depend_on_extras_that_are_installed() -> None:
+    """In a new clone there is none, and no compiler may ask for one."""
+    compiler = script()
+    project = tomllib.loads((compiler.ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["compile"]]
+    names = {canonicalize_name(Requirement(each).name) for each in wanted}
+    sources = [
+        *compiler.sources_of((*compiler.MODULES, *compiler.ROOMS), compiler.PACKAGE.parent),
+        *compiler.sources_of(compiler.PROXY, compiler.ROOT),
+    ]
+    found = {module for path in sources for module in imported(path)}
+    foreign = found - sys.stdlib_module_names - {"flowguard", "broker_adapter"}
+    homes = packages_distributions()
+    assert {"trio", "mypy_extensions"} <= foreign
+    assert {each for each in foreign if not {*map(canonicalize_name, homes[each])} & names} == {
+        *compiler.EXTRAS
+    }
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top packages that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,19 @@ class MosquittoConnection(Connection):
         self.ended.put(None)
 
     def publish(self, *messages: Message) -> None:
-        """One process for messages that differ in their payload only."""
-        for _, group in itertools.groupby(
-            messages, lambda each: (each.topic, each.qos, each.retain, each.properties)
+        """One process for messages that differ in their payload only; with QoS 0 one for each.
+
+        mosquitto_pub 2.0.11 asks in two threads whether the last line has been sent; with QoS 0,
+        where that is at once, it now and then waits for ever (of Mosquitto, too, 1 of 2,000).
+        """
+        for (*_, qos), group in itertools.groupby(
+            messages, lambda each: (each.topic, each.retain, each.properties, each.qos)
         ):
-            self._publish(list(group))
+            if qos:
+                self._publish(list(group))
+            else:
+                for each in group:
+                    self._publish([each])
 
     def _publish(self, messages: list[Message]) -> None:
         first = messages[0]

@@ -4,9 +4,11 @@ import asyncio
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.kafka.servers import until
 from flowguard.errors import StallError, StoreError
 from flowguard.records import Append, Delivery, PutSession, Release, Settle, packet_id_of
 from flowguard.stores import MemoryStore
@@ -17,6 +19,7 @@ from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
+from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaConnectionError
 
 from flowguard.stores.kafka.commits import CHANGES_MAX
@@ -158,9 +161,13 @@ def test_the_windows_of_many_applications_are_committed_whatever_they_say() -> N
 
 
 def create(server: Kafka, topics: list[str]) -> None:
-    from aiokafka.admin import NewTopic
-
+    """Make topics; until the node knows them it takes no commit for them."""
     server.call(lambda admin: admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]))
+    until(server, lambda admin: _knows(admin, topics))
+
+
+async def _knows(admin: Any, topics: list[str]) -> bool:
+    return set(topics) <= set(await admin.list_topics())
 
 
 def test_windows_are_committed_anew_before_servers_forget_them() -> None:
