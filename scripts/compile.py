@@ -134,7 +134,8 @@ def compile_into(folder: Path, names: Sequence[str] = USUAL) -> None:
 
 
 def settings() -> str:
-    """What mypy is told; whatever else is imported, `make lint` checks its types."""
+    """The configuration of mypy. It follows imports into files that are not compiled, too, which
+    import other extras; `make lint` looks whether each is there."""
     skipped = "".join(f"[mypy-{name}.*]\nfollow_imports = skip\n" for name in EXTRAS)
     return (
         f"[mypy]\nplugins = pydantic.mypy\nmypy_path = .\nignore_missing_imports = True\n{skipped}"

@@ -49,9 +49,17 @@ def test_what_is_compiled_does_not_depend_on_extras_that_are_installed() -> None
     foreign = found - sys.stdlib_module_names - {"flowguard", "broker_adapter"}
     homes = packages_distributions()
     assert {"trio", "mypy_extensions"} <= foreign
-    assert {each for each in foreign if not {*map(canonicalize_name, homes[each])} & names} == {
-        *compiler.EXTRAS
-    }
+    assert {
+        each for each in foreign if not {*map(canonicalize_name, homes.get(each, ()))} & names
+    } == {*compiler.EXTRAS}
+
+
+def test_a_compiler_that_finds_no_extra_asks_for_none(tmp_path: Path) -> None:
+    settings, room = tmp_path / "mypy.ini", tmp_path / "room.py"
+    settings.write_text(script().settings())
+    room.write_text("import aiokafka\nfrom websockets.server import ServerProtocol\n")
+    where = ["--config-file", str(settings), "--cache-dir", str(tmp_path / "cache")]
+    run("-m", "mypy", "--no-site-packages", *where, str(room))
 
 
 def imported(path: Path) -> Iterator[str]:
