@@ -225,7 +225,7 @@ class Kafka:
             assert not answer[1], answer
 
         self.call(create)
-        until(self, lambda admin: _has_leaders(admin, name, len(self.nodes)))
+        until(self, lambda admin: _is_ready(admin, name, len(self.nodes)))
 
     def remove(self) -> None:
         for node in self.nodes:
@@ -251,11 +251,16 @@ async def _has_brokers(admin: Any, count: int) -> bool:
     return len((await admin.describe_cluster())["brokers"]) >= count
 
 
-async def _has_leaders(admin: Any, topic: str, replicas: int) -> bool:
+async def _is_ready(admin: Any, topic: str, replicas: int) -> bool:
+    """Whether each node knows the topic, and one that its partitions have leaders and replicas."""
+    from flowguard.stores.kafka.driver import topic_seen
+
     (found,) = await admin.describe_topics([topic])
     parts = found["partitions"]
     ready = [part["leader"] >= 0 and len(part["isr"]) == replicas for part in parts]
-    return bool(parts) and all(ready)
+    nodes = [node["node_id"] for node in (await admin.describe_cluster())["brokers"]]
+    seen = [await topic_seen(admin, topic, node) for node in nodes]
+    return bool(parts) and all(ready) and None not in seen
 
 
 def _is_open(port: int) -> bool:
