@@ -10,7 +10,7 @@ from flowguard.stores import Store
 MOVING_MAX = 500
 """Messages on their way from the log into queues with which no more set out: what is live waits
 for the commit that they are in, and then for the next one."""
-MOVING_PAGE: Final = 40
+MOVING_PAGE: Final = 70
 """Of which one page has no more while live work shares the commits."""
 MOVING_SHARE: Final = 0.25
 """What moves then, of the live work in a commit; a page may always."""
