@@ -111,7 +111,13 @@ class Broker:
         clock = lambda: self.now_s  # noqa: E731  what the real one is
         draws = random.Random(1)
         bounds = Bounds.of(Settings(), MEMORY_BYTES)
-        self._node = Node(bounds, self.now_s, random_id=lambda: "r", draw=draws.random)
+        self._node = Node(
+            bounds,
+            self.now_s,
+            random_id=lambda: "r",
+            draw=draws.random,
+            processor_clock=lambda: 0.0,
+        )
         self._store = store
         self._reactor = Reactor(self._node, store, clock, lambda: True)
         self._node.recover(store, self.now_s)

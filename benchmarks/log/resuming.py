@@ -1,8 +1,8 @@
 """E11 on the real broker: a crowd resumes at once, each with much behind it, while others publish.
 
 The same live traffic twice, at a share of what the broker can do: alone, and while sessions read
-the log as fast as they are sent. What waited for them is in the log once. And the same crowd without
-live traffic: what its share of the processor would have given it is what it had better get.
+the log as fast as they are sent. What waited for them is in the log once. And the same crowd when
+nobody publishes: of what it has then, live traffic leaves it a share of the processor.
 """
 
 from dataclasses import dataclass

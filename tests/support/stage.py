@@ -8,8 +8,7 @@
     assert subscriber.publishes()[0].payload == b"x"
 
 Every call settles the node: it turns (`flowguard.node.turns`, as in the broker) and its journal is
-committed (unless `hold_commits`) until nothing moves; outboxes are carried to the clients. Time
-moves only by `advance`.
+committed (unless `hold_commits`), until nothing moves. Time moves only by `advance`.
 """
 
 from collections.abc import Callable, Sequence
@@ -132,6 +131,7 @@ class Stage:
         shadow: FlowSettings | None = None,
     ) -> None:
         self.now_s = now_s
+        self.processor_clock: Callable[[], float] = float  # It never has one.
         self.store = store or MemoryStore()
         apart = self.store if isinstance(self.store, ApplicationStore) else None
         self.devices = self.store if apart is None else apart.devices
@@ -143,6 +143,7 @@ class Stage:
             now_s,
             random_id=self._next_id,
             draw=lambda: 0.5,
+            processor_clock=lambda: self.processor_clock(),
             hooks=hooks,
             cluster=cluster,
             tell=tell,
@@ -164,11 +165,10 @@ class Stage:
         """True: what is done piece by piece is not gone on with."""
         self.hold_replays = False
         """True: it is never the turn of a backlog, as while live work has no end."""
-        self.passes = 0
+        self.passes = self._ids = 0
         """How often something moved, as a loop would count its turns."""
         self.heard_s: float | None = None
         """Not None: what clients have sent since then is not read, the loop has much to do."""
-        self._ids = 0
 
     def _next_id(self) -> str:
         self._ids += 1

@@ -167,7 +167,9 @@ class Reactor(NodePorts[Event]):
 
     def _shake_hands(self, link: ServerLink, now_s: float) -> None:
         """A step of the handshake of a layer, and what has come behind it."""
+        started_s = thread_time()
         data = self.sockets.read(link, READ_BYTES_MAX, now_s, flushes=False)
+        self._node.guard.observer.connecting(thread_time() - started_s)
         if data is not None and not data:
             self._on_end_of_input(link, now_s)
             return

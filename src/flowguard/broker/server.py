@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -79,9 +80,8 @@ async def serve(
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
     `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
-    they are, None: nobody. `shadow`: limits that only watch (`flowguard.flow.guard`);
-    `descriptors`: as they are now, unless they are known; `alone`: this run of trio is the
-    broker's own. Raises `ConfigError` where descriptors leave none for clients.
+    they are. `shadow`: limits that only watch. `descriptors`: None: as they are now. `alone`: this
+    run of trio is the broker's own. Raises `ConfigError` where descriptors leave none for clients.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
@@ -93,6 +93,7 @@ async def serve(
         clock(),
         random_id=_random_id,
         draw=secrets.SystemRandom().random,
+        processor_clock=thread_time,
         hooks=hooks if checks is None else _asked_by(checks, hooks or Hooks()),
         on_error=errors,
         on_turned_away=turned_away,

@@ -137,7 +137,7 @@ class Observer:
         self._worked_s += took_s
 
     def connecting(self, took_s: float) -> None:
-        """Count the part of it that CONNECTs took which were let in."""
+        """Count the part of it that CONNECTs took which were let in, by the clock of `worked`."""
         self._connecting_s += took_s
 
     def running(self, share: float) -> None:

@@ -5,7 +5,8 @@
     _claim              the client id is taken from whoever had it; the session goes to the journal
     _claimed            after the commit: CONNACK, then what the client missed
 
-A conversation that ends on the way calls `left`.
+A conversation that ends on the way calls `left`. What these steps take of the processor is counted
+as the work of CONNECTs, so that it is not taken for what messages need; resuming is theirs.
 """
 
 from collections.abc import Callable
@@ -50,9 +51,14 @@ class _Claim:
 class Handshakes:
     """The CONNECTs of a node that are not answered yet."""
 
-    def __init__(self, node: "Node", random_id: Callable[[], str]) -> None:
+    def __init__(
+        self, node: "Node", random_id: Callable[[], str], processor_clock: Callable[[], float]
+    ) -> None:
         self._node = node
         self._random_id = random_id
+        self._processor_clock = processor_clock
+        self._is_counting = False
+        """A step of a CONNECT is under way, and what it takes is counted already."""
         self._claims: dict[str, _Claim] = {}
         self._exchanges: dict[ServerConnection, Exchange] = {}
         self._methods: dict[ServerConnection, str] = {}
@@ -97,12 +103,24 @@ class Handshakes:
     def _follow(self, connection: ServerConnection, admission: Admission, now_s: float) -> None:
         """Do what the guard says; who waits is left alone."""
         if admission.verdict is Verdict.ADMIT:
-            self._admit(connection, now_s)
+            self._counted(partial(self._admit, connection, now_s))
         elif admission.verdict is Verdict.REJECT:
             retry_after = _retry_after(connection, admission.retry_after_s)
             connection.refuse(ReasonCode.SERVER_BUSY, now_s, retry_after)
         elif admission.verdict is Verdict.DROP:
             connection.end(None, now_s)  # Its client has asked again.
+
+    def _counted(self, step: Callable[[], None]) -> None:
+        """Do a step of a CONNECT that was let in, and report how long the processor was at it."""
+        if self._is_counting:
+            step()
+            return
+        self._is_counting, started_s = True, self._processor_clock()
+        try:
+            step()
+        finally:
+            self._is_counting = False
+            self._node.guard.observer.connecting(self._processor_clock() - started_s)
 
     def _admit(self, connection: ServerConnection, now_s: float) -> None:
         """Authenticate, then claim the client id."""
@@ -128,7 +146,7 @@ class Handshakes:
             return
         try:
             if reason is ReasonCode.SUCCESS:
-                self._prove(connection, now_s)
+                self._counted(partial(self._prove, connection, now_s))
             else:
                 connection.refuse(reason, now_s, why=why)
         except Exception as error:
@@ -200,7 +218,11 @@ class Handshakes:
             self._exchanges[connection] = exchange
         elif connection not in self._exchanges:
             raise ProtocolViolation("AUTH without an exchange under way")
-        self._step(connection, packet.properties.authentication_data, now_s)
+        step = partial(self._step, connection, packet.properties.authentication_data, now_s)
+        if connection.state is State.CONNECTED:
+            step()
+        else:
+            self._counted(step)
 
     def _claim(
         self, connection: ServerConnection, now_s: float, accepted: Accept | None = None
@@ -350,9 +372,14 @@ class Handshakes:
 
     def _claimed(self, claim: "_Claim", now_s: float) -> None:
         """The session is durable: CONNACK, then what the client missed [MQTT-3.1.4-5]."""
-        connection, session, answer = claim.connection, claim.session, claim.answer
-        if self._claims.get(session.client_id) is not claim:
+        if self._claims.get(claim.session.client_id) is not claim:
             return  # It has left, or has been answered.
+        self._counted(partial(self._accept, claim, now_s))
+        if not claim.connection.ended:
+            claim.connection.outbound.resume(now_s)
+
+    def _accept(self, claim: "_Claim", now_s: float) -> None:
+        connection, session, answer = claim.connection, claim.session, claim.answer
         del self._claims[session.client_id]
         node = self._node
         node.guard.answered(connection, now_s)
@@ -368,7 +395,6 @@ class Handshakes:
             node.wheel.watch(connection, now_s + connection.keep_alive_s)
         if answer.present:
             node.router.queues.connected(session)
-        connection.outbound.resume(now_s)
 
     def _unused_id(self) -> str:
         """[MQTT-3.2.2-16] a client id that no session has, whatever clients call themselves."""

@@ -71,6 +71,7 @@ class Node(Lifecycle[ServerConnection]):
         *,
         random_id: Callable[[], str],
         draw: Callable[[], float],
+        processor_clock: Callable[[], float],
         hooks: Hooks | None = None,
         on_error: Callable[[Exception], None] | None = None,
         on_turned_away: TurnedAway | None = None,
@@ -79,14 +80,14 @@ class Node(Lifecycle[ServerConnection]):
         shadow: FlowSettings | None = None,
         keeps_apart: bool = False,
     ) -> None:
-        """`draw`: in [0, 1); `on_error` hears what broke in a connection, None: it is raised;
-        `tell` takes what other nodes of `cluster` should hear; `shadow`: limits that only watch
-        (`Guard`); `keeps_apart`: its store is an `ApplicationStore`."""
+        """`draw`: in [0, 1); `processor_clock`: seconds that the loop has had a processor for;
+        `on_error` hears what broke in a connection, None: it is raised; `tell` takes what other
+        nodes of `cluster` should hear; `shadow`: limits that only watch (`Guard`); `keeps_apart`:
+        its store is an `ApplicationStore`."""
         self.bounds = bounds
         self.settings = settings = bounds.settings
-        self.hooks = hooks or Hooks()
-        self.started_s = now_s
-        self.handshakes = Handshakes(self, random_id)
+        self.hooks, self.started_s = hooks or Hooks(), now_s
+        self.handshakes = Handshakes(self, random_id, processor_clock)
         self.guard: Guard[ServerConnection] = Guard(
             settings.flow,
             bounds.memory_bytes,
@@ -132,8 +133,7 @@ class Node(Lifecycle[ServerConnection]):
         """From the claim of a client id to its CONNACK, seconds."""
         self.attempts, self.door = Attempts(), Door()
         self.connections_count = self.connected_count = 0
-        self._on_error = on_error
-        self._on_turned_away = on_turned_away
+        self._on_error, self._on_turned_away = on_error, on_turned_away
 
     def _journal(self, *, keeps_apart: bool) -> Journal:
         kind = DividedJournal if keeps_apart else Journal

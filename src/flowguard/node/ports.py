@@ -71,13 +71,7 @@ class NodePorts(Ports[E, ServerConnection, Piece], Generic[E]):
         return self._node.has_work
 
     def admit(self, now_s: float) -> None:
-        node = self._node
-        if not node.guard.gate.is_ready:
-            node.turn(now_s)
-            return
-        started_s = self._clock()
-        node.turn(now_s)
-        node.guard.observer.connecting(self._clock() - started_s)
+        self._node.turn(now_s)
 
     def replay(self, piece: Piece, now_s: float) -> None:
         self._node.replay(piece, now_s)

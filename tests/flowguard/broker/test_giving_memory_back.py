@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import thread_time
 
 import pytest
 import trio
@@ -43,7 +44,11 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(memory, "LOOK_S", 0.001)
     monkeypatch.setattr(memory, "TRIM_S", 0.002)
     return Node(
-        bounds_of(Settings()), unix_clock()(), random_id=lambda: "r", draw=random.Random(1).random
+        bounds_of(Settings()),
+        unix_clock()(),
+        random_id=lambda: "r",
+        draw=random.Random(1).random,
+        processor_clock=thread_time,
     )
 
 

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import thread_time
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +33,13 @@ async def reactor() -> AsyncIterator[Reactor]:
     """One that serves nobody, and has waited for that."""
     clock, store = unix_clock(), MemoryStore()
     bounds = bounds_of(Settings())
-    node = Node(bounds, clock(), random_id=lambda: "r", draw=random.Random(1).random)
+    node = Node(
+        bounds,
+        clock(),
+        random_id=lambda: "r",
+        draw=random.Random(1).random,
+        processor_clock=thread_time,
+    )
     serving = Reactor(node, store, clock, lambda: True, alone=True)
 
     def has_waited() -> bool:
