@@ -131,7 +131,7 @@ class Stage:
         shadow: FlowSettings | None = None,
     ) -> None:
         self.now_s = now_s
-        self.processor_clock: Callable[[], float] = float  # It never has one.
+        self.processor_clock: Callable[[], float] = lambda: 0.0
         self.store = store or MemoryStore()
         apart = self.store if isinstance(self.store, ApplicationStore) else None
         self.devices = self.store if apart is None else apart.devices

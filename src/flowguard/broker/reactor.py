@@ -127,15 +127,16 @@ class Reactor(NodePorts[Event]):
         guard = self._node.guard
         has_strangers, self._has_strangers = self._has_strangers, False
         started_s = thread_time() if has_strangers else 0.0  # A system call.
-        before = guard.refused_count
+        before, let_in_s = guard.refused_count, guard.observer.connecting_s
         for link, data in chunks:
             if not data:  # The peer has ended.
                 self._on_end_of_input(link, now_s)
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
         count = guard.refused_count - before
-        if count:  # Each took as long as any other conversation of this slice.
-            guard.refused((thread_time() - started_s) * count / len(chunks), now_s, count)
+        if count:  # Each took as long as any other conversation of this slice that got no place.
+            took_s = thread_time() - started_s - (guard.observer.connecting_s - let_in_s)
+            guard.refused(took_s * count / len(chunks), now_s, count)
 
     def run_again(self, connection: ServerConnection, now_s: float) -> bool:
         if not super().run_again(connection, now_s):

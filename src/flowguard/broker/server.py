@@ -80,8 +80,8 @@ async def serve(
     """Run a broker until `Running.stop` is set; closes both store and listeners.
 
     `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
-    they are. `shadow`: limits that only watch. `descriptors`: None: as they are now. `alone`: this
-    run of trio is the broker's own. Raises `ConfigError` where descriptors leave none for clients.
+    they are, None: nobody. `shadow`: limits that only watch. `descriptors`: None: as they are now.
+    `alone`: this run of trio is the broker's own. Raises `ConfigError` where none are left.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)

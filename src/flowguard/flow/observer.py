@@ -136,8 +136,13 @@ class Observer:
         """Count time for which the loop has worked, on whatever it was."""
         self._worked_s += took_s
 
+    @property
+    def connecting_s(self) -> float:
+        """Seconds that handshakes and CONNECTs took since the last tick."""
+        return self._connecting_s
+
     def connecting(self, took_s: float) -> None:
-        """Count the part of it that CONNECTs took which were let in, by the clock of `worked`."""
+        """Count the part of it that handshakes took, and CONNECTs that were let in."""
         self._connecting_s += took_s
 
     def running(self, share: float) -> None:
