@@ -132,7 +132,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="Of each measurement of a cost.")] = 2.0,
     repeat: Annotated[int, typer.Option(min=1, help="Samples of each broker.")] = 2,
     messages: Annotated[int, typer.Option(min=1_000, help="Behind.")] = 1_000_000,
-    calm_s: Annotated[float, typer.Option(min=1, help="Of devices alone, then not.")] = 15.0,
+    calm_s: Annotated[float, typer.Option(min=1, help="Of devices alone, then not.")] = 25.0,
     write: Annotated[bool, typer.Option("--write", help="Write benchmarks/results.")] = False,
 ) -> None:
     """Measure applications in Kafka beside TBMQ's way to them, and beside the log; then one that

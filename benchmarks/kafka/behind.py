@@ -39,9 +39,15 @@ class CaughtUp:
     kafka_s: float
 
     @property
-    def per_cpu_s(self) -> float:
+    def per_busy_s(self) -> float:
         """Messages that waited, per second of all that the broker did meanwhile."""
         return self.messages / self.awake.broker_cpu_s
+
+    @property
+    def per_cpu_s(self) -> float:
+        """Messages that waited, per second that catching up added to what devices took before."""
+        devices_s = self.awake.took_s * self.alone.broker_cpu_s / self.alone.took_s
+        return self.messages / (self.awake.broker_cpu_s - devices_s)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,9 @@ class Behind:
                 2,
             ),
             at_least(
-                "messages that waited, per CPU second of the broker", found.per_cpu_s, PER_CPU_S
+                "messages that waited, per CPU second that catching up added",
+                found.per_cpu_s,
+                PER_CPU_S,
             ),
         ]
 
@@ -98,7 +106,8 @@ CAUGHT_UP: Columns[CaughtUp] = {
     "messages behind": lambda row: f"{row.messages:,}",
     "caught up after s": lambda row: f"{row.awake.took_s:.1f}",
     "messages /s": lambda row: f"{row.messages / row.awake.took_s:,.0f}",
-    "per CPU second of the broker": lambda row: f"{row.per_cpu_s:,.0f}",
+    "per CPU second of the broker": lambda row: f"{row.per_busy_s:,.0f}",
+    "per CPU second that catching up added": lambda row: f"{row.per_cpu_s:,.0f}",
     "Kafka's µs each": lambda row: f"{1e6 * row.kafka_s / row.messages:.1f}",
     "first message ms": lambda row: f"{row.awake.first_ms.p50:.0f}",
     "devices' delivery before: p50 ms": lambda row: f"{row.alone.delivery.p50:.1f}",
@@ -190,6 +199,9 @@ def idle(broker: Broker, server: Kafka | None, cores: Cores | None) -> Idle:
 
 def measure(server: Kafka, cores: Cores | None, messages: int, seconds: float) -> Behind:
     """Raises `BadData`, `BrokerFailed`."""
+    # Once before with a part of them, so that Kafka's code is compiled.
+    few, fewer_s = messages // 4, seconds / 5
+    caught_up(OnKafka(server, SLEEPERS, behind=few), server, cores, few, fewer_s)
     on_kafka = OnKafka(server, SLEEPERS, behind=messages)
     found = caught_up(on_kafka, server, cores, messages, seconds)
     idlers = {

@@ -6,7 +6,8 @@ Their store may not answer for long. Whoever waits for it waits here; `Committer
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import final
+from math import inf
+from typing import Final, final
 
 import structlog
 import trio
@@ -14,15 +15,25 @@ import trio
 from flowguard.broker.reactor import Reactor
 from flowguard.broker.reading import RETRY_S, read_page
 from flowguard.errors import NotNowError
+from flowguard.flow.signals import TICK_S
 from flowguard.node.apart import Apart
 from flowguard.node.journal import Batch
 from flowguard.node.node import Node
 from flowguard.node.pages import READ_LEAST
-from flowguard.records import QueueEntry
+from flowguard.records import Append, QueueEntry
 from flowguard.session.fetch import Fetch
 from flowguard.stores import ApplicationStore, Store
 
 log = structlog.get_logger()
+
+COMMIT_EVERY_S: Final = 0.004
+"""Commits begin so far apart at least: however little is in one, it takes 1 to 2 ms of a processor,
+and a thousand messages a second would have the broker at it all the time."""
+PAGE_MAX: Final = 125
+"""Messages of a page beside live work: who publishes waits for the processor meanwhile."""
+READ_REST: Final = 2
+"""So many times as long as pages took, but for a tick at most, no other is read beside live work
+(docs/kafka.md); unless half as many messages have come as were read: an application catches up."""
 
 
 @final
@@ -42,6 +53,9 @@ class ApplicationCommitter:
         self._is_waiting = False
         """Whether the log says that commits wait."""
         self._ticked = False
+        self._commit_due_s = self._read_due_s = -inf
+        self._appended_count = 0
+        """Messages that were committed since pages were read."""
 
     @property
     def _apart(self) -> Apart:
@@ -93,7 +107,8 @@ class ApplicationCommitter:
     async def run(self, reactor: Reactor) -> None:
         """Commit until cancelled; a `StoreError` ends the broker: nothing may be acknowledged."""
         while True:
-            await self._work.wait()
+            with trio.move_on_after(self._rest_s()):
+                await self._work.wait()
             self._work = trio.Event()
             ticked, self._ticked = self._ticked, False
             while self._has_work(ticked=ticked):
@@ -107,12 +122,30 @@ class ApplicationCommitter:
         is_due = self._apart.journal.is_due(ticked=ticked)
         return is_due or self._reads or self._refused is not None
 
+    def _rest_s(self) -> float:
+        """For how long no page is to be read that is wanted; infinite: none is."""
+        if not self._wanted or not self._node.pages.has_room:
+            return inf
+        return max(0.0, self._read_due_s - self._clock())
+
     @property
     def _reads(self) -> bool:
-        return bool(self._wanted) and self._node.pages.has_room
+        return self._rest_s() == 0.0
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether live work of anybody shares the commits, or the processor."""
+        return self._node.journal.moving.is_shared or self._apart.journal.moving.is_shared
 
     async def _work_once(self, reactor: Reactor) -> bool:
         """False: the store takes nothing now."""
+        early_s = self._commit_due_s - self._clock()
+        if early_s > 0:
+            if self._reads:
+                return await self._read(reactor)
+            self._apart.journal.is_early = True
+            await trio.sleep(early_s)
+            self._apart.journal.is_early = False
         is_done = await self._commit(reactor)
         # Who waits for the commit has been told by then: to read a page takes as long as that.
         return is_done and await self._read(reactor)
@@ -122,6 +155,8 @@ class ApplicationCommitter:
         batch = self._refused or journal.take(started_s)
         if batch is None:
             return True
+        self._commit_due_s = started_s + COMMIT_EVERY_S
+        self._appended_count += sum([isinstance(op, Append) for op in batch.ops])
         error = await trio.to_thread.run_sync(self._write, batch)
         now_s = self._clock()
         self._refused = batch if error is not None else None
@@ -147,12 +182,22 @@ class ApplicationCommitter:
             return True
         pages, wanted = self._node.pages, self._wanted
         fetches = [wanted.popleft() for _ in range(min(READ_LEAST, len(wanted)))]
+        is_shared = self._is_shared
+        if is_shared:
+            for fetch in fetches:
+                fetch.count_max = min(fetch.count_max, PAGE_MAX)
+        started_s = self._clock()
         found = await trio.to_thread.run_sync(self._read_pages, fetches)
+        now_s = self._clock()
+        read_count = sum([len(page) for page in found if page is not None])
+        if is_shared and 2 * self._appended_count < read_count:
+            self._read_due_s = now_s + min(READ_REST * (now_s - started_s), TICK_S)
+        self._appended_count = 0
         answers = list(zip(fetches, found, strict=True))
         unread = [fetch for fetch, page in answers if page is None]
         wanted.extendleft(reversed(unread))
         pages.ready.extend((fetch, page) for fetch, page in answers if page is not None)
-        reactor.turns.end_slice(self._clock())
+        reactor.turns.end_slice(now_s)
         reactor.wake()
         return not unread
 

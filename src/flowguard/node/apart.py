@@ -139,8 +139,9 @@ class Apart:
                 inbound.go_on()
 
     def tick(self, now_s: float) -> None:
-        """Look whether the store is away, and which names have left."""
+        """Look whether the store is away, whether live work came, and which names have left."""
         self._look(now_s)
+        self.journal.observe(now_s)
         self._sides.tidy(self.journal.done_number)
 
     def _look(self, now_s: float) -> None:

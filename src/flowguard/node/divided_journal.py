@@ -38,7 +38,10 @@ class DividedJournal(Journal):
 
     @property
     def wants_store(self) -> bool:
-        return self.is_urgent or (self.second.is_urgent and not self.second.is_committing)
+        second = self.second
+        return self.is_urgent or (
+            second.is_urgent and not second.is_committing and not second.is_early
+        )
 
     @property
     def is_done(self) -> bool:

@@ -87,6 +87,8 @@ class Journal(GroupCommit):
         """`window` is closed when the journal is full; `observer` hears how long work waits."""
         self.is_held = False
         """No commit may begin now: it would overtake what has to be before it."""
+        self.is_early = False
+        """Its next commit waits for a moment, so that there is more in it."""
         self.number = 1
         """Of the batch that grows."""
         self.done_number = 0

@@ -59,10 +59,12 @@ class Moving:
     """The messages that are on their way from the log into queues, all clients together, and how
     many there may be: a commit takes as long as what is in it."""
 
-    __slots__ = ("_count_max", "count", "page_max")
+    __slots__ = ("_count_max", "count", "is_shared", "page_max")
 
     def __init__(self) -> None:
         self.count = 0
+        self.is_shared = False
+        """Live work shares the commits."""
         self.have_all()
 
     @property
@@ -74,10 +76,12 @@ class Moving:
         """The commit that begins has so much live work in it."""
         self._count_max = max(1, int(MOVING_SHARE * live_count))
         self.page_max = MOVING_PAGE
+        self.is_shared = True
 
     def have_all(self) -> None:
         """There is no live work."""
         self._count_max = self.page_max = MOVING_MAX
+        self.is_shared = False
 
 
 class Fetch:
