@@ -31,7 +31,7 @@ COMMIT_EVERY_S: Final = 0.004
 and a thousand messages a second would have the broker at it all the time."""
 PAGE_MAX: Final = 125
 """Messages of a page beside live work: who publishes waits for the processor meanwhile."""
-READ_REST: Final = 2
+READ_REST: Final = 4
 """So many times as long as pages took, but for a tick at most, no other is read beside live work
 (docs/kafka.md); unless half as many messages have come as were read: an application catches up."""
 
