@@ -33,7 +33,10 @@ PAGE_MAX: Final = 125
 """Messages of a page beside live work: who publishes waits for the processor meanwhile."""
 READ_REST: Final = 4
 """So many times as long as pages took, but for a tick at most, no other is read beside live work
-(docs/kafka.md); unless half as many messages have come as were read: an application catches up."""
+(docs/kafka.md); but not before twice as many messages were read as have come, so that who is behind
+catches up."""
+TO_READ_MAX: Final = 10_000
+"""Bound of that count: what comes to an application that is away is not read."""
 
 
 @final
@@ -54,8 +57,9 @@ class ApplicationCommitter:
         """Whether the log says that commits wait."""
         self._ticked = False
         self._commit_due_s = self._read_due_s = -inf
-        self._appended_count = 0
-        """Messages that were committed since pages were read."""
+        self._to_read_count = 0
+        """Messages that are to be read before pages rest: twice those that were committed for all
+        applications, less those that were read."""
 
     @property
     def _apart(self) -> Apart:
@@ -156,7 +160,6 @@ class ApplicationCommitter:
         if batch is None:
             return True
         self._commit_due_s = started_s + COMMIT_EVERY_S
-        self._appended_count += sum([isinstance(op, Append) for op in batch.ops])
         error = await trio.to_thread.run_sync(self._write, batch)
         now_s = self._clock()
         self._refused = batch if error is not None else None
@@ -164,6 +167,8 @@ class ApplicationCommitter:
             # Before SUBACK: what others publish from now on is for its group.
             self._node.router.queues.spread.take_news(now_s)
             journal.durable(batch, now_s, now_s - started_s)
+            come_count = sum([isinstance(op, Append) for op in batch.ops])
+            self._to_read_count = min(TO_READ_MAX, self._to_read_count + 2 * come_count)
         self._tell_waiting(error)
         reactor.turns.end_slice(now_s)
         reactor.wake()
@@ -190,9 +195,11 @@ class ApplicationCommitter:
         found = await trio.to_thread.run_sync(self._read_pages, fetches)
         now_s = self._clock()
         read_count = sum([len(page) for page in found if page is not None])
-        if is_shared and 2 * self._appended_count < read_count:
-            self._read_due_s = now_s + min(READ_REST * (now_s - started_s), TICK_S)
-        self._appended_count = 0
+        self._to_read_count -= read_count
+        if self._to_read_count < 0:
+            self._to_read_count = 0
+            if is_shared:
+                self._read_due_s = now_s + min(READ_REST * (now_s - started_s), TICK_S)
         answers = list(zip(fetches, found, strict=True))
         unread = [fetch for fetch, page in answers if page is None]
         wanted.extendleft(reversed(unread))

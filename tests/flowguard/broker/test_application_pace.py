@@ -175,6 +175,18 @@ async def test_who_is_behind_gets_more_than_comes_to_it(
             assert trio.current_time() == began_s
 
 
+async def test_what_came_counts_until_twice_as_much_is_read(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as pace:
+        pace.apart.journal.moving.share(PAGE_MAX)
+        await pace.commit(3 * PAGE_MAX)
+        began_s = trio.current_time()
+        pace.ask(6)
+        await pace.until(lambda: pace.pages == 6)
+        assert trio.current_time() == began_s
+
+
 async def test_nobody_is_asked_for_a_commit_that_is_put_off(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
