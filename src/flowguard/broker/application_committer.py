@@ -138,7 +138,7 @@ class ApplicationCommitter:
 
     @property
     def _is_shared(self) -> bool:
-        """Whether live work of anybody shares the commits, or the processor."""
+        """Whether live work is in the commits, of applications or of others."""
         return self._node.journal.moving.is_shared or self._apart.journal.moving.is_shared
 
     async def _work_once(self, reactor: Reactor) -> bool:

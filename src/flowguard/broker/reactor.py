@@ -134,7 +134,7 @@ class Reactor(NodePorts[Event]):
             elif not link.connection.receive_data(data, now_s):
                 self._update_interest(link)
         count = guard.refused_count - before
-        if count:  # Each took as long as any other conversation of this slice that got no place.
+        if count:  # Each took its part of what this slice was not letting anybody in for.
             took_s = thread_time() - started_s - (guard.observer.connecting_s - let_in_s)
             guard.refused(took_s * count / len(chunks), now_s, count)
 

@@ -81,7 +81,7 @@ async def serve(
 
     `listeners`: a socket alone is one to which MQTT is spoken. `checks`: who asks clients who
     they are, None: nobody. `shadow`: limits that only watch. `descriptors`: None: as they are now.
-    `alone`: this run of trio is the broker's own. Raises `ConfigError` where none are left.
+    `alone`: this run of trio is the broker's own. Raises `ConfigError`: no descriptors.
     """
     doorways = [Doorway(listeners)] if isinstance(listeners, socket.socket) else list(listeners)
     _load_policies(bounds.settings.flow, shadow)
