@@ -378,6 +378,9 @@ def test_who_was_refused_is_asked_again_after_some_runs(version: int) -> None:
     client, neighbour, publisher = (stage.connect(name, version=version) for name in "cnp")
     client.subscribe("a/b", qos=1)
     neighbour.subscribe("a/b", qos=0)
+    publisher.publish("a/b")  # now the topic is known
+    stage.settle()
+    client.publishes()
     pieces = []
     for run in range(LONG_WAY_RUNS + 2):
         publisher.connection.receive_data(frames(4, version), stage.now_s)
