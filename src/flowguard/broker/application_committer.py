@@ -29,9 +29,7 @@ log = structlog.get_logger()
 COMMIT_EVERY_S: Final = 0.004
 """Commits begin so far apart at least: however little is in one, it takes 1 to 2 ms of a processor,
 and a thousand messages a second would have the broker at it all the time."""
-PAGE_MAX: Final = 125
-"""Messages of a page beside live work: who publishes waits for the processor meanwhile."""
-READ_REST: Final = 4
+READ_REST: Final = 3
 """So many times as long as pages took, but for a tick at most, no other is read beside live work
 (docs/kafka.md); but not before twice as many messages were read as have come, so that who is behind
 catches up."""
@@ -188,9 +186,6 @@ class ApplicationCommitter:
         pages, wanted = self._node.pages, self._wanted
         fetches = [wanted.popleft() for _ in range(min(READ_LEAST, len(wanted)))]
         is_shared = self._is_shared
-        if is_shared:
-            for fetch in fetches:
-                fetch.count_max = min(fetch.count_max, PAGE_MAX)
         started_s = self._clock()
         found = await trio.to_thread.run_sync(self._read_pages, fetches)
         now_s = self._clock()

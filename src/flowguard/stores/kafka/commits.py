@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Final, final
+from typing import final
 
 from flowguard.errors import StallError, StoreError
 from flowguard.stores.kafka.errors import NoTopicError
 from flowguard.stores.kafka.link import KafkaLink
+from flowguard.stores.kafka.plan import CHANGES_MAX
 from flowguard.stores.kafka.queue import ApplicationQueue
 from flowguard.stores.kafka.reader import Committed, KafkaReader
 
-CHANGES_MAX: Final = 500
-"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
 Queues = Mapping[str, ApplicationQueue]
 """By client id."""
 

@@ -35,7 +35,6 @@ from flowguard.stores.group_feed import (
     GroupTrouble,
     Trouble,
 )
-from flowguard.stores.kafka.commits import CHANGES_MAX
 from flowguard.stores.kafka.errors import failure
 from flowguard.stores.kafka.group_bug import bug_of
 from flowguard.stores.kafka.group_claims import GroupClaims
@@ -46,7 +45,7 @@ from flowguard.stores.kafka.group_room import GroupRoom
 from flowguard.stores.kafka.group_roster import GroupChange
 from flowguard.stores.kafka.group_window import GroupWindows, RecordId
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage, quietly
-from flowguard.stores.kafka.plan import CommitPlan
+from flowguard.stores.kafka.plan import CHANGES_MAX, CommitPlan
 from flowguard.stores.kafka.topics import KafkaPlace
 
 

@@ -1,7 +1,8 @@
 """CommitPlan: a batch on its way to Kafka and to the other store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from flowguard.records import (
     Append,
@@ -15,6 +16,9 @@ from flowguard.records import (
 )
 from flowguard.stores.kafka.queue import ApplicationQueue
 
+CHANGES_MAX: Final = 500
+"""Acknowledgements, and marks of what was sent, after which a queue's window is committed."""
+
 
 @dataclass(slots=True)
 class CommitPlan:
@@ -26,6 +30,8 @@ class CommitPlan:
     """Topics."""
     appends: dict[str, list[Append]] = field(default_factory=dict)
     """By client id, those whose positions are new."""
+    next_pos: dict[str, int] = field(default_factory=dict)
+    """Of queues that it appends to, by client id."""
     forwards: dict[tuple[str, int], int] = field(default_factory=dict)
     """Owed positions by client id and position."""
     changes: list[Sent | Release | Settle] = field(default_factory=list)
@@ -45,6 +51,59 @@ class CommitPlan:
     """Positions by filter."""
     group_due: set[str] = field(default_factory=set)
     """Filters of which that is to be committed before the batch is done."""
+
+    def take(
+        self, ops: Sequence[StoreOp], first: int, queues: Mapping[str, ApplicationQueue]
+    ) -> int:
+        """Note operations from index `first` on, `queues` by client id; the index of the next one
+        that begins or ends a session, or the end."""
+        for index in range(first, len(ops)):
+            op = ops[index]
+            if isinstance(op, (PutSession, DropSession)):
+                return index
+            if isinstance(op, Append) and op.client_id in queues:
+                expected = self.next_pos.get(op.client_id, queues[op.client_id].next_pos)
+                if op.pos >= expected:
+                    self.next_pos[op.client_id] = op.pos + 1
+                    self.appends.setdefault(op.client_id, []).append(op)
+            elif isinstance(op, (Sent, Release, Settle)) and op.client_id in queues:
+                self.changes.append(op)
+            else:
+                self.rest.append(op)
+        return len(ops)
+
+    def change(
+        self,
+        queues: Mapping[str, ApplicationQueue],
+        size_of: Callable[[str, int], int | None],
+    ) -> None:
+        """Take over what its operations change in `queues`, by client id. `size_of` a record, by
+        client id and offset, is asked where nobody here knows it; None: the record is gone."""
+        for change in self.changes:
+            queue = queues[change.client_id]
+            queue.unsaved_count += 1
+            if isinstance(change, Release):
+                self.due.add(change.client_id)
+            elif queue.unsaved_count > CHANGES_MAX:
+                self.changed.add(change.client_id)
+            if isinstance(change, Sent):
+                queue.window.sent_pos = max(queue.window.sent_pos, change.pos)
+                continue
+            offset = queue.offset_of(change.pos)
+            if offset is None or not queue.window.floor <= offset < queue.window.end:
+                continue
+            delivery = change.delivery
+            size_bytes = queue.size_of(offset) if delivery is None else delivery.size_bytes
+            if size_bytes is None:
+                size_bytes = size_of(change.client_id, offset)
+            if size_bytes is None:
+                continue
+            if isinstance(change, Settle):
+                queue.settle(offset, size_bytes)
+            else:
+                queue.window.sent_pos = max(queue.window.sent_pos, change.pos)
+                queue.window.release(offset, size_bytes)
+        self.changes = []
 
 
 def take_forwards(plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:

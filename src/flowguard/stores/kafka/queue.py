@@ -13,7 +13,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple, final
 
 from flowguard.errors import CorruptionError
-from flowguard.records import Delivery
+from flowguard.records import Delivery, QueueEntry, packet_id_of
 from flowguard.stores.entries import decode_entry, encode_entry
 from flowguard.stores.kafka.window import AckWindow
 
@@ -50,6 +50,23 @@ def decode_record(value: bytes) -> QueueRecord:
     if version != _VERSION:
         raise CorruptionError(f"there is no record of version {version}")
     return QueueRecord(pos, total_bytes, owed_pos, decode_entry(value[_HEAD.size :]))
+
+
+@final
+class QueuePage:
+    """What a client gets next: so many messages of so many bytes, none behind a position."""
+
+    def __init__(self, count_max: int, bytes_max: int, until_pos: int) -> None:
+        self.entries: list[QueueEntry] = []
+        self.count_left = count_max
+        self.bytes_left = bytes_max
+        self.until_pos = until_pos
+        self.has_passed = False
+        """Whether a record behind that position was seen."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.has_passed or self.count_left <= 0 or self.bytes_left <= 0
 
 
 @final
@@ -137,6 +154,29 @@ class ApplicationQueue:
     def settle(self, offset: int, size_bytes: int) -> None:
         self.window.settle(offset, size_bytes)
         self.sizes.pop(offset, None)
+
+    def fill(self, page: QueuePage, records: Iterable[tuple[int, bytes]]) -> None:
+        """Add what of these is not settled, by offset and in ascending order. Raises
+        CorruptionError."""
+        window = self.window
+        for offset, value in records:
+            if page.is_full:
+                return
+            if offset >= window.end or offset in window.settled:
+                continue
+            record = decode_record(value)
+            if record.pos > page.until_pos:
+                page.has_passed = True
+                return
+            delivery = record.delivery
+            self.sizes[offset] = delivery.size_bytes
+            page.count_left -= 1
+            if offset in window.released:
+                page.entries.append(QueueEntry(record.pos, packet_id_of(record.pos, 2), None))
+                continue
+            packet_id = packet_id_of(record.pos, delivery.qos)
+            page.entries.append(QueueEntry(record.pos, packet_id, delivery))
+            page.bytes_left -= delivery.size_bytes
 
     def restore(self, records: Iterable[tuple[int, QueueRecord]]) -> None:
         """Positions and sizes from records, ascending from the floor.

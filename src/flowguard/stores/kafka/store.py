@@ -15,18 +15,12 @@ from typing import Final, final
 from flowguard.errors import StallError, StoreError
 from flowguard.records import (
     MEMBER_PREFIX,
-    Append,
-    Delivery,
     DropSession,
     Durability,
     PutSession,
     QueueEntry,
-    Release,
-    Sent,
     SessionRecord,
-    Settle,
     StoreOp,
-    packet_id_of,
 )
 from flowguard.stores.base import (
     FETCH_BYTES,
@@ -38,14 +32,14 @@ from flowguard.stores.base import (
     StoreLoad,
 )
 from flowguard.stores.kafka.beside import Beside
-from flowguard.stores.kafka.commits import CHANGES_MAX, Queues, WindowCommits
+from flowguard.stores.kafka.commits import Queues, WindowCommits
 from flowguard.stores.kafka.errors import NoTopicError, RetentionError
 from flowguard.stores.kafka.groups import Groups
 from flowguard.stores.kafka.link import KafkaLink, KafkaMessage
 from flowguard.stores.kafka.moves import plan_move_in, plan_move_out
 from flowguard.stores.kafka.owner import NAME_BYTES, check_nodes, claim
 from flowguard.stores.kafka.plan import CommitPlan, parts_of, take_forwards
-from flowguard.stores.kafka.queue import ApplicationQueue, decode_record, encode_record
+from flowguard.stores.kafka.queue import ApplicationQueue, QueuePage, encode_record
 from flowguard.stores.kafka.reader import PARTITION, Committed, KafkaReader
 from flowguard.stores.kafka.recovery import READ_COUNT, pass_retention, record_at, restore
 from flowguard.stores.kafka.topics import KafkaPlace, topic_of
@@ -212,36 +206,33 @@ class KafkaStore:
     def _planned(self, ops: Sequence[StoreOp]) -> CommitPlan:
         plan = CommitPlan()
         queues = dict(self._queues)
-        next_pos: dict[str, int] = {}
-        for op in self._ours(plan, ops):
-            match op:
-                case PutSession(client_id):
-                    if op.is_application and client_id not in queues:
-                        queues[client_id] = self._new_queue(client_id)
-                        plan.created[client_id] = queues[client_id]
-                        plan_move_in(plan, self._base, client_id, 0)
-                    elif not op.is_application and client_id in queues:
-                        queue = queues[client_id]
-                        plan_move_out(plan, self._base, self, client_id, queue)
-                        self._plan_drop(plan, queues, client_id)
-                    plan.rest.append(op)
-                case DropSession(client_id):
-                    plan.rest.append(op)
-                    if client_id in queues:
-                        self._plan_drop(plan, queues, client_id)
-                        next_pos.pop(client_id, None)
-                case Append(client_id, pos) if client_id in queues:
-                    expected = next_pos.get(client_id, queues[client_id].next_pos)
-                    if pos >= expected:
-                        next_pos[client_id] = pos + 1
-                        plan.appends.setdefault(client_id, []).append(op)
-                case Sent(client_id) | Release(client_id) | Settle(client_id) if (
-                    client_id in queues
-                ):
-                    plan.changes.append(op)
-                case _:
-                    plan.rest.append(op)
+        ours = self._ours(plan, ops)
+        index = 0
+        while (index := plan.take(ours, index, queues)) < len(ours):
+            self._plan_session(plan, queues, ours[index])
+            index += 1
         return plan
+
+    def _plan_session(
+        self, plan: CommitPlan, queues: dict[str, ApplicationQueue], op: StoreOp
+    ) -> None:
+        """A session begins, ends, or is of another class."""
+        match op:
+            case PutSession(client_id):
+                if op.is_application and client_id not in queues:
+                    queues[client_id] = self._new_queue(client_id)
+                    plan.created[client_id] = queues[client_id]
+                    plan_move_in(plan, self._base, client_id, 0)
+                elif not op.is_application and client_id in queues:
+                    queue = queues[client_id]
+                    plan_move_out(plan, self._base, self, client_id, queue)
+                    self._plan_drop(plan, queues, client_id)
+                plan.rest.append(op)
+            case DropSession(client_id):
+                plan.rest.append(op)
+                if client_id in queues:
+                    self._plan_drop(plan, queues, client_id)
+                    plan.next_pos.pop(client_id, None)
 
     def _ours(self, plan: CommitPlan, ops: Sequence[StoreOp]) -> list[StoreOp]:
         """Operations that are about neither forwards nor groups, which are noted."""
@@ -316,44 +307,18 @@ class KafkaStore:
                 queue.owed_pos = max(queue.owed_pos, owed_pos)
         plan.forwards = {}
         plan.appends = {}
-        for change in plan.changes:
-            queue = self._queues[change.client_id]
-            self._change(queue, change)
-            if isinstance(change, Release):
-                plan.due.add(change.client_id)
-            elif queue.unsaved_count > CHANGES_MAX:
-                plan.changed.add(change.client_id)
-        plan.changes = []
+        plan.change(self._queues, self._size_of)
         self._windows.commit(self._named(plan.due))
         self._windows.begin(self._named(plan.changed))
 
-    def _change(self, queue: ApplicationQueue, change: Sent | Release | Settle) -> None:
-        window = queue.window
-        queue.unsaved_count += 1
-        if isinstance(change, Sent):
-            window.sent_pos = max(window.sent_pos, change.pos)
-            return
-        offset = queue.offset_of(change.pos)
-        if offset is None or not window.floor <= offset < window.end:
-            return
+    def _size_of(self, client_id: str, offset: int) -> int | None:
+        """The size of a record's message, bytes; None: retention has passed it, which is noted."""
+        queue = self._queues[client_id]
         try:
-            size_bytes = self._size_of(change.delivery, queue, offset)
+            return record_at(self._reader, queue, offset).delivery.size_bytes
         except RetentionError as error:
-            self._count_lost(change.client_id, pass_retention(self._reader, queue, error))
-            return
-        if isinstance(change, Settle):
-            queue.settle(offset, size_bytes)
-        else:
-            window.sent_pos = max(window.sent_pos, change.pos)
-            window.release(offset, size_bytes)
-
-    def _size_of(self, delivery: Delivery | None, queue: ApplicationQueue, offset: int) -> int:
-        if delivery is not None:
-            return delivery.size_bytes
-        known = queue.size_of(offset)
-        if known is not None:
-            return known
-        return record_at(self._reader, queue, offset).delivery.size_bytes
+            self._count_lost(client_id, pass_retention(self._reader, queue, error))
+            return None
 
     def _named(self, client_ids: set[str]) -> Queues:
         return {name: self._queues[name] for name in sorted(client_ids)}
@@ -426,28 +391,14 @@ class KafkaStore:
     def _fetch(
         self, queue: ApplicationQueue, after_pos: int, limit: int, until_pos: int, bytes_max: int
     ) -> list[QueueEntry]:
-        window = queue.window
-        found: list[QueueEntry] = []
-        size_bytes = 0
+        page = QueuePage(limit, bytes_max, until_pos)
         offset = queue.offset_after(after_pos)
-        while offset < window.end and len(found) < limit and size_bytes < bytes_max:
-            for offset_read, value in self._reader.read(
-                queue.topic, offset, min(READ_COUNT, limit - len(found))
-            ):
-                offset = offset_read + 1
-                if offset_read >= window.end or offset_read in window.settled:
-                    continue
-                record = decode_record(value)
-                if record.pos > until_pos or len(found) == limit or size_bytes >= bytes_max:
-                    return found
-                queue.sizes[offset_read] = record.delivery.size_bytes
-                is_released = offset_read in window.released
-                delivery = None if is_released else record.delivery
-                qos = 2 if is_released else record.delivery.qos
-                found.append(QueueEntry(record.pos, packet_id_of(record.pos, qos), delivery))
-                if delivery is not None:
-                    size_bytes += delivery.size_bytes
-        return found
+        while offset < queue.window.end and not page.is_full:
+            count = min(READ_COUNT, page.count_left)
+            records = self._reader.read(queue.topic, offset, count)
+            queue.fill(page, records)
+            offset = records[-1][0] + 1
+        return page.entries
 
     def owed_pos(self, client_id: str) -> int:
         queue = self._queues.get(client_id)
