@@ -9,7 +9,7 @@ from benchmarks.law.__main__ import run_all
 from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, WORSE, dominates, gains, report
 from benchmarks.law.figures import Step, observe, run_step
-from benchmarks.law.search import DURATION_S, Found, load_of, told
+from benchmarks.law.search import DURATION_S, RIVALS, Found, load_of, told
 from simulations.loading import load
 from simulations.publishers import FINE_BOUNDS_S
 
@@ -95,16 +95,30 @@ def test_the_p99_of_two_runs_is_told_apart_to_a_hundredth() -> None:
 
 
 def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:
+    like_all = {policy: BASE for policy in (OURS, *RIVALS)}
     found = [
-        Found(1, {"static-1": {"t99 s": 0.2}}, (), None),
-        Found(2, {"unlimited": {"deaths": inf}}, ("unlimited",), None),
-        *(Found(seed, {}, (), None) for seed in range(3, 9)),
+        Found(1, {**like_all, "static-1": BASE | {"t99 s": 8.0}}),
+        Found(2, {**like_all, "unlimited": BASE | {"t99 s": 5.0}, OURS: BASE | {"deaths": 1.0}}),
+        Found(3, {**like_all, "unlimited": BASE | {"deaths": 1.0}}),
+        *(Found(seed, like_all) for seed in range(4, 9)),
     ]
     said = told(found)
     assert [check.reached for check in said.checks] == ["25.0 %", "2", "0"]
-    assert [row[0] for row in said.grids[0].rows] == ["2", "1"]
+    assert [row[0] for row in said.grids[1].rows] == ["2", "2", "2", "2", "1"]
     assert not said.passed
     assert told(found[2:]).passed
+
+
+def test_a_search_tells_how_often_each_policy_is_dominated() -> None:
+    """The same question to all: the bound says little while nobody is near it."""
+    like_all = {policy: BASE for policy in (OURS, *RIVALS)}
+    found = [
+        Found(1, {**like_all, "unlimited": BASE | {"deaths": 1.0}}),
+        *(Found(seed, like_all) for seed in range(2, 5)),
+    ]
+    lines = {row[0]: row[1:] for row in told(found).grids[0].rows}
+    assert lines.pop("unlimited") == ("25.0", "25.0", "25.0")
+    assert set(lines.values()) == {("0.0", "0.0", "0.0")}
 
 
 def test_a_run_is_found_by_the_process_it_is_given_to() -> None:
