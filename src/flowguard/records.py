@@ -431,5 +431,6 @@ StoreOp = (
     | PutLogStart
 )
 """All operations. A new one is known by name in `stores.memory`, `stores.rocks` (`building`,
-`disk`, `offline.salvage`), `stores.redis.changes`, `stores.kafka.store`, `stores.transfer`,
-`node.names` and `node.journal`, and in the contract's tests, which all stores pass."""
+`disk`, `offline.salvage`), `stores.redis.changes`, `stores.kafka` (`plan`, `store`),
+`stores.transfer`, `node.names` and `node.journal`, and in the contract's tests, which all stores
+pass."""

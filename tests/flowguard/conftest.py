@@ -1,4 +1,4 @@
-"""No test depends on those that ran before it in its process.
+"""Two things that no test takes from those before it in its process.
 
 It leaves no connection of a store behind: sockets of which the collector finds the end, and a
 driver's use of `random`, would make later tests fail. And it begins with no topic known: what the

@@ -31,7 +31,7 @@ class CommitPlan:
     appends: dict[str, list[Append]] = field(default_factory=dict)
     """By client id, those whose positions are new."""
     next_pos: dict[str, int] = field(default_factory=dict)
-    """Of queues that it appends to, by client id."""
+    """The position after the last one that it appends, by client id."""
     forwards: dict[tuple[str, int], int] = field(default_factory=dict)
     """Owed positions by client id and position."""
     changes: list[Sent | Release | Settle] = field(default_factory=list)
@@ -56,7 +56,7 @@ class CommitPlan:
         self, ops: Sequence[StoreOp], first: int, queues: Mapping[str, ApplicationQueue]
     ) -> int:
         """Note operations from index `first` on, `queues` by client id; the index of the next one
-        that begins or ends a session, or the end."""
+        that is about a session, or the end."""
         for index in range(first, len(ops)):
             op = ops[index]
             if isinstance(op, (PutSession, DropSession)):

@@ -54,7 +54,8 @@ def decode_record(value: bytes) -> QueueRecord:
 
 @final
 class QueuePage:
-    """What a client gets next: so many messages of so many bytes, none behind a position."""
+    """The messages that a client gets next: a number at most, until they have so many bytes, none
+    behind a position."""
 
     def __init__(self, count_max: int, bytes_max: int, until_pos: int) -> None:
         self.entries: list[QueueEntry] = []

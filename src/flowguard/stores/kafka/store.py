@@ -216,7 +216,7 @@ class KafkaStore:
     def _plan_session(
         self, plan: CommitPlan, queues: dict[str, ApplicationQueue], op: StoreOp
     ) -> None:
-        """A session begins, ends, or is of another class."""
+        """A session begins, changes, perhaps its class, or ends."""
         match op:
             case PutSession(client_id):
                 if op.is_application and client_id not in queues:

@@ -27,7 +27,7 @@ from tests.support.kafka import kafka, shared_kafka
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
-from flowguard.stores.kafka.commits import CHANGES_MAX
+from flowguard.stores.kafka.plan import CHANGES_MAX
 from flowguard.stores.kafka.queue import decode_record, encode_record
 from flowguard.stores.kafka.store import KafkaStore
 from flowguard.stores.kafka.topics import topic_of
