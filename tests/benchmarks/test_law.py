@@ -96,11 +96,13 @@ def test_the_p99_of_two_runs_is_told_apart_to_a_hundredth() -> None:
 
 def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> None:
     like_all = {policy: BASE for policy in (OURS, *RIVALS)}
+    died = BASE | {"deaths": 1.0}
     found = [
         Found(1, {**like_all, "static-1": BASE | {"t99 s": 8.0}}),
-        Found(2, {**like_all, "unlimited": BASE | {"t99 s": 5.0}, OURS: BASE | {"deaths": 1.0}}),
-        Found(3, {**like_all, "unlimited": BASE | {"deaths": 1.0}}),
-        *(Found(seed, like_all) for seed in range(4, 9)),
+        Found(2, {**like_all, "unlimited": BASE | {"t99 s": 5.0}, OURS: died}),
+        Found(3, {**like_all, "unlimited": died}),
+        Found(4, dict.fromkeys(like_all, died)),
+        *(Found(seed, like_all) for seed in range(5, 9)),
     ]
     said = told(found)
     assert [check.reached for check in said.checks] == ["25.0 %", "2", "0"]
@@ -109,16 +111,22 @@ def test_a_search_tells_the_worst_first_and_where_only_the_law_lost_a_node() -> 
     assert told(found[2:]).passed
 
 
-def test_a_search_tells_how_often_each_policy_is_dominated() -> None:
-    """The same question to all: the bound says little while nobody is near it."""
+def test_a_search_tells_how_each_policy_stands_among_all_of_them() -> None:
+    """The same question to all: a bound says little while it is not known who is near it."""
     like_all = {policy: BASE for policy in (OURS, *RIVALS)}
     found = [
         Found(1, {**like_all, "unlimited": BASE | {"deaths": 1.0}}),
-        *(Found(seed, like_all) for seed in range(2, 5)),
+        Found(2, {**dict.fromkeys(like_all, BASE | {"t99 s": 20.0}), "static-1": BASE}),
+        Found(3, like_all, {"static-10": "two are one"}),
+        Found(4, like_all),
     ]
-    lines = {row[0]: row[1:] for row in told(found).grids[0].rows}
-    assert lines.pop("unlimited") == ("25.0", "25.0", "25.0")
-    assert set(lines.values()) == {("0.0", "0.0", "0.0")}
+    assert told(found).grids[0].rows == (
+        (OURS, "25.0", "0.0", "0.0", "0.0"),
+        ("unlimited", "50.0", "25.0", "25.0", "0.0"),
+        ("static-1", "0.0", "0.0", "0.0", "0.0"),
+        ("static-10", "25.0", "0.0", "0.0", "25.0"),
+        ("static-100", "25.0", "0.0", "0.0", "0.0"),
+    )
 
 
 def test_a_run_is_found_by_the_process_it_is_given_to() -> None:
