@@ -1,8 +1,9 @@
 """A live run's latencies beside what `flowguard storm` measured from outside.
 
 What a client waits contains what the broker sees of it, so a percentile of the broker's is not
-above the next one of the clients', by a bucket; and it contains the commit, of which the store here
-takes COMMIT_S at least. Both hold on any machine.
+above the next one of the clients', by a bucket, and by how long the broker is away between its look
+at the clock and reading; and it contains the commit, of which the store here takes COMMIT_S at
+least.
 """
 
 import json
@@ -26,6 +27,8 @@ from tests.support.real import broker
 
 COMMIT_S = 0.05
 STORM_BUCKET = 1.02
+AWAY_S = 0.1
+"""Longer than a machine with four times as many busy programs as cores keeps one waiting."""
 HIGHER = {50: "p90", 90: "p99", 99: "max"}
 
 
@@ -81,7 +84,7 @@ def percentile_s(counts: dict[float, int], percent: int) -> float:
 def assert_agreed(live: dict[float, int], measured_ms: dict[str, float], least_s: float) -> None:
     for percent, higher in HIGHER.items():
         live_s = percentile_s(live, percent)
-        most_s = measured_ms[higher] / 1e3 * BUCKET_RATIO * STORM_BUCKET
+        most_s = (measured_ms[higher] / 1e3 + AWAY_S) * BUCKET_RATIO * STORM_BUCKET
         assert least_s <= live_s <= most_s, (percent, live_s, measured_ms)
 
 
