@@ -14,7 +14,15 @@ from flowguard.config import PolicyName
 from flowguard.flow.policies import WITH_BUDGETS
 from flowguard.flow.signals import TICK_S
 from flowguard.node.turns import ACCEPTS_MAX
-from simulations.connection import CONNECTED, CONNECTING, ENDED, SERVED, WAITING, Connection
+from simulations.connection import (
+    CONNECTED,
+    CONNECTING,
+    ENDED,
+    OPENED,
+    SERVED,
+    WAITING,
+    Connection,
+)
 from simulations.wide import is_wide
 
 if TYPE_CHECKING:
@@ -159,14 +167,29 @@ class Invariants:
             self._must_be_loaded(broker, "a CONNECT is refused")
 
     def on_rest(self, broker: "Broker") -> None:
-        """Check that sockets are left to the next tick only under load."""
-        self._must_be_loaded(broker, "sockets are not accepted")
+        """Check that sockets are left to the next tick only under load, or where those that were
+        accepted before, and whose CONNECTs are not read yet, take all places that are free."""
+        if not self._is_idle(broker):
+            return
+        gate = broker.guard.gate
+        unread = sum(connection.state == OPENED for connection in broker.connections)
+        if unread < gate.limit - gate.in_process:
+            self._found_idle(broker, f"sockets are not accepted, {unread} CONNECTs are unread,")
 
     def _must_be_loaded(self, broker: "Broker", what: str) -> None:
+        if self._is_idle(broker):
+            self._found_idle(broker, what)
+
+    def _is_idle(self, broker: "Broker") -> bool:
+        """Whether a broker under flowguard's law has no load."""
+        guard = broker.guard
+        is_calm = guard.grant.pressure.value < CALM_BELOW and not guard.gate.buffered
+        return self._is_flowguard and is_calm
+
+    def _found_idle(self, broker: "Broker", what: str) -> None:
         pressure = broker.guard.grant.pressure.value
-        if self._is_flowguard and pressure < CALM_BELOW and not broker.guard.gate.buffered:
-            detail = f"{what} at a pressure of {pressure:.2f}, with an empty buffer"
-            self._violate(broker, IDLE, detail)
+        detail = f"{what} at a pressure of {pressure:.2f}, with an empty buffer"
+        self._violate(broker, IDLE, detail)
 
     def on_keep_alive(self, broker: "Broker", connection: Connection) -> None:
         """Check that a client disconnected by keep-alive was silent for too long."""

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.law.__main__ import run_all
 from benchmarks.law.cases import CASES
 from benchmarks.law.dominance import OURS, WORSE, dominates, gains, report
-from benchmarks.law.figures import Step, observe, run_step
+from benchmarks.law.figures import Step, look_at, observe, run_step
 from benchmarks.law.search import DURATION_S, RIVALS, Found, load_of, told
 from simulations.loading import load
 from simulations.publishers import FINE_BOUNDS_S
@@ -127,6 +127,12 @@ def test_a_search_tells_how_each_policy_stands_among_all_of_them() -> None:
         ("static-10", "25.0", "0.0", "0.0", "25.0"),
         ("static-100", "25.0", "0.0", "0.0", "0.0"),
     )
+
+
+@pytest.mark.parametrize("seed", [9_051, 9_190])
+def test_where_memory_is_short_sockets_wait_while_those_accepted_take_all_places(seed: int) -> None:
+    """The buffer is empty then, and memory has no room for more than are on their way to it."""
+    assert look_at(load_of(seed), OURS)[1] is None
 
 
 def test_a_run_is_found_by_the_process_it_is_given_to() -> None:
