@@ -76,10 +76,11 @@ class Member:
                     case Unsuback():
                         self._has_left.set()
                     case Publish():
-                        self._got.put((self._name, packet.topic, packet.payload))
                         answer = Puback if packet.qos == 1 else Pubrec
                         if self._answers:
                             self._caller.send(answer(packet.packet_id))
+                        # After that: who has seen it may send DISCONNECT at once.
+                        self._got.put((self._name, packet.topic, packet.payload))
                     case Pubrel():
                         self._caller.send(Pubcomp(packet.packet_id))
         except OSError:
