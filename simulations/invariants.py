@@ -163,8 +163,8 @@ class Invariants:
 
     def on_refusal(self, broker: "Broker", connection: Connection) -> None:
         """Check that a CONNECT which has not waited is refused only under load."""
-        if connection.state == CONNECTING and self._buffer_max:
-            self._must_be_loaded(broker, "a CONNECT is refused")
+        if connection.state == CONNECTING and self._buffer_max and self._is_idle(broker):
+            self._found_idle(broker, "a CONNECT is refused")
 
     def on_rest(self, broker: "Broker") -> None:
         """Check that sockets are left to the next tick only under load, or where those that were
@@ -175,10 +175,6 @@ class Invariants:
         unread = sum(connection.state == OPENED for connection in broker.connections)
         if unread < gate.limit - gate.in_process:
             self._found_idle(broker, f"sockets are not accepted, {unread} CONNECTs are unread,")
-
-    def _must_be_loaded(self, broker: "Broker", what: str) -> None:
-        if self._is_idle(broker):
-            self._found_idle(broker, what)
 
     def _is_idle(self, broker: "Broker") -> bool:
         """Whether a broker under flowguard's law has no load."""

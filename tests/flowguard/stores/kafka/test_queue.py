@@ -20,26 +20,27 @@ from flowguard.stores.kafka.window import AckWindow
 from flowguard.types import Publish
 
 NAME = "app"
+FIRST_OFFSET = 10
 
 
-def delivery(pos: int, qos: int = 1) -> Delivery:
-    return Delivery(Publish("a/b", bytes((pos,)), qos), qos, False, (), NEVER_S)
+def delivery(pos: int) -> Delivery:
+    return Delivery(Publish("a/b", bytes((pos,)), 1), 1, False, (), NEVER_S)
 
 
 SIZE_BYTES = delivery(1).size_bytes
 
 
-def queue_of(count: int, first_offset: int = 10) -> ApplicationQueue:
+def queue_of(count: int) -> ApplicationQueue:
     """Positions from 1 on."""
-    window = AckWindow(first_offset, first_offset)
+    window = AckWindow(FIRST_OFFSET, FIRST_OFFSET)
     queue = ApplicationQueue("topic", window)
     for pos in range(1, count + 1):
         queue.appended(pos, window.end, SIZE_BYTES)
     return queue
 
 
-def records(*positions: int, first_offset: int = 10) -> list[tuple[int, bytes]]:
-    return [(first_offset - 1 + pos, encode_record(pos, 0, 0, delivery(pos))) for pos in positions]
+def records(*positions: int) -> list[tuple[int, bytes]]:
+    return [(FIRST_OFFSET - 1 + pos, encode_record(pos, 0, 0, delivery(pos))) for pos in positions]
 
 
 def page_of(
