@@ -11,8 +11,8 @@ def delete_topic(server: Kafka, topic: str) -> None:
     from flowguard.stores.kafka.driver import topic_seen
 
     async def delete(admin: Any) -> None:
-        before = await topic_seen(admin, topic)
-        assert before is not None
+        while (before := await topic_seen(admin, topic)) is None:
+            pass  # It was made a moment ago.
         await admin.delete_topics([topic])
         for node in (await admin.describe_cluster())["brokers"]:
             while (seen := await topic_seen(admin, topic, node["node_id"])) is not None:

@@ -72,7 +72,7 @@ def test_a_broker_records_itself_there(guarded: Guarded) -> None:
     runs = RunsInTopic(where, access_of(guarded.settings()))
     runs.close()
     link = open_link(guarded.server)
-    assert link.partitions_of(topic)
+    assert link.topic_seen(topic).partitions
 
 
 def test_a_password_may_be_proved_without_being_shown(guarded: Guarded) -> None:
