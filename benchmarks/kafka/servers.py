@@ -50,6 +50,11 @@ PROPERTIES = {
     "log.segment.delete.delay.ms": "0",
 }
 
+_MADE: Final = {0, 36}
+"""Answers to who makes a topic: it is there now, or was already."""
+_UNDECIDED: Final = {7, 41}
+"""It took too long, or there is no controller now: it may be asked again."""
+
 
 @cache
 def java() -> str:
@@ -220,11 +225,12 @@ class Kafka:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         topic = NewTopic(name, partitions, len(self.nodes), topic_configs=settings)
 
-        async def create(admin: Any) -> None:
+        async def is_made(admin: Any) -> bool:
             (answer,) = (await admin.create_topics([topic])).topic_errors
-            assert not answer[1], answer
+            assert answer[1] in _MADE | _UNDECIDED, answer
+            return answer[1] in _MADE
 
-        self.call(create)
+        until(self, is_made)
         until(self, lambda admin: _is_ready(admin, name, len(self.nodes)))
 
     def remove(self) -> None:
@@ -240,7 +246,7 @@ def until(kafka: Kafka, condition: Callable[[Any], Awaitable[bool]]) -> None:
     while True:
         for node in kafka.nodes:
             node.check()
-        with suppress(KafkaError):
+        with suppress(KafkaError, TimeoutError):
             if kafka.call(condition):
                 return
         assert time.monotonic() < end_s

@@ -27,7 +27,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.stores.kafka.link import KafkaMessage
-from flowguard.types import Properties, Publish, SubscriptionOptions
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.interop.broker import Broker
 from tests.support.caller import Caller
@@ -117,14 +117,18 @@ def pair_of(
         yield a, b
 
 
-def publish(broker: Broker, client_id: str, topic: str, payloads: Sequence[bytes]) -> None:
-    """With QoS 1; all of them are acknowledged."""
+def publish(broker: Broker, client_id: str, topic: str, payloads: Sequence[bytes]) -> bool:
+    """With QoS 1; all of them are acknowledged. Whether somebody subscribes to each."""
+    codes = set[int]()
     with Caller(broker, client_id=client_id) as publisher:
         assert isinstance(publisher.read(), Connack)
         for packet_id, payload in enumerate(payloads, 1):
             publisher.send(Publish(topic, payload, 1, packet_id=packet_id))
         for _ in payloads:
-            assert isinstance(publisher.read(), Puback)
+            answer = publisher.read()
+            assert isinstance(answer, Puback)
+            codes.add(answer.reason_code)
+    return ReasonCode.NO_MATCHING_SUBSCRIBERS not in codes
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -140,7 +144,9 @@ def probe(brokers: Sequence[Broker], members: Sequence[str], got: "queue.Queue[G
             return
         payload = b"probe %d" % number
         sent[payload] += 1
-        publish(brokers[number % len(brokers)], f"probe-{number % 24}", "t/probe", [payload])
+        broker, publisher = brokers[number % len(brokers)], f"probe-{number % 24}"
+        while not publish(broker, publisher, "t/probe", [payload]):
+            pass  # It has not heard of the group yet.
         while sent:
             name, _, payload = got.get(timeout=HANG_S)
             seen.add(name)

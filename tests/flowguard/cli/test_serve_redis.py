@@ -1,7 +1,7 @@
 """`flowguard serve --store redis` as processes: what is refused, what a dead broker leaves."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
 QUICK = {"FLOWGUARD_REDIS__LEASE_S": "0.5"}
+LONG = {"FLOWGUARD_REDIS__LEASE_S": "5"}
+"""Where the first one lives, and has to renew it in time."""
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-def on(server: RedisServer, prefix: str) -> dict[str, str]:
-    return {**QUICK, "FLOWGUARD_REDIS__PREFIX": prefix, "FLOWGUARD_REDIS__URL": server.url}
+def on(server: RedisServer, prefix: str, lease: Mapping[str, str] = QUICK) -> dict[str, str]:
+    return {**lease, "FLOWGUARD_REDIS__PREFIX": prefix, "FLOWGUARD_REDIS__URL": server.url}
 
 
 def subscriber(broker: Broker) -> Caller:
@@ -77,13 +79,13 @@ def test_what_a_killed_broker_had_acknowledged_another_one_anywhere_has(
 def test_who_stands_by_takes_over_when_the_first_one_dies(
     server: RedisServer, tmp_path: Path
 ) -> None:
-    environment = on(server, "standby")
+    environment = on(server, "standby", LONG)
     with running_broker(
         tmp_path, "--store", "redis", environment=environment, exit_code=-signal.SIGKILL
     ) as first:
         # On the same port: it listens when the other one does not any more.
         address = f"127.0.0.1:{first.port}"
-        words = ("serve", "--listen", address, "--store", "redis", "--takeover")
+        words = ("serve", "--listen", address, "--http", "none", "--store", "redis", "--takeover")
         standby = start(*words, environment=environment)
         try:
             leave_a_message(first)
@@ -131,7 +133,7 @@ def test_who_was_paused_and_succeeded_acknowledges_nothing_any_more(
 def test_a_second_broker_is_refused_by_the_name_of_the_first_one(
     server: RedisServer, tmp_path: Path
 ) -> None:
-    environment = on(server, "second")
+    environment = on(server, "second", LONG)
     with running_broker(tmp_path, "--store", "redis", environment=environment) as first:
         address = ("--listen", "127.0.0.1:0")
         code, complaint = refused(*address, "--store", "redis", environment=environment)

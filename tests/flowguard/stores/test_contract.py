@@ -100,7 +100,7 @@ def rocks(layout: Literal["window", "status"]) -> Callable[[Path], Bench]:
 
 def redis(layout: str, server: RedisServer | RedisCluster) -> Bench:
     prefix = new_prefix()
-    return Bench(lambda: patient_store(server, prefix, layout))
+    return Bench(lambda: patient_store(server, prefix, layout=layout))
 
 
 STORES: dict[str, Callable[[Path], Bench]] = {

@@ -111,6 +111,7 @@ def test_a_link_that_ends_leaves_no_connection_open(server: Kafka) -> None:
         link.close()
     finally:
         leader.resume()
+    server.wait_until_ready()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         del link, append

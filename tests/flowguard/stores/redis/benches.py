@@ -84,6 +84,19 @@ def open_store(
     return store
 
 
-def patient_store(server: RedisServer | RedisCluster, prefix: str, layout: str) -> "RedisStore":
-    """One that waits for an answer as long as for a hang, and is succeeded by nobody meanwhile."""
-    return open_store(server, prefix, layout=layout, timeout_s=HANG_S, lease_s=2 * HANG_S)
+def patient_store(
+    server: RedisServer | RedisCluster, prefix: str, *, name: str = "here", **more: Any
+) -> "RedisStore":
+    """One that waits for an answer as long as for a hang, and is succeeded by nobody before
+    `end_lease`."""
+    return open_store(server, prefix, name=name, timeout_s=HANG_S, lease_s=2 * HANG_S, **more)
+
+
+def end_lease(cluster: RedisCluster, prefix: str) -> None:
+    """Time passes, in which who has the prefix says nothing."""
+    from flowguard.stores.redis.cluster import slot_of
+    from flowguard.stores.redis.keys import KeyNames
+
+    meta = KeyNames(prefix).meta
+    with cluster.primary_of(slot_of(meta)).client() as client:
+        client.hset(meta, "beat", 1)

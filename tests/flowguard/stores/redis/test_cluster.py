@@ -23,7 +23,13 @@ from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.reader import RedisReader
 from flowguard.stores.redis.store import RedisStore
 from flowguard.types import Publish
-from tests.flowguard.stores.redis.benches import new_prefix, open_store, shared_server
+from tests.flowguard.stores.redis.benches import (
+    end_lease,
+    new_prefix,
+    open_store,
+    patient_store,
+    shared_server,
+)
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of
 from tests.support.redis_cluster import FAILS_OVER, RedisCluster, redis_cluster, until
 from tests.support.redis_server import EVERY_SECOND, RedisServer
@@ -204,10 +210,10 @@ def test_nobody_is_answered_while_a_replica_is_missing(own: RedisCluster) -> Non
 
 def test_one_broker_at_a_time_has_a_prefix_of_a_cluster(shared: RedisCluster) -> None:
     prefix = new_prefix()
-    first = open_store(shared, prefix, name="silent", lease_s=1.0)
+    first = patient_store(shared, prefix, name="silent")
     commit_until_taken(first, [PutSession("a", 10, None)])
-    time.sleep(1.2)
-    second = open_store(shared, prefix, name="successor", lease_s=1.0)
+    end_lease(shared, prefix)
+    second = patient_store(shared, prefix, name="successor")
     with pytest.raises(LockedError, match="successor"):
         first.commit([Append("a", 1, delivery())])
     assert queue_of(second, "a") == []

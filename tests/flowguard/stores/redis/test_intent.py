@@ -1,7 +1,6 @@
 """A broker that dies in the middle of a commit over several buckets: whoever begins next does it to
 its end, or nothing of it is there."""
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,11 +13,10 @@ from flowguard.stores.redis.cluster import slot_of
 from flowguard.stores.redis.intent import Intent, decode_intent
 from flowguard.stores.redis.keys import KeyNames
 from flowguard.stores.redis.store import RedisStore
-from tests.flowguard.stores.redis.benches import new_prefix, open_store
+from tests.flowguard.stores.redis.benches import end_lease, new_prefix, patient_store
 from tests.flowguard.stores.test_contract import delivery, queue_of, session_of
 from tests.support.redis_cluster import RedisCluster, redis_cluster
 
-LEASE_S = 0.5
 PUBLISHER, SUBSCRIBER, GROUP, MEMBER = "a", "b", "c", "d"
 SESSIONS = (PUBLISHER, SUBSCRIBER, GROUP, MEMBER)
 MOVED = delivery(b"moved", qos=2)
@@ -42,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 
 def begin(cluster: RedisCluster, prefix: str, **more: Any) -> RedisStore:
     """A broker that has a message of the group in the group's queue."""
-    store = open_store(cluster, prefix, lease_s=LEASE_S, **more)
+    store = patient_store(cluster, prefix, **more)
     store.commit([PutSession(name, 10, None) for name in SESSIONS])
     store.commit([Append(GROUP, 1, MOVED)])
     return store
@@ -96,8 +94,8 @@ def test_a_commit_is_done_whole_or_not_at_all_wherever_its_broker_died(
     prefix = new_prefix()
     dying = begin(cluster, prefix, layout=layout)
     die_after(dying, calls)
-    time.sleep(LEASE_S)
-    after = open_store(cluster, prefix, layout=layout, lease_s=LEASE_S)
+    end_lease(cluster, prefix)
+    after = patient_store(cluster, prefix, layout=layout)
     assert state_of(after) == (calls > 0,) * 4
     after.close()
 
@@ -108,7 +106,7 @@ def test_who_dies_while_it_does_anothers_commit_leaves_it_to_the_next_one(
 ) -> None:
     prefix = new_prefix()
     die_after(begin(cluster, prefix), 2)
-    time.sleep(LEASE_S)
+    end_lease(cluster, prefix)
 
     def die(store: RedisStore) -> None:
         store._link.close()
@@ -117,9 +115,9 @@ def test_who_dies_while_it_does_anothers_commit_leaves_it_to_the_next_one(
     with monkeypatch.context() as patch:
         patch.setattr(RedisStore, "_adopt", die)
         with pytest.raises(Died):
-            open_store(cluster, prefix, lease_s=LEASE_S)
-    time.sleep(LEASE_S)
-    after = open_store(cluster, prefix, lease_s=LEASE_S)
+            patient_store(cluster, prefix)
+    end_lease(cluster, prefix)
+    after = patient_store(cluster, prefix)
     assert state_of(after) == (True,) * 4
     after.close()
 
@@ -135,8 +133,8 @@ def test_a_commit_that_was_done_is_not_done_again_over_what_came_later(
     first.commit([Settle(MEMBER, 1, MOVED)])
     first.commit([DropSession(SUBSCRIBER)])
     first._link.close()
-    time.sleep(LEASE_S)
-    after = open_store(cluster, prefix, lease_s=LEASE_S)
+    end_lease(cluster, prefix)
+    after = patient_store(cluster, prefix)
     assert {record.client_id for record in after.sessions()} == {PUBLISHER, GROUP, MEMBER}
     assert queue_of(after, MEMBER) == queue_of(after, GROUP) == []
     after.close()
@@ -146,14 +144,14 @@ def test_a_commit_that_was_done_is_not_done_again_over_what_came_later(
 def test_who_was_silent_for_too_long_cannot_even_begin_a_commit(cluster: RedisCluster) -> None:
     prefix = new_prefix()
     silent = begin(cluster, prefix)
-    time.sleep(2 * LEASE_S)
-    after = open_store(cluster, prefix, name="successor", lease_s=LEASE_S)
+    end_lease(cluster, prefix)
+    after = patient_store(cluster, prefix, name="successor")
     with pytest.raises(LockedError, match="successor has taken over"):
         silent.commit(BATCH)
     silent.close()
     assert state_of(after) == (False,) * 4
     after.close()
-    again = open_store(cluster, prefix, lease_s=LEASE_S)
+    again = patient_store(cluster, prefix)
     assert state_of(again) == (False,) * 4
     again.close()
 
@@ -167,9 +165,9 @@ def test_a_commit_of_a_version_that_is_gone_is_not_guessed_at(cluster: RedisClus
     intent = Intent(store._token.encode(), b"flowguard_commit_stream_gone", 9, calls)
     store._link.ask([(b"SET", names.intent, intent.encode())])
     store._link.close()
-    time.sleep(LEASE_S)
+    end_lease(cluster, prefix)
     with pytest.raises(StoreError, match="another version of flowguard") as caught:
-        open_store(cluster, prefix, lease_s=LEASE_S)
+        patient_store(cluster, prefix)
     assert not isinstance(caught.value, StallError)
 
 

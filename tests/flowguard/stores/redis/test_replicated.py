@@ -18,6 +18,12 @@ from tests.support.patience import HANG_S
 from tests.support.redis_server import RedisServer, redis_server
 
 
+@pytest.fixture(autouse=True)
+def _brief_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas have 0.3 s for confirming a commit; the primary may take as long as it wants."""
+    monkeypatch.setattr("flowguard.stores.redis.store.WAIT_SHARE", 0.3 / HANG_S)
+
+
 @contextmanager
 def pair(folder: Path) -> Iterator[tuple[RedisServer, RedisServer]]:
     """A primary and its replica, which has caught up."""
@@ -80,7 +86,7 @@ def test_who_is_cut_off_from_its_replica_answers_nobody(
     """The control does answer, and the replica that takes its place has not got it."""
     prefix = new_prefix()
     with pair(tmp_path) as (primary, replica):
-        store = open_store(primary, prefix, durability=durability, timeout_s=0.5, lease_s=0.5)
+        store = open_store(primary, prefix, durability=durability, timeout_s=HANG_S, lease_s=0.5)
         until(lambda: is_taken(store, [PutSession("c", 10, None)]))
         if is_answered:
             with primary.client() as client:
@@ -102,7 +108,7 @@ def test_who_is_cut_off_from_its_replica_answers_nobody(
 
 def test_a_commit_that_waited_for_a_replica_is_done_once_when_it_is_back(tmp_path: Path) -> None:
     with pair(tmp_path) as (primary, replica):
-        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=0.5)
+        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=HANG_S)
         until(lambda: is_taken(store, [PutSession("c", 10, None)]))
         replica.pause()
         batch = [Append("c", 1, delivery(b"once"))]
@@ -122,18 +128,18 @@ def test_what_a_dead_broker_left_is_on_the_replica_before_another_one_answers_fo
     """A publisher that sends its QoS 2 message again is answered by what is there, at once."""
     prefix = new_prefix()
     with pair(tmp_path) as (primary, replica):
-        how: dict[str, Any] = {"durability": "replicated", "timeout_s": 0.5, "lease_s": 0.5}
+        how: dict[str, Any] = {"durability": "replicated", "timeout_s": HANG_S, "lease_s": 0.5}
         store = open_store(primary, prefix, **how)
         until(lambda: is_taken(store, [PutSession("c", 10, None)]))
         replica.pause()
         with pytest.raises(StallError):
             store.commit([PutInbound("c", 7)])
         store._link.close()
-        monkeypatch.setattr("flowguard.stores.redis.store.START_S", 0.0)
-        with pytest.raises(StoreError, match="0 of 1 replicas"):
-            open_store(primary, prefix, **how)
+        with monkeypatch.context() as patch:
+            patch.setattr("flowguard.stores.redis.store.START_S", 0.0)
+            with pytest.raises(StoreError, match="0 of 1 replicas"):
+                open_store(primary, prefix, **how)
         replica.resume()
-        monkeypatch.undo()
         after = open_store(primary, prefix, **how)
         assert session_of(after).inbound_ids == {7}
         after.close()
@@ -144,7 +150,7 @@ def test_a_commit_sent_again_on_another_connection_still_waits_for_the_replica(
 ) -> None:
     """There it changes nothing any more, and must not be told yes for that."""
     with pair(tmp_path) as (primary, replica):
-        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=0.5)
+        store = open_store(primary, new_prefix(), durability="replicated", timeout_s=HANG_S)
         until(lambda: is_taken(store, [PutSession("c", 10, None)]))
         replica.pause()
         batch = [Append("c", 1, delivery(b"once"))]
