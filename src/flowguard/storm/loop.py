@@ -150,13 +150,16 @@ class ClientLoop:
     # --- the loop ----------------------------------------------------------------------------
 
     async def run(self, finished: Callable[[float], bool]) -> None:
-        """Work until `finished(now_s)`, which is asked at least every 50 ms."""
+        """Work until `finished(now_s)`, which is asked at least every 50 ms; one turn at least,
+        however late it begins."""
         await trio.lowlevel.checkpoint()
         now_s = yielded_s = self.clock()
-        while not finished(now_s):
+        while True:
             worked = self._turn(now_s)
             began_s, now_s = now_s, self.clock()
             self.turn_max_s = max(self.turn_max_s, now_s - began_s)
+            if finished(now_s):
+                return
             if not worked:
                 with trio.move_on_after(self._idle_s(now_s)):
                     await trio.lowlevel.wait_readable(self._epoll)

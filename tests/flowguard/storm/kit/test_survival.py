@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from flowguard.storm.kit import Finding, Kit, KitPlan, Survival, messaging
+from flowguard.storm.kit import Finding, Kit, KitPlan, Survival, connecting, messaging
 from flowguard.types import MQTT_5, MQTT_311
 from tests.flowguard.storm.servers import broker, target
 from tests.support.real import TEST_S
@@ -23,6 +23,7 @@ def starved_machines_are_slow_not_red(monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.setattr(messaging, name, LONG_S)
     graded = messaging.graded
     monkeypatch.setattr(messaging, "graded", lambda value, good, bad: graded(value, good, LONG_S))
+    monkeypatch.setattr(connecting, "IMPATIENT_TIMEOUT_S", LONG_S)
     return iter(())
 
 
