@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.interop.broker import PATIENCE_S
 from tests.interop.event_loop import EventLoop
 from tests.interop.paho_peer import (
     PacketTypes,
@@ -57,6 +58,7 @@ class AiomqttConnection(Connection):
             identifier=opening.client_id,
             protocol=PROTOCOLS[peer.version],
             keepalive=opening.keep_alive_s,
+            timeout=PATIENCE_S,
             **rest,
         )
         await self._client.__aenter__()

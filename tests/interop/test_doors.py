@@ -188,6 +188,7 @@ def test_paho(doors: Doors, scheme: str, user: str) -> None:
 
     client.on_publish, client.on_subscribe, client.on_message = on_publish, on_subscribe, on_message
     client.on_connect = lambda *_: client.subscribe(f"{user}/#", 1)
+    client.connect_timeout = PATIENCE_S
     client.connect("127.0.0.1", doors.port(scheme, user))
     client.loop_start()
     assert done.wait(PATIENCE_S)
@@ -208,6 +209,7 @@ def test_aiomqtt(doors: Doors, scheme: str, user: str) -> None:
             username=user if user == "ann" else None,
             password=SECRET if user == "ann" else None,
             identifier="aiomqtt",
+            timeout=PATIENCE_S,
             transport="websockets" if scheme.startswith("ws") else "tcp",
             tls_context=doors.context(user) if scheme in ("mqtts", "wss") else None,
         ) as client:

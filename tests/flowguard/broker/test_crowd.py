@@ -165,7 +165,8 @@ async def test_a_client_that_leaves_the_buffer_gives_its_place_to_the_next() -> 
 
 async def test_connected_clients_are_served_while_a_crowd_waits_outside() -> None:
     store = SlowStore()
-    async with broker({"flow": {"connects_in_process_max": 1}}, store=store) as running:
+    flow = {"connects_in_process_max": 1, "connect_patience_s": HANG_S}
+    async with broker({"flow": flow}, store=store, calm=True) as running:
         inside = await connect(running, "inside")
         store.open.clear()
         waiting = [await open_wire(running) for _ in range(100)]

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from broker_adapter.proxy_protocol import header
 from flowguard.access.rights import Principal
 from flowguard.access.rules_toml import parse_toml
-from flowguard.broker import identity_checks
+from flowguard.broker import hashers, identity_checks
 from flowguard.broker.doorway import open_doorways
 from flowguard.broker.identity_checks import IdentityChecks, Proofs
 from flowguard.broker.server import Running, unix_clock
@@ -33,6 +33,7 @@ from flowguard.node.authentication import Hooks
 from flowguard.node.door import CheckOutcome
 from flowguard.priority import NICE
 from flowguard.types import MQTT_5, MQTT_311, Publish, ReasonCode
+from tests.support.patience import HANG_S
 from tests.support.real import TEST_S, Wire, broker, connect, open_wire, until
 
 USERS = PasswordFile({}).with_user("ann", b"secret").with_user("bob", b"other")
@@ -97,7 +98,11 @@ async def test_a_right_password_is_hashed_once_until_the_users_change(tmp_path: 
 
 
 @pytest.mark.slow
-async def test_who_hashes_leaves_the_processor_to_the_loop_and_ends_with_it(tmp_path: Path) -> None:
+async def test_who_hashes_leaves_the_processor_to_the_loop_and_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashers, "LATE_S", HANG_S)  # Else another one helps.
+
     def threads() -> set[int]:
         named = [one for one in threading.enumerate() if one.name.startswith("identities")]
         return {one.native_id or 0 for one in named}
