@@ -150,16 +150,13 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One of `free_ports`."""
+    return free_ports(1)[0]
 
 
-def quiet_ports(count: int) -> list[int]:
-    """Free ports that the system gives nobody by itself: nodes connect to each other at once, and
-    would otherwise take those of nodes that start later."""
+def free_ports(count: int) -> list[int]:
+    """Ports on 127.0.0.1 that nobody has, and that the system gives nobody by itself: who binds one
+    some time later would otherwise find it taken by a connection made meanwhile."""
     found: list[int] = []
     for port in random.SystemRandom().sample(QUIET_PORTS, len(QUIET_PORTS)):
         with socket.socket() as sock, suppress(OSError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import machine
-from benchmarks.brokers import quiet_ports
+from benchmarks.brokers import free_ports
 from benchmarks.build import Unavailable
 from spark_analysis.java import JavaMissing, find_java
 
@@ -166,7 +166,7 @@ class Kafka:
         properties: dict[str, str] | None = None,
         jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
-        ports = quiet_ports(2 * nodes)
+        ports = free_ports(2 * nodes)
         voters = ",".join(f"{i + 1}@127.0.0.1:{ports[nodes + i]}" for i in range(nodes))
         replicas = {"replication.factor": str(nodes), "min.isr": str(min(nodes, 2))}
         self.nodes = []

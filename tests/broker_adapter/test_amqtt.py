@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from benchmarks.brokers import free_port
 from flowguard.codec.packets import Connack, Pingreq, Pingresp, Puback
 from flowguard.types import MQTT_5, MQTT_311, Publish
-from tests.broker_adapter.upstream import free_port
 from tests.support.real import TEST_S, Wire, connect_packet, until
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,9 @@ async def amqtt(folder: Path, *, guarded: bool, **flow: object) -> AsyncIterator
     try:
         with trio.fail_after(TEST_S):
             while True:
-                assert process.poll() is None, log.read_text()
+                output = log.read_text()
+                assert process.poll() is None, output
+                assert "Broker startup failed" not in output, "without a port it goes on"
                 try:
                     await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
                     break

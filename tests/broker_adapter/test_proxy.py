@@ -8,6 +8,7 @@ import paho.mqtt.client as paho
 import pytest
 import trio
 
+from benchmarks.brokers import free_port
 from broker_adapter.proxy_command import gated
 from flowguard.cli.settings import load
 from flowguard.codec.decoder import PacketDecoder
@@ -27,7 +28,7 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
-from tests.broker_adapter.upstream import MOSQUITTO, Mosquitto, free_port, mosquitto, proxy
+from tests.broker_adapter.upstream import MOSQUITTO, Mosquitto, mosquitto, proxy
 from tests.interop.broker import PATIENCE_S, start
 from tests.interop.paho_peer import end_loop
 from tests.support.real import TEST_S, Wire, connect_packet

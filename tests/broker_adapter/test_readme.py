@@ -2,12 +2,13 @@
 
 import asyncio
 import re
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import trio
+
+from benchmarks.brokers import free_port
 
 README = Path(__file__).parents[2] / "README.md"
 LINES_MAX = 26
@@ -18,8 +19,7 @@ def example(library: str) -> tuple[Callable[[], Any], int]:
     blocks = re.findall(r"```python\n(import (\w+)\n.*?)```", README.read_text(), re.DOTALL)
     (source,) = [block for block, first in blocks if first == library]
     assert len(source.splitlines()) <= LINES_MAX
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
+    port = free_port()
     names: dict[str, Any] = {}
     exec(source.replace("7007", str(port)), names)
     return names["main"], port

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.brokers import quiet_ports
+from benchmarks.brokers import free_ports
 from flowguard.kafka_settings import KafkaSettings
 from tests.support.authority import Authority, Pair
 from tests.support.kafka import Kafka, needs_kafka
@@ -47,7 +47,7 @@ def guarded_kafka(folder: Path, more: dict[str, str] | None = None) -> Iterator[
     own, ours = authority.issue("127.0.0.1"), authority.issue("flowguard")
     store = folder / "own.pem"
     store.write_text(own.key.read_text() + own.cert.read_text())
-    (port,) = quiet_ports(1)
+    (port,) = free_ports(1)
     server = Kafka(folder / "kafka")
     properties, listener = server.nodes[0].properties, f"GUARDED://127.0.0.1:{port}"
     for name in ("listeners", "advertised.listeners"):

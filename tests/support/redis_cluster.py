@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers import quiet_ports
+from benchmarks.brokers import free_ports
 from tests.support.patience import HANG_S
 from tests.support.redis_server import (
     EVERY_SECOND,
@@ -30,7 +30,7 @@ class RedisCluster:
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
         self._settings = settings or EVERY_SECOND
-        ports = quiet_ports(4 * PRIMARIES)
+        ports = free_ports(4 * PRIMARIES)
         self.nodes = [
             self._node(number, ports.pop(), ports.pop()) for number in range(2 * PRIMARIES)
         ]
@@ -86,7 +86,7 @@ class RedisCluster:
 
     def join(self) -> RedisServer:
         """A primary without slots joins."""
-        node = self._node(len(self.nodes), *quiet_ports(2))
+        node = self._node(len(self.nodes), *free_ports(2))
         node.start()
         self.meet(node)
         self.nodes.append(node)

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.brokers import free_port
 from tests.support.patience import HANG_S
 
 PROGRAM = shutil.which("redis-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
@@ -27,13 +27,6 @@ def needs_redis() -> None:
     if PROGRAM is None:
         pytest.skip("redis-server is missing: make test installs it (apt-get install redis-server)")
     pytest.importorskip("redis", reason="redis is missing: pip install 'flowguard-mqtt[redis]'")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class RedisServer:

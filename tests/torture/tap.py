@@ -11,6 +11,8 @@ import sys
 
 import trio
 
+from benchmarks.brokers import free_port
+
 HOST = "127.0.0.1"
 READ_BYTES = 65_536
 PROBE_S = 0.02
@@ -34,7 +36,7 @@ class Tap:
             self.down = trio.Event()
             sock = trio.socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            await sock.bind((HOST, port))
+            await sock.bind((HOST, port or free_port()))
             sock.listen(4_096)
             if not port:
                 port = sock.getsockname()[1]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.brokers import free_port
 from flowguard.cli.serve_options import HTTP_PORT
 from flowguard.codec.packets import (
     Connack,
@@ -246,8 +247,7 @@ def test_a_taken_http_port_that_was_asked_for_is_refused(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_taken_default_http_port_is_a_warning(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     try:
         taken = socket.create_server(("127.0.0.1", HTTP_PORT))
     except OSError:
