@@ -2,12 +2,13 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from flowguard.codec.packets import Connack, Puback, Suback, Subscribe
-from flowguard.types import Properties, Publish, SubscriptionOptions
+from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
 from tests.flowguard.cli.test_serve import refused
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.interop.broker import PATIENCE_S, Broker, running_broker
@@ -31,11 +32,19 @@ def settings(folder: Path, prefix: str) -> tuple[str, str]:
     return "--config", str(file)
 
 
-def durable(broker: Broker, client_id: str) -> Caller:
-    properties = Properties(session_expiry_interval=1_000)
-    caller = Caller(broker, client_id=client_id, clean_start=False, properties=properties)
-    assert isinstance(caller.read(), Connack)
-    return caller
+def durable(broker: Broker, client_id: str, **more: int) -> Caller:
+    """A client whose session survives: it is in; told to come back, it comes back."""
+    properties = Properties(session_expiry_interval=1_000, **more)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        caller = Caller(broker, client_id=client_id, clean_start=False, properties=properties)
+        connack = caller.read()
+        assert isinstance(connack, Connack)
+        if connack.reason_code == 0:
+            return caller
+        caller.close()
+        assert connack.reason_code in (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY)
+        assert time.monotonic() < deadline_s, "it is never let in"
 
 
 def subscribe(broker: Broker, *client_ids: str) -> None:

@@ -1,7 +1,7 @@
 """`flowguard serve --store redis` as processes: what is refused, what a dead broker leaves."""
 
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,10 @@ from flowguard.types import Properties, Publish, SubscriptionOptions
 from tests.flowguard.cli.test_serve import refused
 from tests.interop.broker import PATIENCE_S, Broker, running_broker, start
 from tests.support.caller import Caller
+from tests.support.patience import HANG_S
 from tests.support.redis_server import ALWAYS, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
-QUICK = {"FLOWGUARD_REDIS__LEASE_S": "0.5"}
-LONG = {"FLOWGUARD_REDIS__LEASE_S": "5"}
-"""Where the first one lives, and has to renew it in time."""
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +23,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-def on(server: RedisServer, prefix: str, lease: Mapping[str, str] = QUICK) -> dict[str, str]:
-    return {**lease, "FLOWGUARD_REDIS__PREFIX": prefix, "FLOWGUARD_REDIS__URL": server.url}
+def on(server: RedisServer, prefix: str, lease_s: float = 0.5) -> dict[str, str]:
+    return {
+        "FLOWGUARD_REDIS__LEASE_S": str(lease_s),
+        "FLOWGUARD_REDIS__PREFIX": prefix,
+        "FLOWGUARD_REDIS__URL": server.url,
+    }
 
 
 def subscriber(broker: Broker) -> Caller:
@@ -79,7 +81,7 @@ def test_what_a_killed_broker_had_acknowledged_another_one_anywhere_has(
 def test_who_stands_by_takes_over_when_the_first_one_dies(
     server: RedisServer, tmp_path: Path
 ) -> None:
-    environment = on(server, "standby", LONG)
+    environment = on(server, "standby", lease_s=2 * HANG_S)
     with running_broker(
         tmp_path, "--store", "redis", environment=environment, exit_code=-signal.SIGKILL
     ) as first:
@@ -91,6 +93,8 @@ def test_who_stands_by_takes_over_when_the_first_one_dies(
             leave_a_message(first)
             first.process.kill()
             first.process.wait(PATIENCE_S)
+            with server.client() as client:
+                client.hset("standby:meta", "beat", 1)  # Its lease ends.
             assert standby.stdout is not None
             assert standby.stdout.readline().startswith(f"listening on {address} ")
             find_it(Broker(standby, "127.0.0.1", first.port, tmp_path))
@@ -133,7 +137,7 @@ def test_who_was_paused_and_succeeded_acknowledges_nothing_any_more(
 def test_a_second_broker_is_refused_by_the_name_of_the_first_one(
     server: RedisServer, tmp_path: Path
 ) -> None:
-    environment = on(server, "second", LONG)
+    environment = on(server, "second", lease_s=15)  # The first one has to renew it in time.
     with running_broker(tmp_path, "--store", "redis", environment=environment) as first:
         address = ("--listen", "127.0.0.1:0")
         code, complaint = refused(*address, "--store", "redis", environment=environment)
