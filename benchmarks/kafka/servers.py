@@ -50,9 +50,11 @@ PROPERTIES = {
     "log.segment.delete.delay.ms": "0",
 }
 
-_MADE: Final = {0, 36}
+_ANSWER_MS: Final = 60_000
+"""How long an answer may take: most callers ask once."""
+MADE: Final = {0, 36}
 """Answers to who makes a topic: it is there now, or was already."""
-_UNDECIDED: Final = {7, 41}
+UNDECIDED: Final = {7, 41}
 """It took too long, or there is no controller now: it may be asked again."""
 
 
@@ -211,7 +213,7 @@ class Kafka:
     async def _call(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         from aiokafka.admin import AIOKafkaAdminClient
 
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.servers, request_timeout_ms=10_000)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.servers, request_timeout_ms=_ANSWER_MS)
         try:
             await admin.start()
             return await work(admin)
@@ -227,8 +229,8 @@ class Kafka:
 
         async def is_made(admin: Any) -> bool:
             (answer,) = (await admin.create_topics([topic])).topic_errors
-            assert answer[1] in _MADE | _UNDECIDED, answer
-            return answer[1] in _MADE
+            assert answer[1] in MADE | UNDECIDED, answer
+            return answer[1] in MADE
 
         until(self, is_made)
         until(self, lambda admin: _is_ready(admin, name, len(self.nodes)))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.kafka import kafka, shared_kafka
+from tests.support.patience import HANG_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,8 +21,7 @@ async def write(servers: str, topic: str, payloads: list[bytes]) -> list[int]:
         bootstrap_servers=servers,
         acks="all",
         enable_idempotence=True,
-        request_timeout_ms=5_000,
-        metadata_max_age_ms=2_000,
+        request_timeout_ms=int(HANG_S * 1_000),
     )
     await producer.start()
     try:

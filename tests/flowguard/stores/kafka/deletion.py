@@ -3,21 +3,38 @@
 import asyncio
 from typing import Any
 
+from benchmarks.kafka.servers import UNDECIDED, until
 from tests.support.kafka import Kafka
+
+_GONE = {0, 3}
+"""Answers to who deletes a topic: it is gone now, or was already."""
 
 
 def delete_topic(server: Kafka, topic: str) -> None:
     """Until a node knows it, it takes messages for the topic, and they are gone with it."""
     from flowguard.stores.kafka.driver import topic_seen
+    from flowguard.stores.kafka.link import patiently
 
-    async def delete(admin: Any) -> None:
-        while (before := await topic_seen(admin, topic)) is None:
+    async def seen(admin: Any, node: int | None = None) -> Any:
+        return await patiently(lambda: topic_seen(admin, topic, node))
+
+    async def found(admin: Any) -> Any:
+        while (now := await seen(admin)) is None:
             pass  # It was made a moment ago.
-        await admin.delete_topics([topic])
-        for node in (await admin.describe_cluster())["brokers"]:
-            while (seen := await topic_seen(admin, topic, node["node_id"])) is not None:
-                if seen.id != before.id:
+        return now
+
+    async def is_deleted(admin: Any) -> bool:
+        ((_, code, *_),) = (await admin.delete_topics([topic])).topic_error_codes
+        assert code in _GONE | UNDECIDED, code
+        return code in _GONE
+
+    async def wait_until_known(admin: Any) -> None:
+        for node in (await patiently(admin.describe_cluster))["brokers"]:
+            while (now := await seen(admin, node["node_id"])) is not None:
+                if now.id != before.id:
                     break  # Somebody was fast.
                 await asyncio.sleep(0)
 
-    server.call(delete)
+    before = server.call(found)
+    until(server, is_deleted)
+    server.call(wait_until_known)

@@ -29,6 +29,7 @@ from flowguard.stores.kafka.topics import KafkaPlace, topic_of
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link, open_store, place_on
 from tests.flowguard.stores.kafka.test_store import (
     appends,
+    at_last,
     commit_at_last,
     crash,
     positions,
@@ -64,7 +65,7 @@ def with_messages(place: KafkaPlace, base: MemoryStore, count: int) -> KafkaStor
 
 
 def topic_name(store: KafkaStore, place: KafkaPlace) -> str:
-    (topic,) = store._link.topics(topic_of(place.prefix, "c"))
+    (topic,) = at_last(lambda: store._link.topics(topic_of(place.prefix, "c")))
     return topic
 
 
@@ -172,7 +173,8 @@ def test_the_broker_and_the_leader_die_between_the_commit_and_the_acknowledgemen
     base = MemoryStore()
     store = with_messages(place, base, 10)
     leader = leader_of(server, topic_name(store, place))
-    store._write(store._planned(appends(11, 20)))
+    plan = store._planned(appends(11, 20))
+    at_last(lambda: store._write(plan))
     crash(store)
     leader.kill()
     again = opened_at_last(base, place)
@@ -193,7 +195,7 @@ def test_retention_passes_a_sleeping_client_whose_topic_has_another_leader_since
 ) -> None:
     base = MemoryStore()
     store = with_messages(place, base, 10)
-    store.commit([Settle("c", 2)])
+    commit_at_last(store, [Settle("c", 2)])
     topic = topic_name(store, place)
     delete_before(server, topic, 5)
     leader_of(server, topic).kill()

@@ -1,7 +1,9 @@
 """Queues of applications in topics of a real Kafka: what the contract does not ask."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -35,6 +37,8 @@ from tests.flowguard.stores.kafka.benches import new_prefix, open_store, place_o
 
 pytestmark = pytest.mark.slow
 
+R = TypeVar("R")
+
 
 def delivery(number: int, qos: int = 1) -> Delivery:
     return Delivery(Publish("t", b"%d" % number, qos), qos, False, (), float("inf"))
@@ -50,11 +54,14 @@ def positions(store: KafkaStore) -> list[int]:
 
 def positions_at_last(store: KafkaStore) -> list[int]:
     """As a page is read: asked for again until the store answers."""
+    return at_last(lambda: positions(store))
+
+
+def at_last(work: Callable[[], R]) -> R:
+    """The result of `work()`, tried until Kafka answers in time."""
     while True:
-        try:
-            return positions(store)
-        except StallError:
-            continue
+        with suppress(StallError):
+            return work()
 
 
 def crash(store: KafkaStore) -> None:
@@ -238,15 +245,15 @@ def test_a_topic_that_somebody_deletes_is_made_again_and_the_loss_counted() -> N
     place.wait_s = 5.0
     store = open_store(base, place)
     commit_at_last(store, [PutSession("c", 10, None, True), *appends(1, 10)])
-    store.commit([Settle("c", 1)])
-    (topic,) = store._link.topics(topic_of(place.prefix, "c"))
+    commit_at_last(store, [Settle("c", 1)])
+    (topic,) = at_last(lambda: store._link.topics(topic_of(place.prefix, "c")))
     delete_topic(server, topic)
     commit_at_last(store, appends(11, 12))
     assert positions_at_last(store) == [11, 12]
     assert store.take_lost() == {"c": 9}
     store.close()
     again = open_store(base, place)
-    assert positions(again) == [11, 12]
+    assert positions_at_last(again) == [11, 12]
     assert session_of(again).next_pos == 13
     again.close()
 
