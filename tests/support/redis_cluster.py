@@ -20,8 +20,6 @@ SLOTS = 16_384
 PRIMARIES = 3
 TIMEOUT_MS = 15_000
 """Of a node: on a busy machine, too, none is taken for dead."""
-FAILS_OVER = {"cluster-node-timeout": "1000"}
-"""Settings of a cluster of which nodes die, and others take over soon."""
 
 
 class RedisCluster:
@@ -29,7 +27,7 @@ class RedisCluster:
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.folder = folder
-        self._settings = settings or EVERY_SECOND
+        self._settings = EVERY_SECOND if settings is None else settings
         ports = free_ports(4 * PRIMARIES)
         self.nodes = [
             self._node(number, ports.pop(), ports.pop()) for number in range(2 * PRIMARIES)
@@ -108,6 +106,11 @@ class RedisCluster:
                 if client.info("replication").get("connected_slaves") != 1:
                     return False
         return True
+
+    def set_node_timeout(self, milliseconds: int) -> None:
+        """How long a node may be silent until the living ones take it for dead."""
+        for node in self.living():
+            self._say(node, "CONFIG", "SET", "cluster-node-timeout", milliseconds)
 
     def living(self) -> list[RedisServer]:
         return [node for node in self.nodes if node.is_running]

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from flowguard.config import Settings
 from flowguard.errors import LockedError
-from tests.support.redis_cluster import FAILS_OVER, PRIMARIES, RedisCluster, redis_cluster
+from tests.support.redis_cluster import PRIMARIES, RedisCluster, redis_cluster
 from tests.support.redis_pair import RedisPair
 from tests.support.redis_server import ALWAYS, EVERY_SECOND, RedisServer, needs_redis, redis_server
 from tests.torture.run import Torture
@@ -59,7 +59,7 @@ def place_for(fault: str, level: str, folder: Path) -> Iterator[Any]:
     needs_redis()
     settings = LEVELS[level]
     if fault == "split":
-        with redis_cluster(folder, settings | FAILS_OVER) as cluster:
+        with redis_cluster(folder, settings) as cluster:
             yield cluster
     elif fault in PAIRS:
         pair = RedisPair(folder, settings)

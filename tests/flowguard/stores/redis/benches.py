@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flowguard.config import Settings
+from flowguard.errors import StoreError
 from tests.support.opened import OPENED
 from tests.support.patience import HANG_S
 from tests.support.redis_cluster import RedisCluster
@@ -82,6 +83,20 @@ def open_store(
     )
     OPENED.append(store._link)  # Not the store, which would say good-bye to a server that is gone.
     return store
+
+
+def opened_at_last(
+    server: RedisServer | RedisCluster, *, name: str = "here", **more: Any
+) -> "RedisStore":
+    """One that waits for an answer a short while only, under a prefix of its own: tried until Redis
+    has time for all the answers of a start."""
+    deadline_s = time.monotonic() + HANG_S
+    while True:
+        try:
+            return open_store(server, new_prefix(), name=name, **more)
+        except StoreError:
+            if time.monotonic() > deadline_s:
+                raise
 
 
 def patient_store(

@@ -27,12 +27,13 @@ from tests.flowguard.stores.redis.benches import (
     end_lease,
     new_prefix,
     open_store,
+    opened_at_last,
     patient_store,
     shared_server,
 )
 from tests.flowguard.stores.test_contract import delivery, entry, queue_of
-from tests.support.redis_cluster import FAILS_OVER, RedisCluster, redis_cluster, until
-from tests.support.redis_server import EVERY_SECOND, RedisServer
+from tests.support.redis_cluster import TIMEOUT_MS, RedisCluster, redis_cluster, until
+from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[RedisCluster]:
     """One that a test may break."""
-    with redis_cluster(tmp_path, EVERY_SECOND | FAILS_OVER) as cluster:
+    with redis_cluster(tmp_path) as cluster:
         yield cluster
 
 
@@ -126,7 +127,7 @@ def test_a_slot_that_is_half_moved_is_read_and_not_written(shared: RedisCluster)
 
 
 def test_a_primary_that_joins_is_given_the_functions(own: RedisCluster) -> None:
-    store = open_store(own, new_prefix())
+    store = opened_at_last(own)
     commit_until_taken(store, [PutSession("a", 10, None)])
     joined = own.join()
     own.move(slot("a"), joined)
@@ -141,7 +142,7 @@ def test_a_primary_that_joins_is_given_the_functions(own: RedisCluster) -> None:
 
 
 def test_a_replica_that_is_promoted_has_all_that_was_answered(own: RedisCluster) -> None:
-    store = open_store(own, new_prefix(), durability="replicated")
+    store = opened_at_last(own, durability="replicated")
     assert store.durability is Durability.REPLICATED
     commit_until_taken(store, [PutSession(name, 10, None) for name in NAMES])
 
@@ -153,7 +154,9 @@ def test_a_replica_that_is_promoted_has_all_that_was_answered(own: RedisCluster)
         append(pos)
     victim = own.primary_of(slot("a"))
     victim.kill()
+    own.set_node_timeout(1_000)
     until(lambda: own.primary_of(slot("a"), own.living()) is not victim)
+    own.set_node_timeout(TIMEOUT_MS)
     # The one that was promoted has no replica that could confirm anything.
     batch: list[StoreOp] = [Append("a", 21, delivery(b"21"))]
     for _ in range(2):
@@ -170,8 +173,8 @@ def test_a_replica_that_is_promoted_has_all_that_was_answered(own: RedisCluster)
 
 def test_what_a_primary_lost_is_written_again(tmp_path: Path) -> None:
     """It comes back with old data, before a replica takes its place; or one does, and has it."""
-    with redis_cluster(tmp_path, {"save": '""'} | FAILS_OVER) as cluster:
-        store = open_store(cluster, new_prefix(), durability="memory")
+    with redis_cluster(tmp_path, {"save": '""'}) as cluster:
+        store = opened_at_last(cluster, durability="memory")
         commit_until_taken(store, [PutSession(name, 10, None) for name in NAMES])
         for node in cluster.nodes:
             with node.client() as client:
@@ -192,7 +195,7 @@ def test_what_a_primary_lost_is_written_again(tmp_path: Path) -> None:
 
 
 def test_nobody_is_answered_while_a_replica_is_missing(own: RedisCluster) -> None:
-    store = open_store(own, new_prefix(), durability="replicated", timeout_s=0.5)
+    store = opened_at_last(own, durability="replicated", timeout_s=0.5)
     commit_until_taken(store, [PutSession("a", 10, None)])
     replicas = own.nodes[3:]
     for replica in replicas:
