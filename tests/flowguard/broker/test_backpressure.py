@@ -18,6 +18,7 @@ from flowguard.codec.packets import (
 from flowguard.flow.signals import StoreState
 from flowguard.session.input import LOOKAHEAD_BYTES
 from flowguard.types import MQTT_5, MQTT_311, Publish, SubscriptionOptions
+from tests.flowguard.broker.clock import Clock
 from tests.support.real import (
     SlowStore,
     Wire,
@@ -216,23 +217,26 @@ async def test_a_full_journal_of_an_immediate_store_holds_nobody_up(
 
 
 @pytest.mark.slow
-async def test_keep_alive_spares_a_client_that_we_do_not_read() -> None:
+async def test_keep_alive_spares_a_client_that_we_do_not_read(clock: Clock) -> None:
     """Its window is spent and its look-ahead full: its silence is ours."""
     store = SlowStore()
     async with broker({"flow": {"window_max": 1}}, store=store, calm=True) as running:
         await offline_subscriber(running, "t")
-        client = await connect(running, "c", MQTT_311, keep_alive_s=1)
+        client = await connect(running, "c", MQTT_311, keep_alive_s=3_600)
+        silent = await connect(running, "silent", MQTT_311, keep_alive_s=3_600)
         connection = running.node.registry.sessions["c"].outbound.connection
         store.open.clear()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: client.send(*publishes("t", 50, payload=bytes(10_000))))
             await until(lambda: not connection.wants_read)
-            await trio.sleep(3.5)  # Keep-alive would have ended it at 1.5 s.
+            clock.jump(3 * 3_600)
+            assert await silent.receive() is None
             assert not connection.ended
             store.open.set()
             await puback_all(client, 50)
         await client.ping()
-        await client.close()
+        for wire in (client, silent):
+            await wire.close()
 
 
 async def test_a_client_that_reads_no_answers_is_not_read_and_goes_on_when_it_does() -> None:

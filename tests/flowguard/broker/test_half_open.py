@@ -6,9 +6,12 @@ import trio
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Disconnect, Pingreq
 from flowguard.types import MQTT_5, MQTT_311, ReasonCode
+from tests.flowguard.broker.clock import Clock
 from tests.support.real import broker, connect, connect_packet, open_wire, until
 
 IMPATIENT = {"flow": {"connect_timeout_s": 0.3}}
+KEEP_ALIVE_S = 3_600
+"""After half of that more a client is closed: it takes no machine so long."""
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
@@ -48,36 +51,34 @@ async def test_a_quick_connect_in_single_bytes_is_a_connect() -> None:
         await client.close()
 
 
-async def test_clients_in_time_outlive_the_connect_timeout() -> None:
-    async with broker(IMPATIENT) as running:
+async def test_clients_in_time_outlive_the_connect_timeout(clock: Clock) -> None:
+    async with broker() as running:
         client = await connect(running, "c")
         silent = await open_wire(running)
+        await until(lambda: running.node.connections_count == 2)
+        clock.jump()
         assert await silent.receive() is None
         await client.ping()
         await silent.close()
         await client.close()
 
 
-@pytest.mark.slow
 @pytest.mark.spec("MQTT-3.1.2-22", "v3:MQTT-3.1.2-24")
-async def test_a_client_that_falls_silent_is_told_and_closed_and_one_that_pings_is_not() -> None:
+async def test_a_client_that_falls_silent_is_told_and_closed_and_one_that_pings_is_not(
+    clock: Clock,
+) -> None:
     async with broker() as running:
-        old = await connect(running, "old", MQTT_311, keep_alive_s=1)
-        new = await connect(running, "new", keep_alive_s=1)
-        awake = await connect(running, "awake", keep_alive_s=1)
-
-        async def ping() -> None:
-            while True:
-                await awake.ping()
-                await trio.sleep(0.3)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ping)
-            assert (await new.expect(Disconnect)).reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT
-            assert await new.receive() is None
-            assert await old.receive() is None
-            nursery.cancel_scope.cancel()
+        old = await connect(running, "old", MQTT_311, keep_alive_s=KEEP_ALIVE_S)
+        new = await connect(running, "new", keep_alive_s=KEEP_ALIVE_S)
+        awake = await connect(running, "awake", keep_alive_s=KEEP_ALIVE_S)
+        for _ in range(2):
+            clock.jump(KEEP_ALIVE_S)
+            await awake.ping()
+        assert (await new.expect(Disconnect)).reason_code == ReasonCode.KEEP_ALIVE_TIMEOUT
+        assert await new.receive() is None
+        assert await old.receive() is None
         await until(lambda: running.node.connected_count == 1)
+        await awake.ping()
         for wire in (old, new, awake):
             await wire.close()
 

@@ -15,38 +15,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from flowguard.broker import server
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Pingreq, Pingresp
 from flowguard.node.turns import EVENTS_MAX
 from flowguard.types import MQTT_5
+from tests.flowguard.broker.clock import Clock
 from tests.interop.broker import PATIENCE_S, running_broker
 from tests.support.real import Wire, broker, connect, connect_packet, open_wire, until
 
-PAUSE_S = 3_600.0
 CROWD = 2 * EVENTS_MAX + 1
 """More than a turn reads."""
-
-
-class Clock:
-    """The time of a broker, which a test may set forward."""
-
-    def __init__(self) -> None:
-        self._unix = server.unix_clock()
-        self._ahead_s = 0.0
-
-    def __call__(self) -> float:
-        return self._unix() + self._ahead_s
-
-    def jump(self) -> None:
-        self._ahead_s += PAUSE_S
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(server, "unix_clock", lambda: clock)
-    return clock
 
 
 def send_at_once(wires: list[Wire], packets: Iterator[bytes]) -> None:

@@ -1,19 +1,21 @@
 """Redis does not answer: commits wait, nobody else does, and all goes on when it is back."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from flowguard.codec.packets import Connack, Puback
 from flowguard.flow.signals import StoreState
 from flowguard.types import Publish, ReasonCode
-from tests.flowguard.stores.redis.benches import new_prefix, open_store
+from tests.flowguard.broker.clock import Clock
+from tests.flowguard.stores.redis.benches import opened_at_last
 from tests.support.real import broker, connect, connect_packet, offline_subscriber, open_wire, until
 from tests.support.redis_server import EVERY_SECOND, RedisServer, redis_server
 
 pytestmark = pytest.mark.slow
-PATIENCE = {"flow": {"connect_patience_s": 0.3}}
+PATIENCE = {"flow": {"connect_patience_s": 600.0}}
+LATER_S = 1_000.0
+"""Patience is at its end, and no session."""
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,10 @@ def bring_back(server: RedisServer, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["paused", "down", "read-only"])
 async def test_who_needs_it_waits_and_nobody_else(
-    server: RedisServer, tmp_path: Path, how: str
+    server: RedisServer, clock: Clock, how: str
 ) -> None:
-    store = open_store(server, new_prefix(), timeout_s=0.3)
+    # So short that it is soon known how Redis is.
+    store = opened_at_last(server, timeout_s=0.3)
     async with broker(PATIENCE, store=store, calm=True) as running:
         node = running.node
         await offline_subscriber(running, "t")
@@ -69,6 +72,8 @@ async def test_who_needs_it_waits_and_nobody_else(
             # Who needs the store to come in waits, and is told to come back.
             durable = await open_wire(running)
             await durable.send(connect_packet("durable", durable=True))
+            await until(lambda: "durable" in node.handshakes._claims)
+            clock.jump(LATER_S)
             answer = await durable.expect(Connack)
             assert answer.reason_code == ReasonCode.SERVER_UNAVAILABLE
         finally:
