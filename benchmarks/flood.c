@@ -126,12 +126,13 @@ static void print_tally(const char *event, const struct tally *t, double took_s)
     printf(
         "{\"event\": \"%s\", \"at_s\": %.3f, \"took_s\": %.6f, \"sent\": %llu, \"withheld\": %llu, "
         "\"acknowledged\": %llu, \"good\": %llu, \"refused\": %llu, \"delivered\": %llu, "
-        "\"probe_delivered\": %llu, \"outstanding\": %llu, \"blocked\": %u, \"unanswered_pings\": "
-        "%u, \"lost_connections\": %u",
+        "\"delivered_all\": %llu, \"probe_delivered\": %llu, \"outstanding\": %llu, "
+        "\"blocked\": %u, \"unanswered_pings\": %u, \"lost_connections\": %u",
         event, (double)now_ns() / 1e9, took_s, (unsigned long long)t->sent,
         (unsigned long long)t->withheld, (unsigned long long)t->acknowledged,
         (unsigned long long)t->good, (unsigned long long)t->refused,
-        (unsigned long long)t->delivered, (unsigned long long)t->probe_delivered,
+        (unsigned long long)t->delivered, (unsigned long long)delivered_total,
+        (unsigned long long)t->probe_delivered,
         (unsigned long long)outstanding, blocked, unanswered, lost);
     print_latency("acknowledgement", &t->acknowledgement);
     print_latency("delivery", &t->delivery);

@@ -26,7 +26,8 @@ SETTINGS = {"FLOWGUARD_SESSION__RECEIVE_MAXIMUM": "1"}
 PRESSED_S = 30.0
 PROGRESS_S: Final = 5.0
 """The longest that anybody waits for its turn."""
-SETUP_S = 30.0
+PATIENCE_S = 300.0
+"""Until all are there, or have finished: only who has lost something takes longer."""
 SESSION_EXPIRY_S = 300
 
 
@@ -190,7 +191,7 @@ async def run(
     try:
         for looper in loopers:
             loop.call_at(0.0, looper.dial)
-        until_s = loop.clock() + SETUP_S
+        until_s = loop.clock() + PATIENCE_S
         await loop.run(lambda now_s: now_s >= until_s or all(each.subscribed for each in loopers))
         press()
         for looper in loopers:
@@ -199,7 +200,7 @@ async def run(
         await loop.run(lambda now_s: now_s >= until_s)
         for looper in loopers:
             looper.stop(loop.clock())
-        until_s = loop.clock() + 2 * PROGRESS_S
+        until_s = loop.clock() + PATIENCE_S
         await loop.run(lambda now_s: now_s >= until_s or all(each.done for each in loopers))
     finally:
         loop.close_all()

@@ -47,6 +47,8 @@ class Seen:
     """Acknowledged within the deadline."""
     refused: int
     delivered: int
+    delivered_all: int
+    """Since the start."""
     outstanding: int
     """Written and not acknowledged, at the end."""
     blocked: int

@@ -22,13 +22,13 @@ from flowguard.errors import FlowguardError
 
 StoreKind = Literal["rocks", "memory", "slow"]
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-STOP_S: Final = 20.0
+STOP_S: Final = 300.0
 SETTLE_POLL_S: Final = 0.03
 SETTLE_POLLS: Final = 2
 """Idle polls in a row: a single one may have seen a broker that waits for a core."""
 SETTLE_SHARE: Final = 0.15
 """Share of one core below which a broker has nothing left to do but its ticks."""
-SETTLE_MAX_S: Final = 20.0
+SETTLE_MAX_S: Final = 300.0
 ENGINE_THREADS: Final = "rocksdb:"
 """What the names of RocksDB's own threads begin with. They flush and compact for 50 ms at a time
 and longer, and never hold the interpreter: nothing that the loop does waits for them."""

@@ -1,6 +1,7 @@
 """The headline and an experiment, short and real; and how they are told."""
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +15,13 @@ from benchmarks.checks import Check, Grid, Report, at_least, at_most, none_of
 from benchmarks.conditions import Conditions
 from benchmarks.overload import e08_self_loop, e12_cost, side_by_side, slow_redis
 from benchmarks.overload.plot import Panel, Series, nice, svg
-from benchmarks.overload.side_by_side import SideBySide, judge
+from benchmarks.overload.side_by_side import Run, SideBySide, judge
 from benchmarks.overload.subject import Subject
 from flowguard.storm import Target
 from tests.support.redis_server import needs_redis
 
-SHORT = Conditions(None, seconds=2.0)
+SHORT_S = (2.0, 8.0, 32.0)
+"""A busy machine may leave nothing to see in the first of them."""
 
 
 @pytest.fixture
@@ -30,15 +32,28 @@ def compiler() -> None:
         pytest.skip(str(error))
 
 
+def measured(measure: Callable[[Conditions], Run]) -> tuple[Run, float]:
+    """The first run of which something is known in every picture, or the last; and its seconds."""
+    for seconds in SHORT_S:
+        run = measure(Conditions(None, seconds=seconds))
+        panels = SideBySide((run,), seconds).panels()
+        if run.overload.seconds and all(line.points for each in panels for line in each.series):
+            break
+    return run, seconds
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
 def test_the_headline_measures_each_policy_and_judges_it() -> None:
-    run = side_by_side.measure_one(SHORT, Subject("flowguard"), flooders=20)
+    def measure(conditions: Conditions) -> Run:
+        return side_by_side.measure_one(conditions, Subject("flowguard"), flooders=20)
+
+    run, seconds = measured(measure)
     runs = (run, replace(run, policy=side_by_side.CONTROL))
-    result = SideBySide(runs, SHORT.seconds)
+    result = SideBySide(runs, seconds)
     for run in runs:
         assert run.overload.value == pytest.approx(3 * run.peak_per_s, rel=1e-3)
-        assert len(run.overload.seconds) == 2
+        assert 1 <= len(run.overload.seconds) <= seconds
         assert run.books.lost_connections == 0
         assert run.during(run.overload)
     assert [len(list(judge(run))) for run in runs] == [4, 1]
@@ -55,10 +70,12 @@ def test_the_headline_measures_each_policy_and_judges_it() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_the_headline_is_measured_on_a_slow_redis() -> None:
     needs_redis()
-    run = slow_redis.measure_on_redis(SHORT, "flowguard", flooders=20)
+    run, seconds = measured(
+        lambda conditions: slow_redis.measure_on_redis(conditions, "flowguard", flooders=20)
+    )
     assert run.peak_per_s > 0
     assert run.books.lost_connections == 0
-    report = SideBySide((run,), SHORT.seconds, key=slow_redis.KEY, store=slow_redis.STORE).report()
+    report = SideBySide((run,), seconds, key=slow_redis.KEY, store=slow_redis.STORE).report()
     assert report.key == "overload-redis"
     assert "MB/s" in report.scaled
 

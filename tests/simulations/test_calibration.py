@@ -20,6 +20,7 @@ from flowguard.errors import ConfigError
 from flowguard.flow.histogram import Histogram
 from flowguard.storm.loop import ClientLoop, Wire
 from simulations.calibration.check import (
+    GOODPUT,
     Check,
     Comparison,
     Figure,
@@ -317,9 +318,12 @@ def test_a_real_broker_has_costs_that_a_scenario_takes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_both_sides_of_a_check_have_the_same_figures() -> None:
     """Small, and with costs of no machine: what they are is not the question here."""
-    steps: list[str] = []
-    check = Check("memory", COSTS, clients=50, seed=1, runs=1, flood_s=0.3)
-    comparisons = check.run(steps.append)
+    for flood_s in (0.3, 3.0, 30.0):  # A busy machine may do nothing in the first of them.
+        steps: list[str] = []
+        check = Check("memory", COSTS, clients=50, seed=1, runs=1, flood_s=flood_s)
+        comparisons = check.run(steps.append)
+        if all(each.figure(GOODPUT).real for each in comparisons if "flood" in each.name):
+            break
     assert steps == [comparison.name for comparison in comparisons]
     for comparison in comparisons:
         for figure in comparison.figures:
