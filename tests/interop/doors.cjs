@@ -7,7 +7,8 @@ const options = JSON.parse(said);
 for (const file of ["ca", "cert", "key"]) {
   if (options[file]) options[file] = fs.readFileSync(options[file]);
 }
-const client = require(module_).connect(url, { ...options, protocolVersion: 5, reconnectPeriod: 0 });
+const times = { reconnectPeriod: 0, connectTimeout: 900_000 }; // However busy the machine is.
+const client = require(module_).connect(url, { ...options, ...times, protocolVersion: 5 });
 
 client.on("error", (error) => {
   console.log(`refused ${error.code}`);

@@ -40,7 +40,9 @@ const commands = {
       };
     }
     // Retransmission is ours to test, so nothing may be hidden by reconnecting.
-    const client = mqtt.connect({ ...options, reconnectPeriod: 0, resubscribe: false });
+    // And a CONNACK may take long on a busy machine.
+    const times = { reconnectPeriod: 0, connectTimeout: 900_000 };
+    const client = mqtt.connect({ ...options, ...times, resubscribe: false });
     clients.set(handle, client);
     client.on("message", (topic, payload, packet) => {
       say({

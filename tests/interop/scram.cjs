@@ -14,6 +14,7 @@ const client = require(module_).connect(url, {
   ca: fs.readFileSync(ca),
   protocolVersion: 5,
   reconnectPeriod: 0,
+  connectTimeout: 900_000, // However busy the machine is.
   properties: { authenticationMethod, authenticationData: Buffer.from(`n,,${bare}`) },
 });
 

@@ -52,7 +52,7 @@ def test_a_group_of_strangers_shares_the_work(broker: Broker, engines: Engines, 
 @pytest.mark.slow
 def test_idle_clients_keep_themselves_alive(broker: Broker, engines: Engines, topic: str) -> None:
     """Two keep-alive intervals without a message: only PINGREQ and PINGRESP."""
-    keep_alive_s = 10  # A client that the machine keeps from its PINGREQ has half of it more.
+    keep_alive_s = 10  # So that a client may be paused for five seconds and is not late yet.
     with all_installed(broker.port, engines) as peers:
         idle = [peer.open(Subscription(topic, 1), keep_alive_s=keep_alive_s) for peer in peers]
         time.sleep(2 * keep_alive_s)
