@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import trio
 
@@ -12,6 +14,13 @@ ONCE = RetryPolicy(RetryMode.NONE)
 SOON = RetryPolicy(RetryMode.BACKOFF, first_s=0.01, max_s=0.1)
 
 
+def plan_of(clients: int, retry: RetryPolicy, **more: Any) -> CrowdPlan:
+    """A crowd that leaves at once, and waits as long as for a hang."""
+    return CrowdPlan(
+        clients, retry, **{"timeout_s": TEST_S, "seconds": TEST_S, "hold_s": 0.0, **more}
+    )
+
+
 async def run(where: Target, plan: CrowdPlan) -> Crowd:
     crowd = Crowd(where, plan, trio.current_time)
     with trio.fail_after(TEST_S):
@@ -22,7 +31,7 @@ async def run(where: Target, plan: CrowdPlan) -> Crowd:
 @pytest.mark.parametrize("version", [MQTT_311, MQTT_5])
 async def test_everybody_gets_in_where_there_is_room(version: int) -> None:
     async with broker() as running:
-        crowd = await run(target(running.address, version), CrowdPlan(200, hold_s=0.0))
+        crowd = await run(target(running.address, version), plan_of(200, SOON))
     tally = crowd.tally
     assert (tally.connected, tally.accepted, tally.attempts) == (200, 200, 200)
     assert tally.settled
@@ -40,7 +49,7 @@ async def test_everybody_gets_in_where_there_is_room(version: int) -> None:
 async def test_who_is_refused_comes_back_until_it_is_in(version: int) -> None:
     limits = {"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}}
     async with broker(limits) as running:
-        plan = CrowdPlan(40, SOON, hold_s=0.0, durable=True)
+        plan = plan_of(40, SOON, durable=True)
         crowd = await run(target(running.address, version), plan)
     tally = crowd.tally
     assert tally.connected == 40
@@ -54,7 +63,7 @@ async def test_who_is_refused_comes_back_until_it_is_in(version: int) -> None:
 async def test_without_retries_a_refusal_is_the_end() -> None:
     limits = {"flow": {"connects_in_process_max": 1, "connect_buffer_max": 0}}
     async with broker(limits) as running:
-        crowd = await run(target(running.address), CrowdPlan(40, ONCE, hold_s=0.0))
+        crowd = await run(target(running.address), plan_of(40, ONCE))
     tally = crowd.tally
     assert tally.gave_up == tally.busy > 0
     assert tally.connected + tally.gave_up == tally.attempts == 40
@@ -63,13 +72,13 @@ async def test_without_retries_a_refusal_is_the_end() -> None:
 
 async def test_durable_sessions_are_gone_when_a_5_0_storm_is_over() -> None:
     async with broker() as running:
-        await run(target(running.address), CrowdPlan(50, hold_s=0.0, durable=True))
+        await run(target(running.address), plan_of(50, SOON, durable=True))
         await until(lambda: not running.node.registry.sessions)
 
 
 async def test_connections_that_the_broker_ends_are_lost() -> None:
     async with broker() as running:
-        crowd = Crowd(target(running.address), CrowdPlan(20, hold_s=600.0), trio.current_time)
+        crowd = Crowd(target(running.address), plan_of(20, SOON, hold_s=TEST_S), trio.current_time)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crowd.run)
             await until(lambda: crowd.tally.connected == 20)
@@ -81,7 +90,7 @@ async def test_connections_that_the_broker_ends_are_lost() -> None:
 
 async def test_stop_ends_a_storm_in_order() -> None:
     async with broker() as running:
-        crowd = Crowd(target(running.address), CrowdPlan(20, hold_s=600.0), trio.current_time)
+        crowd = Crowd(target(running.address), plan_of(20, SOON, hold_s=TEST_S), trio.current_time)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crowd.run)
             await until(lambda: crowd.tally.connected == 20)
@@ -92,7 +101,10 @@ async def test_stop_ends_a_storm_in_order() -> None:
 
 async def test_a_crowd_that_never_gets_in_stops_trying() -> None:
     async with server(lambda stream: stream.aclose()) as address:
-        crowd = await run(target(address), CrowdPlan(5, SOON, seconds=0.2, hold_s=0.0))
+        for seconds in (0.2, 2.0, 20.0):  # A busy machine may try once in the first of them.
+            crowd = await run(target(address), plan_of(5, SOON, seconds=seconds))
+            if crowd.tally.attempts > 5:
+                break
     assert crowd.tally.trying == 5
     assert crowd.tally.attempts > 5
 
@@ -105,7 +117,7 @@ async def test_silence_is_a_timeout() -> None:
         await trio.sleep_forever()
 
     async with server(silent) as address:
-        crowd = await run(target(address), CrowdPlan(5, ONCE, timeout_s=0.1, hold_s=0.0))
+        crowd = await run(target(address), plan_of(5, ONCE, timeout_s=0.1))
     assert crowd.tally.timeouts == crowd.tally.gave_up == 5
 
 
@@ -121,7 +133,7 @@ async def test_who_returns_to_a_durable_session_does_not_start_clean(version: in
         clean.append(packet.clean_start)
         await stream.send_all(encode(Connack(False, 0), version))
 
-    plan = CrowdPlan(1, SOON, hold_s=60.0, durable=True, returns=True)
+    plan = plan_of(1, SOON, hold_s=TEST_S, durable=True, returns=True)
     async with server(accept) as address, trio.open_nursery() as nursery:
         crowd = Crowd(target(address, version), plan, trio.current_time)
         nursery.start_soon(crowd.run)
@@ -141,7 +153,7 @@ async def test_no_client_asks_for_no_keep_alive() -> None:
         asked.append(packet.keep_alive_s)
 
     async with server(refuse_zero) as address:
-        await run(target(address), CrowdPlan(1, ONCE, hold_s=0.0))
+        await run(target(address), plan_of(1, ONCE))
     assert asked
     assert min(asked) > 0
 
@@ -153,7 +165,7 @@ async def test_a_reset_is_a_reset() -> None:
         await stream.aclose()
 
     async with server(resetting) as address:
-        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+        crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.fates[Fate.RESET] == crowd.tally.gave_up == 5
 
 
@@ -162,7 +174,7 @@ async def test_a_connection_that_closes_silently_is_no_reset() -> None:
         await stream.receive_some()
 
     async with server(mute) as address:
-        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+        crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.fates[Fate.CLOSED] == crowd.tally.gave_up == 5
 
 
@@ -172,7 +184,7 @@ async def test_bytes_that_are_no_mqtt_are_told_apart() -> None:
         await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async with server(web) as address:
-        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+        crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.fates[Fate.BROKEN] == crowd.tally.gave_up == 5
 
 
@@ -182,7 +194,7 @@ async def test_other_refusals_are_counted_by_code() -> None:
         await stream.send_all(encode(Connack(reason_code=0x87), MQTT_5))
 
     async with server(refusing) as address:
-        crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+        crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.refused == {0x87: 5}
     assert crowd.tally.busy == 0
 
@@ -190,5 +202,5 @@ async def test_other_refusals_are_counted_by_code() -> None:
 async def test_nobody_there_is_unreachable() -> None:
     async with server(lambda stream: stream.aclose()) as address:
         pass
-    crowd = await run(target(address), CrowdPlan(5, ONCE, hold_s=0.0))
+    crowd = await run(target(address), plan_of(5, ONCE))
     assert crowd.tally.fates[Fate.UNREACHABLE] == crowd.tally.gave_up == 5

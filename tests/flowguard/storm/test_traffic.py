@@ -1,16 +1,16 @@
 import pytest
 import trio
 
-from flowguard.storm import CrowdPlan, Traffic, TrafficPlan
+from flowguard.storm import CrowdPlan, RetryMode, RetryPolicy, Traffic, TrafficPlan
 from flowguard.types import MQTT_5, MQTT_311
-from tests.flowguard.storm.servers import broker, target, until
+from tests.flowguard.storm.servers import broker, end_by_the_books, target, until
 from tests.support.real import TEST_S
 
 PAIRS, FANOUT, FANIN = (5, 1, 1), (1, 1, 5), (1, 5, 1)
 
 
 def traffic(where: tuple[str, int], plan: TrafficPlan, version: int = MQTT_5) -> Traffic:
-    crowd = CrowdPlan(plan.clients)
+    crowd = CrowdPlan(plan.clients, timeout_s=TEST_S, seconds=TEST_S)
     return Traffic(target(where, version), plan, crowd, trio.current_time)
 
 
@@ -21,7 +21,9 @@ async def test_every_message_is_accounted_for(
     shape: tuple[int, int, int], qos: int, version: int
 ) -> None:
     async with broker() as running:
-        storm = traffic(running.address, TrafficPlan(*shape, qos=qos, seconds=0.1), version)
+        storm = traffic(
+            running.address, TrafficPlan(*shape, qos=qos, seconds=0.1, late_s=TEST_S), version
+        )
         with trio.fail_after(TEST_S):
             await storm.run()
     tally = storm.tally
@@ -52,7 +54,7 @@ async def test_a_publisher_stays_within_what_is_outstanding() -> None:
 
 async def test_the_receive_maximum_of_the_broker_comes_first() -> None:
     async with broker({"session": {"receive_maximum": 3}}) as running:
-        plan = TrafficPlan(2, 1, 1, qos=2, outstanding=100, seconds=0.1)
+        plan = TrafficPlan(2, 1, 1, qos=2, outstanding=100, seconds=0.1, late_s=TEST_S)
         storm = traffic(running.address, plan)
         with trio.fail_after(TEST_S):
             await storm.run()
@@ -62,7 +64,7 @@ async def test_the_receive_maximum_of_the_broker_comes_first() -> None:
 
 async def test_a_paced_publisher_sends_no_more_than_its_rate() -> None:
     async with broker() as running:
-        plan = TrafficPlan(4, 1, 1, rate_per_s=50.0, seconds=0.2)
+        plan = TrafficPlan(4, 1, 1, rate_per_s=50.0, seconds=0.2, late_s=TEST_S)
         storm = traffic(running.address, plan)
         with trio.fail_after(TEST_S):
             await storm.run()
@@ -70,11 +72,14 @@ async def test_a_paced_publisher_sends_no_more_than_its_rate() -> None:
         assert 1 <= publisher.sent <= storm.tally.seconds * 50.0 + 1
 
 
-async def test_messages_that_a_full_queue_drops_are_lost_though_acknowledged() -> None:
+async def test_messages_that_a_full_queue_drops_are_lost_though_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """flowguard's queue of one message against a backlog of a hundred: the books must show it."""
     limits = {"session": {"queue_messages_max": 1, "inflight_max": 1}}
     async with broker(limits) as running:
-        plan = TrafficPlan(1, 1, 1, qos=1, outstanding=50, seconds=0.2, late_s=0.2)
+        end_by_the_books(monkeypatch, running, slow=0)
+        plan = TrafficPlan(1, 1, 1, qos=1, outstanding=50, seconds=0.2, late_s=TEST_S)
         storm = traffic(running.address, plan)
         with trio.fail_after(TEST_S):
             await storm.run()
@@ -85,7 +90,8 @@ async def test_messages_that_a_full_queue_drops_are_lost_though_acknowledged() -
 async def test_nothing_is_published_unless_all_are_in() -> None:
     async with broker({"node": {"connections_max": 3}}) as running:
         plan = TrafficPlan(2, 1, 1)
-        crowd = CrowdPlan(plan.clients, seconds=0.2)
+        once = RetryPolicy(RetryMode.NONE)
+        crowd = CrowdPlan(plan.clients, once, timeout_s=TEST_S, seconds=TEST_S)
         storm = Traffic(target(running.address), plan, crowd, trio.current_time)
         with trio.fail_after(TEST_S):
             await storm.run()
@@ -96,7 +102,7 @@ async def test_nothing_is_published_unless_all_are_in() -> None:
 
 async def test_stop_ends_in_order_and_closes_the_books() -> None:
     async with broker() as running:
-        storm = traffic(running.address, TrafficPlan(2, 1, 1, qos=1, seconds=600.0))
+        storm = traffic(running.address, TrafficPlan(2, 1, 1, qos=1, seconds=TEST_S, late_s=TEST_S))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(storm.run)
             await until(lambda: storm.tally.received >= 10)

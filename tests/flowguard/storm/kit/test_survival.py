@@ -1,14 +1,25 @@
 """The kit at our own broker, sound: it survives, by the books and not by the clock."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from flowguard.storm.kit import Finding, Kit, KitPlan, Survival, connecting, messaging
+from flowguard.storm.kit import (
+    Finding,
+    Kit,
+    KitPlan,
+    Survival,
+    connecting,
+    knock,
+    messaging,
+    running,
+)
+from flowguard.storm.plan import LONG_KEEP_ALIVE_S
 from flowguard.types import MQTT_5, MQTT_311
-from tests.flowguard.storm.servers import broker, target
+from tests.flowguard.storm.servers import broker, end_by_the_books, target
 from tests.support.real import TEST_S
 
 CLIENTS = 20
@@ -19,26 +30,29 @@ BY_THE_CLOCK = ("SILENCE_S", "PING_GOOD_S", "PING_BAD_S", "QUIET_GOOD_S", "QUIET
 
 @pytest.fixture(autouse=True)
 def starved_machines_are_slow_not_red(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in (*BY_THE_CLOCK, "FAN_GOOD_S", "FAN_BAD_S"):
+    for name in (*BY_THE_CLOCK, "FAN_GOOD_S", "FAN_BAD_S", "CATCH_UP_S", "LATE_S", "TIMEOUT_S"):
         monkeypatch.setattr(messaging, name, LONG_S)
+    monkeypatch.setattr(messaging, "KEEP_ALIVE_S", LONG_KEEP_ALIVE_S)
+    monkeypatch.setattr(messaging, "NOISE_LIMIT_S", LONG_S)  # It ends with the noise.
+    for name in ("IMPATIENT_TIMEOUT_S", "TIMEOUT_S", "COMMAND_S"):
+        monkeypatch.setattr(connecting, name, LONG_S)
+    monkeypatch.setattr(knock, "PATIENCE_S", LONG_S)
+    monkeypatch.setattr(knock, "PLAN", replace(knock.PLAN, late_s=LONG_S))
+    monkeypatch.setattr(running, "RECOVERY_S", LONG_S)
     graded = messaging.graded
     monkeypatch.setattr(messaging, "graded", lambda value, good, bad: graded(value, good, LONG_S))
-    monkeypatch.setattr(connecting, "IMPATIENT_TIMEOUT_S", LONG_S)
     return iter(())
 
 
-async def run(only: str, version: int = MQTT_5) -> Finding:
-    async with broker() as running:
-        plan = KitPlan(
-            target(running.address, version),
-            trio.current_time,
-            CLIENTS,
-            seconds=SECONDS,
-            chosen=(only,),
-        )
-        kit = Kit(plan, "ours")
-        with trio.fail_after(TEST_S):
-            await kit.run()
+async def run(only: str, version: int = MQTT_5, seconds: float = SECONDS) -> Finding:
+    with pytest.MonkeyPatch.context() as patch:
+        async with broker() as serving:
+            end_by_the_books(patch, serving)
+            where = target(serving.address, version)
+            plan = KitPlan(where, trio.current_time, CLIENTS, seconds, LONG_S, chosen=(only,))
+            kit = Kit(plan, "ours")
+            with trio.fail_after(TEST_S):
+                await kit.run()
     (finding,) = kit.findings
     assert kit.report().version == ("5.0" if version == MQTT_5 else "3.1.1")
     return finding
@@ -74,7 +88,10 @@ async def test_every_ping_of_a_flood_is_answered() -> None:
 
 @pytest.mark.slow
 async def test_quiet_clients_are_measured_beside_a_flood() -> None:
-    finding = await run("noisy-neighbour")
+    for seconds in (SECONDS, 10 * SECONDS, 100 * SECONDS):  # A busy machine makes little noise.
+        finding = await run("noisy-neighbour", seconds=seconds)
+        if finding.values.get("noise_per_s"):
+            break
     assert finding.verdict is Survival.SURVIVED
     noise_per_s, received = finding.values["noise_per_s"], finding.values["received"]
     assert isinstance(noise_per_s, float)
@@ -90,8 +107,11 @@ async def test_a_wide_fan_reaches_everybody() -> None:
 
 
 @pytest.mark.slow
-async def test_everybody_is_back_after_a_restart(tmp_path: Path) -> None:
+async def test_everybody_is_back_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command asks this test to do it, and waits until it is done."""
+    monkeypatch.setattr(connecting, "NOTICE_S", LONG_S)
     flag = tmp_path / "flag"
     command = f"touch '{flag}'; while [ -e '{flag}' ]; do sleep 0.05; done"
     async with trio.open_nursery() as nursery:
@@ -100,6 +120,7 @@ async def test_everybody_is_back_after_a_restart(tmp_path: Path) -> None:
                 target(first.address),
                 trio.current_time,
                 CLIENTS,
+                connect_s=LONG_S,
                 restart_command=command,
                 chosen=("restart",),
             )
@@ -125,9 +146,9 @@ async def test_everybody_is_back_after_a_restart(tmp_path: Path) -> None:
     ("command", "why"), [("true", "something else"), ("echo no way; exit 3", "status 3: no way")]
 )
 async def test_a_restart_that_was_none_says_nothing_of_the_broker(command: str, why: str) -> None:
-    async with broker() as running:
+    async with broker() as serving:
         plan = KitPlan(
-            target(running.address), trio.current_time, 3, 0.1, 5.0, command, ("restart",)
+            target(serving.address), trio.current_time, 3, 0.1, LONG_S, command, ("restart",)
         )
         kit = Kit(plan, "ours")
         with trio.fail_after(TEST_S):
