@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.build import Unavailable
 from benchmarks.kafka.servers import JARS, PEERS, SMALL_JVM, Kafka, KafkaNode, check_kafka
+from tests.support.patience import HANG_S
 from tests.support.reaper import VARIABLE
 
 __all__ = ["PEERS", "Kafka", "KafkaNode", "kafka", "needs_kafka", "shared_kafka"]
@@ -24,6 +25,11 @@ def needs_kafka() -> None:
         check_kafka()
     except Unavailable as error:
         pytest.skip(str(error))
+
+
+NEVER_FENCED = {"broker.session.timeout.ms": str(int(HANG_S * 1_000))}
+"""Of a node that nobody kills: after a pause of the machine it is the leader still. One that begins
+again would have to wait for so long."""
 
 
 @cache
@@ -69,7 +75,7 @@ def shared_kafka() -> Kafka:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not started.exists():
-            found = Kafka(folder, jvm=_jvm()).start()
+            found = Kafka(folder, properties=NEVER_FENCED, jvm=_jvm()).start()
             for node in found.nodes:
                 node.leave()
             started.write_bytes(pickle.dumps(found))

@@ -9,6 +9,7 @@ import sys
 import pytest
 import trio
 
+from flowguard.broker import server
 from flowguard.broker.server import Running
 from flowguard.codec.packets import Auth, Connack, Disconnect, Puback
 from flowguard.errors import StoreError
@@ -106,8 +107,11 @@ async def test_connects_in_process_are_answered_and_those_that_wait_are_refused(
         await late.close()
 
 
-async def test_clients_that_flood_until_the_end_are_told_like_everybody_else() -> None:
+async def test_clients_that_flood_until_the_end_are_told_like_everybody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They are never quiet by themselves, and what they sent last must not become a reset."""
+    monkeypatch.setattr(server, "FAREWELL_S", TEST_S)  # Each has the time to read all of it.
     async with broker({"node": {"drain_s": 1.0}}) as running:
         wires = [await connect(running, f"p{number}") for number in range(3)]
         subscriber = await connect(running, "s")

@@ -170,7 +170,7 @@ async def test_impossible_settings_are_refused_with_their_key() -> None:
 
 
 def test_a_thread_serves_programs_without_trio(tmp_path: Path) -> None:
-    data, kept = tmp_path / "data", {"clean_start": False, "session_expiry_s": 60}
+    data, kept = tmp_path / "data", {"clean_start": False, "session_expiry_s": 3_600}
     with flowguard.run_broker(data=data) as broker, broker.client("me", **kept) as client:
         client.subscribe("a/#", qos=1)
         client.publish("a/1", b"x", 1)

@@ -93,7 +93,7 @@ async def test_nobody_who_is_there_is_closed_for_having_waited(tmp_path: Path) -
     authority = Authority(tmp_path)
     doorway = doorway_of(authority)
     hello = client_hello(authority)
-    flow = {"connects_in_process_max": 1, "connect_patience_s": 0.01}
+    flow = {"connects_in_process_max": 1, "connect_patience_s": 0.01, "connect_timeout_s": 600}
     async with broker({"flow": flow}, listener=[doorway]) as running:
         gate = running.node.door.handshakes
         assert gate is not None
