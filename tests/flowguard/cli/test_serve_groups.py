@@ -27,7 +27,8 @@ from flowguard.codec.packets import (
     Unsubscribe,
 )
 from flowguard.stores.kafka.link import KafkaMessage
-from flowguard.types import Properties, Publish, ReasonCode, SubscriptionOptions
+from flowguard.types import Publish, ReasonCode, SubscriptionOptions
+from tests.flowguard.cli.test_serve_kafka import durable
 from tests.flowguard.stores.kafka.benches import new_prefix, open_link
 from tests.interop.broker import Broker
 from tests.support.caller import Caller
@@ -39,7 +40,6 @@ FILTER = "$share/g/t/#"
 MESSAGES = 300
 PUBLISHERS = 6
 KILLED = -signal.SIGKILL
-LASTING = Properties(session_expiry_interval=1_000)
 Got = tuple[str, str, bytes]
 """Member, topic, payload."""
 
@@ -59,8 +59,7 @@ class Member:
         self._answers = answers
         self._got = got
         self._name = client_id
-        self._caller = Caller(broker, client_id=client_id, clean_start=False, properties=LASTING)
-        assert isinstance(self._caller.read(), Connack)
+        self._caller = durable(broker, client_id)
         self._caller.send(Subscribe(1, ((FILTER, SubscriptionOptions(qos)),)))
         self._is_subscribed, self._has_left = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
