@@ -148,13 +148,25 @@ class KafkaLink:
 
     def compact_topic(self, topic: str) -> None:
         """See that the last record of each key stays in a topic, whatever its age, and nothing else
-        has to; the topic's other settings stay. Raises StoreError, where that is not allowed."""
+        has to; the topic's other settings stay. Raises StoreError, where that is not allowed.
+
+        Kafka says that the topic is there; a node that does not know it yet is asked again.
+        """
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
 
-        async def compact() -> None:
+        async def described() -> list[Any]:
             (answer,) = await self._admin.describe_configs([resource])
             ((code, said, _, _, entries),) = answer.resources
             _check([(topic, code, said)])
+            return list(entries)
+
+        async def compact() -> None:
+            while True:
+                try:
+                    entries = await described()
+                    break
+                except UnknownTopicOrPartitionError:
+                    await asyncio.sleep(RETRY_S)
             found = {name: value for name, value, *_ in entries}
             if found.get(_POLICY) == _COMPACT:
                 return

@@ -1,5 +1,7 @@
 """The topic that says which groups there are, deleted or made by somebody else, on a real Kafka."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
@@ -69,3 +71,23 @@ def test_a_topic_of_groups_that_somebody_else_has_made_forgets_nothing_from_now_
     assert found["cleanup.policy"] == "compact"
     assert found["segment.ms"] == "777777"
     link.close()
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_know_the_topic_of_groups_yet_is_asked_again() -> None:
+    topic, server = roster_topic(new_prefix()), shared_kafka()
+    one, other = open_link(server), open_link(server)
+    with ThreadPoolExecutor(1) as threads:
+        compacted = threads.submit(one.compact_topic, topic)
+        # Asked before that, if nothing pauses.
+        with pytest.raises(TimeoutError):
+            compacted.result(0.5)
+        other.create_topic(topic, 1, 1, {"cleanup.policy": "delete"})
+        compacted.result()
+    (answer,) = server.call(
+        lambda admin: admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    )
+    found = {name: value for name, value, *_ in answer.resources[0][4]}
+    assert found["cleanup.policy"] == "compact"
+    one.close()
+    other.close()
