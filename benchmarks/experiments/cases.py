@@ -16,6 +16,11 @@ WITHOUT_TURNS: Final[dict[str, Any]] = {"node.takes_turns": False}
 control for what turns do, whatever the policy."""
 
 
+def no_turns(case: str) -> str:
+    """The name of the same case `WITHOUT_TURNS`."""
+    return f"{case}, no turns"
+
+
 @dataclass(frozen=True)
 class Case:
     """One scenario of the library, changed, under several policies on the same arrivals."""

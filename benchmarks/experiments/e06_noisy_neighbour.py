@@ -8,7 +8,7 @@ from flowguard.config import PolicyName
 from flowguard.node.plans import DELIVERIES_PIECE
 
 from . import figures
-from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs
+from .cases import OURS, WITHOUT_TURNS, Case, Experiment, Runs, no_turns
 from .judging import Column, at_least, at_most, held, misses, table
 from .probe import Observed
 
@@ -45,10 +45,6 @@ def cases(scale: float) -> list[Case]:
                 Case(no_turns(name), "noisy_neighbour", without, (OURS, CONTROL), SETTLED_S)
             )
     return made
-
-
-def no_turns(case: str) -> str:
-    return f"{case}, no turns"
 
 
 def fan_out(subscribers: int) -> dict[str, Any]:
