@@ -92,10 +92,7 @@ def judge(runs: Runs) -> Report:
         "a refusal costs, of a CONNECT. The bounds are meant for 200,000 clients: with fewer, on "
         "nodes as much slower, serving a CONNECT takes as much longer, and more clients lose "
         "patience meanwhile. All that is wasted are clients whose SYN was lost before: who gets in "
-        "with its fourth, after 7 s, gives up 3 s later, and no node can see that. R1 0.22 takes "
-        "more than 5 attempts: with `refusal_share` 0.2 instead of 0.3 it takes 4.4, but R1 0.07 "
-        "wastes 2.2 % of 200,000: with less time for accepting "
-        "the listen backlog is full more often, and more SYNs are lost.",
+        "with its fourth, after 7 s, gives up 3 s later, and no node can see that.",
         (*checks, *caps(runs), held(runs)),
         (table(runs, "case", COLUMNS),),
     )

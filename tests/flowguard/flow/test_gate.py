@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
+from flowguard.flow.gate import OUTSIDE_SHARE
 from flowguard.flow.policy import Arrival, Gate
 from flowguard.flow.signals import CALM, TICK_S, Sample
 from tests.flowguard.flow.gates import PATIENCE_S, Busy, arrival_of, gate_of, settings_of, tick
@@ -108,6 +109,28 @@ def test_whoever_is_next_is_in_time_however_long_the_kernel_kept_it() -> None:
     assert gate.offer("b", Arrival("", 100, waited_s=2 * PATIENCE_S), 0.0) is Verdict.DELAY
     gate.settle("a", 1.0)
     assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
+
+
+def test_who_is_still_there_is_not_late_for_what_it_has_waited_outside() -> None:
+    """Else a node whose listen backlog is longer than the patience of some has free places, and
+    refuses nearly everybody."""
+    gate = gate_of(limit=1)
+    for name in ("a", "late", "b"):
+        gate.offer(name, arrival_of(), 0.0)
+    assert gate.admit_next(PATIENCE_S) == ("late", Verdict.REJECT)
+    assert gate.admit_next(PATIENCE_S) == ("b", Verdict.REJECT)
+    now_s = PATIENCE_S
+    for name in ("c", "d"):
+        gate.offer(name, arrival_of(), now_s)
+    outside = Arrival("", 100, waited_s=2 * PATIENCE_S)
+    assert gate.offer("e", outside, now_s) is Verdict.DELAY
+    gate.settle("a", now_s + 0.1)
+    assert gate.admit_next(now_s + 0.1) == ("c", Verdict.ADMIT)
+    gate.settle("c", now_s + 0.2)
+    assert gate.admit_next(now_s + 0.2) == ("d", Verdict.ADMIT)
+    late_s = now_s + (1.0 - OUTSIDE_SHARE) * PATIENCE_S
+    assert gate.admit_next(late_s - 0.01) is None
+    assert gate.admit_next(late_s) == ("e", Verdict.REJECT)
 
 
 def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> None:
