@@ -163,8 +163,8 @@ def free_ports(count: int) -> list[int]:
             sock.bind((HOST, port))
             found.append(port)
         if len(found) == count:
-            break
-    return found
+            return found
+    raise BrokerFailed(f"fewer than {count} ports are free")
 
 
 def tail(log: Path, characters: int = 200) -> str:

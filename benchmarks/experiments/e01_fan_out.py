@@ -24,10 +24,9 @@ def cases(scale: float) -> list[Case]:
         "flow.cost_deliveries": max(1, round(COST_DELIVERIES * scale)),
         "duration_s": BEGINS_S + WARM_UP_S + MEASURED_S,
     }
-    made = []
+    made, from_s = [], BEGINS_S + WARM_UP_S
     for version, is_v5 in VERSIONS.items():
         changes = size | {"populations.publisher.publish.v5": is_v5}
-        from_s = BEGINS_S + WARM_UP_S
         made.append(Case(version, "fan_out", changes, (OURS, *STATIC, CONTROL), from_s))
         without = changes | WITHOUT_TURNS
         made.append(Case(no_turns(version), "fan_out", without, (CONTROL,), from_s))

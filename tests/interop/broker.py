@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +54,14 @@ class Broker:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
+
+    def wait_for_log(self, text: str) -> None:
+        """Until it has written that."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while text not in self.log.read_text():
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline_s, f"{text!r} is not in its log"
+            time.sleep(0.02)
 
 
 def address_in(line: str) -> tuple[str, int]:

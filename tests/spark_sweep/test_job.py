@@ -48,8 +48,10 @@ class Deadly:
 
 def test_ctrl_c_ends_it_while_runs_are_at_work(spark: SparkSession, tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
+    deadline_s = time.monotonic() + HANG_S
 
     def interrupt(_: int, __: int) -> None:
+        assert time.monotonic() < deadline_s, "no run has begun"
         if list(folder.unfinished.glob("*/*")):
             raise KeyboardInterrupt
 

@@ -182,7 +182,7 @@ class ConnectGate(Generic[K]):
             reason = Reason.GATE_WAIT
         if reason is not None:
             return self._reject(reason)
-        waiting.add(key, arrival, since_s)
+        waiting.add(key, arrival, since_s, now_s - arrival.waited_s)
         return Verdict.DELAY
 
     def settle(self, key: K, now_s: float) -> None:
@@ -193,9 +193,9 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         admitted_s = self._in_process.pop(key, None)
         if admitted_s is None:
-            since_s = self._waiting.leave(key)
-            if since_s is not None:
-                self._patience.gave_up(now_s - since_s, now_s)
+            came_s = self._waiting.leave(key)
+            if came_s is not None:
+                self._patience.gave_up(now_s - came_s, now_s)
             return
         self._concurrency.settled(admitted_s, now_s)
         if self._waiting.hopeful:

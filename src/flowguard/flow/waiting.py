@@ -27,11 +27,12 @@ K = TypeVar("K")
 class _Entry(Generic[K]):
     """One CONNECT that waits, and the queue it stands in."""
 
-    __slots__ = ("client_id", "held_bytes", "queue", "rank_s", "since_s", "size_bytes")
+    __slots__ = ("came_s", "client_id", "held_bytes", "queue", "rank_s", "since_s", "size_bytes")
 
     def __init__(
-        self, arrival: Arrival, since_s: float, queue: "OrderedDict[K, _Entry[K]]"
+        self, arrival: Arrival, since_s: float, came_s: float, queue: "OrderedDict[K, _Entry[K]]"
     ) -> None:
+        self.came_s = came_s
         self.client_id = arrival.client_id
         self.size_bytes = arrival.size_bytes
         self.held_bytes = arrival.size_bytes + arrival.held_bytes
@@ -90,11 +91,12 @@ class WaitingRoom(Generic[K]):
             return Reason.GATE_BUFFER_BYTES
         return None
 
-    def add(self, key: K, arrival: Arrival, since_s: float) -> None:
-        """`key` has waited since then; the caller asked `why_not` and called `supersede`."""
+    def add(self, key: K, arrival: Arrival, since_s: float, came_s: float) -> None:
+        """Its patience counts since then, and it came then, which may be before that; the caller
+        asked `why_not` and called `supersede`."""
         assert self.why_not(arrival.size_bytes) is None
         queue = self._queues[arrival.resumption]
-        entry = _Entry(arrival, since_s, queue)
+        entry = _Entry(arrival, since_s, came_s, queue)
         queue[key] = self._entries[key] = entry
         self.size_bytes += entry.size_bytes
         self.held_bytes += entry.held_bytes
@@ -110,13 +112,13 @@ class WaitingRoom(Generic[K]):
             self._superseded[key] = None
 
     def leave(self, key: K) -> float | None:
-        """Its connection is gone; returns since when it has waited, None: it is not here."""
+        """Its connection is gone; returns when it came, None: it is not here."""
         entry = self._entries.get(key)
         if entry is None:
             self._superseded.pop(key, None)
             return None
         self._remove(key)
-        return entry.since_s
+        return entry.came_s
 
     def expire(self, now_s: float) -> None:
         """Mark as late whoever has waited out its patience."""

@@ -61,11 +61,6 @@ def exchange(publisher: Caller, device: Caller, first: int) -> None:
     assert message.payload == b"fleeting"
 
 
-def wait_for_log(broker: Broker, text: str) -> None:
-    while text not in broker.log.read_text():
-        assert broker.process.poll() is None
-
-
 @pytest.mark.parametrize(
     ("take_away", "bring_back"),
     [
@@ -94,7 +89,7 @@ def test_devices_go_on_and_who_publishes_to_an_application_is_answered_when_it_i
                 publisher.send(Publish("t", last, 1, packet_id=1))
                 for turn in range(3):
                     exchange(near, device, turn * NEAR)
-                wait_for_log(broker, WAITS)
+                broker.wait_for_log(WAITS)
                 exchange(near, device, 3 * NEAR)
                 publisher.send(Pingreq())
                 assert isinstance(publisher.read(), Pingresp)  # And no PUBACK.

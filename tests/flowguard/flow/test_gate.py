@@ -144,6 +144,16 @@ def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> N
     assert gate.refused == {Reason.GATE_DEADLINE: 1}
 
 
+def test_who_gives_up_tells_of_all_the_time_that_it_has_waited() -> None:
+    gate: ConnectGate[int] = ConnectGate(settings_of(1, 1_000))
+    for key in range(40):
+        gate.offer(key, Arrival("", 100, waited_s=6.0), 0.0)
+    for key in range(1, 21):
+        gate.settle(key, 3.9)
+    tick(gate, 3.9, 0.0)
+    assert gate.admit_next(3.9) is None
+
+
 def test_a_late_connect_is_not_admitted_even_if_nobody_has_time_to_refuse_it() -> None:
     gate = gate_of(limit=1)
     for name in "ab":

@@ -59,7 +59,7 @@ class Rooms(RuleBasedStateMachine):
             assert reason is Reason.GATE_BUFFER_BYTES
         else:
             assert reason is None
-            self.room.add(self.keys, arrival, self.now_s)
+            self.room.add(self.keys, arrival, self.now_s, self.now_s)
             self.guests.append(Guest(self.keys, arrival, self.now_s))
 
     @rule(seconds=st.sampled_from([0.0, 1.0, AGEING_S, PATIENCE_S]))
@@ -125,7 +125,7 @@ TestRooms = Rooms.TestCase
 def room_with(*arrivals: tuple[str, Resumption, float]) -> WaitingRoom[str]:
     room: WaitingRoom[str] = WaitingRoom(entries_max=10, bytes_max=10_000, patience_s=PATIENCE_S)
     for name, resumption, now_s in arrivals:
-        room.add(name, Arrival("", 100, resumption), now_s)
+        room.add(name, Arrival("", 100, resumption), now_s, now_s)
     return room
 
 
@@ -164,7 +164,7 @@ def test_who_is_late_has_no_hope_but_keeps_its_entry_until_it_is_taken() -> None
 def test_resumptions_without_end_do_not_starve_a_new_client() -> None:
     room = room_with(("n", Resumption.NEW, 0.0))
     for second in range(4):
-        room.add(f"{second}", Arrival("", 100, Resumption.HERE), float(second))
+        room.add(f"{second}", Arrival("", 100, Resumption.HERE), float(second), 0.0)
         assert room.take_next() == f"{second}"
-    room.add("late", Arrival("", 100, Resumption.HERE), 4.5)
+    room.add("late", Arrival("", 100, Resumption.HERE), 4.5, 4.5)
     assert room.take_next() == "n"

@@ -154,19 +154,10 @@ class KafkaLink:
         """
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
 
-        async def described() -> list[Any]:
+        async def compact() -> None:
             (answer,) = await self._admin.describe_configs([resource])
             ((code, said, _, _, entries),) = answer.resources
             _check([(topic, code, said)])
-            return list(entries)
-
-        async def compact() -> None:
-            while True:
-                try:
-                    entries = await described()
-                    break
-                except UnknownTopicOrPartitionError:
-                    await asyncio.sleep(RETRY_S)
             found = {name: value for name, value, *_ in entries}
             if found.get(_POLICY) == _COMPACT:
                 return
@@ -175,7 +166,7 @@ class KafkaLink:
             for answer in await self._admin.alter_configs([wanted]):
                 _check([(topic, code, said) for code, said, *_ in answer.resources])
 
-        self.call(lambda: patiently(compact))
+        self.call(lambda: patiently(compact, is_there=True))
 
     async def look_at(self, topic: str) -> TopicSeen | None:
         """A topic as a node sees it now; None: it is not there. On the loop. Raises KafkaError."""
@@ -372,16 +363,18 @@ class KafkaLink:
             await asyncio.sleep(0)
 
 
-async def patiently(work: Callable[[], Awaitable[R]]) -> R:
+async def patiently(work: Callable[[], Awaitable[R]], *, is_there: bool = False) -> R:
     """Try again while a node is gone, or a group has no coordinator: the first try makes servers
-    choose one. Cancelled, it names what stood in the way as the cause: `within` raises that."""
+    choose one; and, `is_there`, while a node does not know the topic. Cancelled, it names what
+    stood in the way as the cause: `within` raises that."""
     trouble: KafkaError | None = None
     try:
         while True:
             try:
                 return await work()
             except KafkaError as error:
-                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError):
+                is_unknown = isinstance(error, UnknownTopicOrPartitionError)
+                if not error.retriable or (is_unknown and not is_there):
                     raise
                 trouble = error
             await asyncio.sleep(RETRY_S)

@@ -23,7 +23,12 @@ def delete_topic(server: Kafka, topic: str) -> None:
             pass  # It was made a moment ago.
         return now
 
+    before = server.call(found)
+
     async def is_deleted(admin: Any) -> bool:
+        # Asked again, it may be gone, and somebody may have made it again.
+        if (now := await seen(admin)) is None or now.id != before.id:
+            return True
         ((_, code, *_),) = (await admin.delete_topics([topic])).topic_error_codes
         assert code in _GONE | UNDECIDED, code
         return code in _GONE
@@ -35,6 +40,5 @@ def delete_topic(server: Kafka, topic: str) -> None:
                     break  # Somebody was fast.
                 await asyncio.sleep(0)
 
-    before = server.call(found)
     until(server, is_deleted)
     server.call(wait_until_known)

@@ -1,7 +1,7 @@
 """Queues of applications in topics of a real Kafka: what the contract does not ask."""
 
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from tests.flowguard.stores.kafka.deletion import delete_topic
 from tests.flowguard.stores.kafka.retention import delete_before
 from tests.flowguard.stores.test_contract import queue_of, session_of
 from tests.support.kafka import kafka, shared_kafka
+from tests.support.patience import HANG_S
 
 pytest.importorskip("aiokafka", reason="aiokafka is missing: pip install 'flowguard-mqtt[kafka]'")
 
@@ -59,9 +60,13 @@ def positions_at_last(store: KafkaStore) -> list[int]:
 
 def at_last(work: Callable[[], R]) -> R:
     """The result of `work()`, tried until Kafka answers in time."""
+    deadline_s = time.monotonic() + HANG_S
     while True:
-        with suppress(StallError):
+        try:
             return work()
+        except StallError:
+            if time.monotonic() > deadline_s:
+                raise
 
 
 def crash(store: KafkaStore) -> None:

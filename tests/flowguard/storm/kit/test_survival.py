@@ -90,9 +90,9 @@ async def test_every_ping_of_a_flood_is_answered() -> None:
 async def test_quiet_clients_are_measured_beside_a_flood() -> None:
     for seconds in (SECONDS, 10 * SECONDS, 100 * SECONDS):  # A busy machine makes little noise.
         finding = await run("noisy-neighbour", seconds=seconds)
+        assert finding.verdict is Survival.SURVIVED
         if finding.values.get("noise_per_s"):
             break
-    assert finding.verdict is Survival.SURVIVED
     noise_per_s, received = finding.values["noise_per_s"], finding.values["received"]
     assert isinstance(noise_per_s, float)
     assert noise_per_s > 0
