@@ -29,7 +29,7 @@ def cases(scale: float) -> list[Case]:
         changes = size | {"populations.publisher.publish.v5": is_v5}
         made.append(Case(version, "fan_out", changes, (OURS, *STATIC, CONTROL), from_s))
         without = changes | WITHOUT_TURNS
-        made.append(Case(no_turns(version), "fan_out", without, (CONTROL,), from_s))
+        made.append(Case(no_turns(version), "fan_out", without, (OURS, CONTROL), from_s))
     return made
 
 

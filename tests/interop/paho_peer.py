@@ -170,7 +170,8 @@ class PahoConnection(Connection):
     def cut(self) -> None:
         sock = self._client.socket()
         if sock is not None:
-            sock.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # The broker was faster.
+                sock.shutdown(socket.SHUT_RDWR)
         end_loop(self._client)
 
 

@@ -329,10 +329,14 @@ def test_11_a_connect_that_the_gate_forgets_is_found(monkeypatch: pytest.MonkeyP
     add = WaitingRoom.add
 
     def loses(
-        self: WaitingRoom[Connection], key: Connection, arrival: Arrival, now_s: float
+        self: WaitingRoom[Connection],
+        key: Connection,
+        arrival: Arrival,
+        since_s: float,
+        came_s: float,
     ) -> None:
         if key.client != 100:
-            add(self, key, arrival, now_s)
+            add(self, key, arrival, since_s, came_s)
 
     monkeypatch.setattr(WaitingRoom, "add", loses)
     assert_violates(ONE_OUTCOME, CROWD)
