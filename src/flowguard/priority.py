@@ -5,6 +5,7 @@ it is for threads that do such work all their life.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,8 @@ def named_give_way(beginning: str) -> None:
     try:
         named = threads_named(beginning)
         for thread in named:
-            give_way(thread)
+            with suppress(ProcessLookupError):  # It has ended since.
+                give_way(thread)
     except OSError as error:
         why = str(error)
     else:

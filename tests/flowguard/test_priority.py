@@ -13,6 +13,9 @@ from structlog.testing import capture_logs
 from flowguard import priority
 from flowguard.priority import NICE, give_way, named_give_way, threads_named
 
+PIDS_MAX = 2**22
+"""Linux gives no process or thread a higher id."""
+
 
 @contextmanager
 def thread_called(name: str) -> Iterator[int]:
@@ -28,9 +31,11 @@ def thread_called(name: str) -> Iterator[int]:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    yield started.get()
-    end.set()
-    thread.join()
+    try:
+        yield started.get()
+    finally:
+        end.set()
+        thread.join()
 
 
 def nice_of(thread: int) -> int:
@@ -74,3 +79,16 @@ def test_a_thread_that_ends_meanwhile_is_passed_over(
     (tmp_path / "2").mkdir()
     (tmp_path / "2" / "comm").write_text("worker:2\n")
     assert threads_named("worker:") == [2]
+
+
+def test_a_thread_that_ends_before_it_gives_way_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with thread_called("worker:1") as one, capture_logs() as lines:
+        for thread in (PIDS_MAX + 1, one, PIDS_MAX + 2):
+            (tmp_path / str(thread)).mkdir()
+            (tmp_path / str(thread) / "comm").write_text("worker:")
+        monkeypatch.setattr(priority, "THREADS", tmp_path)
+        named_give_way("worker:")
+        assert nice_of(one) == NICE
+    assert not lines

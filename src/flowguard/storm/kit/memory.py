@@ -1,6 +1,7 @@
 """Resident memory of a broker on this machine: processes, and whatever they have started."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -10,6 +11,7 @@ from flowguard.storm.kit.report import MemoryUse
 
 EVERY_S: Final = 0.2
 KIB_PER_MIB: Final = 1024
+PROCESSES: Final = Path("/proc")
 
 
 def resident_kib(pids: Sequence[int]) -> int:
@@ -20,13 +22,13 @@ def resident_kib(pids: Sequence[int]) -> int:
         if pid in seen:
             continue
         seen.add(pid)
-        folder = Path(f"/proc/{pid}")
-        try:
+        folder = PROCESSES / str(pid)
+        status = ""
+        with suppress(OSError):  # It has ended, or is another user's.
             status = (folder / "status").read_text()
             for task in (folder / "task").iterdir():
-                open_pids += map(int, (task / "children").read_text().split())
-        except OSError:
-            continue
+                with suppress(FileNotFoundError, ProcessLookupError):  # The thread has ended since.
+                    open_pids += map(int, (task / "children").read_text().split())
         lines = [line for line in status.splitlines() if line.startswith("VmRSS:")]
         sum_kib += sum(int(line.split()[1]) for line in lines)
     return sum_kib
