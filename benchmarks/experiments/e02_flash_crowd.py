@@ -91,8 +91,8 @@ def judge(runs: Runs) -> Report:
         "without jitter; R3: that share obeys `retry-after-ms`. The number after it: what "
         "a refusal costs, of a CONNECT. The bounds are meant for 200,000 clients: with fewer, on "
         "nodes as much slower, serving a CONNECT takes as much longer, and more clients lose "
-        "patience meanwhile. All that is wasted are clients whose SYN was lost before: who gets in "
-        "with its fourth, after 7 s, gives up 3 s later, and no node can see that.",
+        "patience meanwhile. Wasted are mostly clients whose SYN was lost before: who gets in "
+        "with its fourth, after 7 s, gives up 3 s later, and no node can know that.",
         (*checks, *caps(runs), held(runs)),
         (table(runs, "case", COLUMNS),),
     )

@@ -35,10 +35,6 @@ MESSAGES_FROM: Final = 0.25
 """Share of the loop that messages take, from which windows have something to give to a crowd."""
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
-OUTSIDE_SHARE: Final = 0.5
-"""Of its patience the wait outside counts for, at most: who is there now has not given up, however
-long ago others did."""
-
 UNDER_WAY: Final = 128
 """Sockets that are accepted at once, whose CONNECTs come to the gate one after the other."""
 
@@ -175,9 +171,12 @@ class ConnectGate(Generic[K]):
         self._newest_bytes = arrival.size_bytes + arrival.held_bytes
         if waiting.held_bytes + self._newest_bytes > self._held_bytes_max:
             reason = Reason.GATE_MEMORY
-        # Whoever is next is in time, however long the kernel kept it.
-        outside_s = min(arrival.waited_s, OUTSIDE_SHARE * waiting.patience_s)
-        since_s = now_s - outside_s if waiting.hopeful else now_s
+        # Who is next is in time, however long the kernel kept it: without as many as there are
+        # places, these would stand free until more come in.
+        since_s = now_s if waiting.hopeful < self.limit else now_s - arrival.waited_s
+        if reason is None and now_s - since_s >= waiting.patience_s:
+            self._outlook.was_late()
+            reason = Reason.GATE_DEADLINE
         if reason is None and self._outlook.is_too_long(waiting.hopeful, now_s - since_s):
             reason = Reason.GATE_WAIT
         if reason is not None:

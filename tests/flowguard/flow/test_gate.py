@@ -8,7 +8,6 @@ from itertools import pairwise
 
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
-from flowguard.flow.gate import OUTSIDE_SHARE
 from flowguard.flow.policy import Arrival, Gate
 from flowguard.flow.signals import CALM, TICK_S, Sample
 from tests.flowguard.flow.gates import PATIENCE_S, Busy, arrival_of, gate_of, settings_of, tick
@@ -103,34 +102,30 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
 
 
-def test_whoever_is_next_is_in_time_however_long_the_kernel_kept_it() -> None:
-    gate = gate_of(limit=1)
-    gate.offer("a", arrival_of(), 0.0)
-    assert gate.offer("b", Arrival("", 100, waited_s=2 * PATIENCE_S), 0.0) is Verdict.DELAY
-    gate.settle("a", 1.0)
-    assert gate.admit_next(1.0) == ("b", Verdict.ADMIT)
-
-
-def test_who_is_still_there_is_not_late_for_what_it_has_waited_outside() -> None:
+def test_who_finds_fewer_waiting_than_there_are_places_is_in_time_however_long_it_was_outside() -> (
+    None
+):
     """Else a node whose listen backlog is longer than the patience of some has free places, and
     refuses nearly everybody."""
-    gate = gate_of(limit=1)
-    for name in ("a", "late", "b"):
-        gate.offer(name, arrival_of(), 0.0)
-    assert gate.admit_next(PATIENCE_S) == ("late", Verdict.REJECT)
-    assert gate.admit_next(PATIENCE_S) == ("b", Verdict.REJECT)
-    now_s = PATIENCE_S
-    for name in ("c", "d"):
-        gate.offer(name, arrival_of(), now_s)
+    gate = gate_of(limit=3, buffer_max=100)
     outside = Arrival("", 100, waited_s=2 * PATIENCE_S)
-    assert gate.offer("e", outside, now_s) is Verdict.DELAY
-    gate.settle("a", now_s + 0.1)
-    assert gate.admit_next(now_s + 0.1) == ("c", Verdict.ADMIT)
-    gate.settle("c", now_s + 0.2)
-    assert gate.admit_next(now_s + 0.2) == ("d", Verdict.ADMIT)
-    late_s = now_s + (1.0 - OUTSIDE_SHARE) * PATIENCE_S
-    assert gate.admit_next(late_s - 0.01) is None
-    assert gate.admit_next(late_s) == ("e", Verdict.REJECT)
+    verdicts = [gate.offer(name, outside, 0.0) for name in "abcdefg"]
+    assert verdicts == [Verdict.ADMIT] * 3 + [Verdict.DELAY] * 3 + [Verdict.REJECT]
+    assert gate.refused == {Reason.GATE_DEADLINE: 1}
+    for inside, waiting in zip("abc", "def", strict=True):
+        gate.settle(inside, 1.0)
+        assert gate.admit_next(1.0) == (waiting, Verdict.ADMIT)
+
+
+def test_who_is_late_when_it_comes_is_refused_at_once() -> None:
+    """It would stand behind those that are in time, and count as one of those that may come in."""
+    gate = gate_of(limit=1, buffer_max=100)
+    for name in "ab":
+        gate.offer(name, arrival_of(), 0.0)
+    just_in_time, late = (Arrival("", 100, waited_s=PATIENCE_S - left_s) for left_s in (0.1, 0.0))
+    assert gate.offer("c", just_in_time, 0.0) is Verdict.DELAY
+    assert gate.offer("d", late, 0.0) is Verdict.REJECT
+    assert gate.buffered == 2
 
 
 def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> None:
@@ -145,13 +140,16 @@ def test_a_crowd_that_gives_up_earlier_teaches_the_gate_to_refuse_earlier() -> N
 
 
 def test_who_gives_up_tells_of_all_the_time_that_it_has_waited() -> None:
+    """Here four seconds, one of them outside; the limit is four fifths of that."""
     gate: ConnectGate[int] = ConnectGate(settings_of(1, 1_000))
-    for key in range(40):
-        gate.offer(key, Arrival("", 100, waited_s=6.0), 0.0)
-    for key in range(1, 21):
-        gate.settle(key, 3.9)
-    tick(gate, 3.9, 0.0)
-    assert gate.admit_next(3.9) is None
+    for key in range(2):
+        gate.offer(key, arrival_of(), 0.0)
+    for key in range(2, 22):
+        gate.offer(key, Arrival("", 100, waited_s=1.0), 0.0)
+        gate.settle(key, 3.0)
+    tick(gate, 3.0, 0.0)
+    assert gate.admit_next(3.1) is None
+    assert gate.admit_next(3.3) == (1, Verdict.REJECT)
 
 
 def test_a_late_connect_is_not_admitted_even_if_nobody_has_time_to_refuse_it() -> None:
