@@ -118,7 +118,8 @@ class RejectGate(_Bufferless[K]):
     """The limit of another gate, moved by that gate's law, and 137 for everybody beyond it.
 
     The difference to flowguard is the buffer, the ladder and the budget for refusing, and nothing
-    else: `limit` is what flowguard's own gate finds, from the same CONNECTs that were admitted.
+    else: `limit` is what flowguard's own gate finds where nobody waits, from the same CONNECTs that
+    were admitted.
     """
 
     def __init__(self, lender: RestartableGate[K]) -> None:

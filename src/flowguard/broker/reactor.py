@@ -170,7 +170,7 @@ class Reactor(NodePorts[Event]):
         """A step of the handshake of a layer, and what has come behind it."""
         started_s = thread_time()
         data = self.sockets.read(link, READ_BYTES_MAX, now_s, flushes=False)
-        self._node.guard.observer.connecting(thread_time() - started_s)
+        self._node.guard.observer.shook_hands(thread_time() - started_s)
         if data is not None and not data:
             self._on_end_of_input(link, now_s)
             return

@@ -9,6 +9,10 @@ well. From the first round above that, C is the value of a `controller`: a cut i
 a service time, used is a C of which half was in use, and only CONNECTs admitted since the last cut
 say how long service takes now.
 
+Where CONNECTs take all of the loop's time, a C above `LIMIT_START` stops doubling and shrinks by a
+tenth per tick, until the loop has a moment left: with fewer places about as many are served per
+second, and each of them sooner, before its client gives up.
+
 What nobody uses does not grow beyond `LIMIT_START`, and after `UNUSED_S` C begins anew there: a C
 that had grown to its maximum in calm would be no gate for the crowd that follows.
 
@@ -54,6 +58,8 @@ TURNS: Final = 10.0
 """A CONNECT that takes longer than so many packets waits for something that they have no part in:
 who proves a password, say. Windows can move the rest, at most."""
 PERCENTILE: Final = 0.9
+SHRINK: Final = 0.9
+"""Per tick in which CONNECTs take all of the loop's time, factor."""
 PAYS: Final = 2.0**0.5
 """A doubled limit lets in so many times as many per second where it raises the power."""
 SAMPLES_MAX: Final = 512
@@ -146,10 +152,19 @@ class ConcurrencyLimit:
             if self._round_settled >= self.limit:
                 self._end_round(now_s)
 
-    def tick(self, now_s: float, pressure: float, in_process: int, packet_s: float = 0.0) -> None:
+    def tick(
+        self,
+        now_s: float,
+        pressure: float,
+        in_process: int,
+        packet_s: float = 0.0,
+        *,
+        loop_is_full: bool = False,
+    ) -> None:
         """One step of the law under the node's `pressure`; call every `TICK_S`.
 
         `packet_s`: what a packet takes from its admission until it is done; 0: there are none.
+        `loop_is_full`: CONNECTs take all of the loop's time.
         """
         self._pressure = pressure if pressure > NODE_FROM else 0.0
         self._packet_s = packet_s
@@ -164,12 +179,15 @@ class ConcurrencyLimit:
         # Who is in process without anybody being done is no sign of calm.
         is_known = not self._doubling and (self._samples or not in_process)
         may_grow = is_known and (used or self.limit < self._start)
-        if worst >= GROW_BELOW or may_grow:
+        if worst >= GROW_BELOW or (may_grow and not loop_is_full):
             is_cut, _ = self._controller.step(worst, now_s, service_s, used=used)
             if is_cut:
                 self._doubling = False
                 self._samples.clear()
                 self._since_s = now_s
+        if loop_is_full and self.limit > LIMIT_START:
+            self._doubling = False
+            self._controller.move(max(LIMIT_START, SHRINK * self._controller.value))
         if not self._doubling:
             self._peak = in_process
 

@@ -13,7 +13,7 @@ nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must
 is memory that presses.
 """
 
-from math import inf
+from math import exp, inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
@@ -22,7 +22,7 @@ from flowguard.flow.patience import Patience
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import pressure_on
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
-from flowguard.flow.signals import Actuator, Pressure, Sample, Signal
+from flowguard.flow.signals import TICK_S, Actuator, Pressure, Sample, Signal
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
@@ -33,6 +33,14 @@ WAIT_PRESSURE_MAX: Final = 2.0
 """Of those who wait, however long: windows are cut mildly."""
 MESSAGES_FROM: Final = 0.25
 """Share of the loop that messages take, from which windows have something to give to a crowd."""
+FULL_FROM: Final = 0.93
+"""Share of its time that the loop works, from which it has none for more."""
+BUSY_FROM: Final = 0.5
+"""Share of its time lately, from which that is no single burst."""
+BUSY_MEMORY_S: Final = 0.5
+"""How long is lately: time constant, seconds."""
+CROWD_FROM: Final = 0.75
+"""Share of what the loop works, from which it is CONNECTs that it works for."""
 OVERDUE_SHARE: Final = 0.5
 """Of its patience somebody may wait outside, where nobody else may come in."""
 UNDER_WAY: Final = 128
@@ -45,14 +53,17 @@ class ConnectGate(Generic[K]):
 
     __slots__ = (
         "_budget",
+        "_busy",
         "_concurrency",
         "_held_bytes_max",
         "_in_process",
         "_is_full",
+        "_is_loop_full",
         "_ladder",
         "_let_in_count",
         "_newest_bytes",
         "_outlook",
+        "_outside_s",
         "_patience",
         "_spent_s",
         "_ticked_s",
@@ -73,6 +84,10 @@ class ConnectGate(Generic[K]):
         self._outlook = Outlook(settings.connect_patience_s)
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
+        self._busy = 0.0
+        """Share of its time that the loop works for CONNECTs, smoothed."""
+        self._is_loop_full = False
+        """Whether they take all of its time, while others wait."""
         self._spent_s = 0.0
         """On accepting and refusing, since the last tick."""
         self._ticked_s = -inf
@@ -84,6 +99,8 @@ class ConnectGate(Generic[K]):
         """What the newest CONNECT holds."""
         self._let_in_count = 0
         """Sockets since the last tick that had not waited for long, less those that got places."""
+        self._outside_s = 0.0
+        """How long the newest socket had waited for us; 0 while nobody waits."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
         self.refused: dict[Reason, int] = {}
@@ -171,9 +188,7 @@ class ConnectGate(Generic[K]):
         self._newest_bytes = arrival.size_bytes + arrival.held_bytes
         if waiting.held_bytes + self._newest_bytes > self._held_bytes_max:
             reason = Reason.GATE_MEMORY
-        # Who is next is in time, however long the kernel kept it: without as many as there are
-        # places, these would stand free until more come in.
-        since_s = now_s if waiting.hopeful < self.limit else now_s - arrival.waited_s
+        since_s = now_s if self._is_next else now_s - arrival.waited_s
         if reason is None and now_s - since_s >= waiting.patience_s:
             self._outlook.was_late()
             reason = Reason.GATE_DEADLINE
@@ -240,10 +255,15 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_full = pressure.cause is Signal.MEMORY
         self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
-        self._watch_messages(sample)
+        self._watch_loop(sample)
         self._let_in_count = 0
+        if not len(self._waiting):
+            self._outside_s = 0.0
         on_places = pressure_on(Actuator.PLACES, pressure).value
-        self._concurrency.tick(now_s, on_places, len(self._in_process), sample.response_s)
+        in_process = len(self._in_process)
+        self._concurrency.tick(
+            now_s, on_places, in_process, sample.response_s, loop_is_full=self._is_loop_full
+        )
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
         self._ladder.step(pressure.value)
@@ -254,7 +274,7 @@ class ConnectGate(Generic[K]):
 
     def retry_after_s(self, draw: float) -> float:
         """When a refused client had better come back; `draw` is uniform in [0, 1), for jitter."""
-        return self._outlook.retry_after_s(draw, self._waiting.hopeful)
+        return self._outlook.retry_after_s(draw, self._waiting.hopeful, self._outside_s)
 
     def may_accept(self, now_s: float) -> bool:
         """Whether new sockets may be accepted: the rung, and the budget for refusing.
@@ -276,6 +296,7 @@ class ConnectGate(Generic[K]):
         in, and all for whom it is time: to take a place that is free, or to hear that they are
         refused.
         """
+        self._outside_s = waited_s
         if waited_s < OVERDUE_SHARE * self._waiting.patience_s:
             self._let_in_count += 1
 
@@ -300,21 +321,43 @@ class ConnectGate(Generic[K]):
         return held_bytes >= self._held_bytes_max
 
     @property
+    def _is_next(self) -> bool:
+        """Whether who comes now is one of the next, as many as go in by the next tick.
+
+        They are in time, however long the kernel kept them: sockets may be left outside until then,
+        and places would stand free.
+        """
+        served = TICK_S * self._outlook.completion_rate
+        return self._waiting.hopeful < max(self.limit, served)
+
+    @property
     def _has_place(self) -> bool:
         return len(self._in_process) < self._concurrency.limit
 
     def _advance(self, now_s: float) -> None:
         self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
 
-    def _watch_messages(self, sample: Sample) -> None:
-        """Tell the budget what messages took: all that the loop did besides CONNECTs."""
+    def _watch_loop(self, sample: Sample) -> None:
+        """Tell apart what the loop did for CONNECTs, for handshakes, and, all the rest, for
+        messages."""
         budget, elapsed_s = self._budget, sample.now_s - self._ticked_s
         budget.running_share = sample.running_share
         if 0.0 < elapsed_s < inf:
-            messages_s = sample.worked_s - sample.connecting_s - self._spent_s
+            crowd_s = sample.connecting_s + self._spent_s
+            messages_s = sample.worked_s - crowd_s - sample.handshakes_s
             budget.observe(max(0.0, messages_s) / elapsed_s, elapsed_s)
+            self._watch_crowd(sample, crowd_s, elapsed_s)
         self._ticked_s = sample.now_s
         self._spent_s = 0.0
+
+    def _watch_crowd(self, sample: Sample, crowd_s: float, elapsed_s: float) -> None:
+        """See whether CONNECTs, which took `crowd_s`, take all of the loop's time."""
+        running_s = sample.running_share * elapsed_s
+        is_crowd = crowd_s >= CROWD_FROM * sample.worked_s > 0.0
+        busy = sample.worked_s / running_s if is_crowd and running_s > 0.0 else 0.0
+        self._busy += (busy - self._busy) * (1.0 - exp(-elapsed_s / BUSY_MEMORY_S))
+        others_wait = self._outlook.completion_rate > 0.0
+        self._is_loop_full = busy >= FULL_FROM and self._busy >= BUSY_FROM and others_wait
 
     def _admit(self, key: K, now_s: float) -> None:
         self._in_process[key] = now_s

@@ -131,6 +131,7 @@ class Observer:
         self._running_share = 1.0
         self._worked_s = 0.0
         self._connecting_s = 0.0
+        self._handshakes_s = 0.0
 
     def worked(self, took_s: float) -> None:
         """Count time for which the loop has worked, on whatever it was."""
@@ -138,12 +139,21 @@ class Observer:
 
     @property
     def connecting_s(self) -> float:
-        """Seconds that handshakes and CONNECTs took since the last tick."""
+        """Seconds that serving CONNECTs took since the last tick."""
         return self._connecting_s
 
     def connecting(self, took_s: float) -> None:
-        """Count the part of it that handshakes took, and CONNECTs that were let in."""
+        """Count the part of it that was spent on CONNECTs that were let in."""
         self._connecting_s += took_s
+
+    @property
+    def handshakes_s(self) -> float:
+        """Seconds that handshakes took since the last tick."""
+        return self._handshakes_s
+
+    def shook_hands(self, took_s: float) -> None:
+        """Count the part of it that handshakes took."""
+        self._handshakes_s += took_s
 
     def running(self, share: float) -> None:
         """A level: for how much of the time in which it has work the loop runs, 0 to 1."""
@@ -252,6 +262,7 @@ class Observer:
             used_share=self._used_share,
             worked_s=self._worked_s,
             connecting_s=self._connecting_s,
+            handshakes_s=self._handshakes_s,
         )
         self._sojourn_s = inf
         self._waiting_s = 0.0
@@ -260,6 +271,6 @@ class Observer:
         self._finished = 0
         self._response_sum_s = 0.0
         self._used_share = 0.0
-        self._worked_s = self._connecting_s = 0.0
+        self._worked_s = self._connecting_s = self._handshakes_s = 0.0
         self._store_worst = self._store_state
         return sample

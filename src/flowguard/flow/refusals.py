@@ -27,8 +27,10 @@ BUCKET_S: Final = 0.1
 CROWD_MIN_S: Final = 0.5
 """So long somebody must have waited within the window before it tells a rate, seconds."""
 
-REFUSED_DECAY_S: Final = 10.0
-"""How long a refused client is expected back, and a rate remembered: time constant, seconds."""
+RATE_DECAY_S: Final = 10.0
+"""How long a rate is remembered: time constant, seconds."""
+REFUSED_DECAY_S: Final = 20.0
+"""How long a refused client is expected back: time constant, seconds."""
 LATE_MEMORY_S: Final = 10.0
 """So long after somebody was late others are refused because they would be, seconds."""
 RETRY_MIN_S: Final = 1.0
@@ -173,9 +175,10 @@ class Outlook:
         buckets = self._buckets
         elapsed_s = now_s - self._at_s
         self._at_s = now_s
-        decay = exp(-elapsed_s / REFUSED_DECAY_S) if elapsed_s else 1.0
-        self._refused *= decay
-        self._best_rate = max(self._best_rate * decay, self.completion_rate)
+        if elapsed_s:
+            self._refused *= exp(-elapsed_s / REFUSED_DECAY_S)
+            self._best_rate *= exp(-elapsed_s / RATE_DECAY_S)
+        self._best_rate = max(self._best_rate, self.completion_rate)
         if crowded:
             buckets[-1].crowd_s += elapsed_s
             self._crowd_s += elapsed_s
@@ -210,8 +213,9 @@ class Outlook:
         rate = self._best_rate if self._at_s - self._late_s < LATE_MEMORY_S else 0.0
         return rate > 0.0 and ahead + 1 > rate * (self.patience_s - waited_s)
 
-    def retry_after_s(self, draw: float, waiting: int) -> float:
-        """Time to serve who waits and who was refused lately, times U(0.5, 1.5) by `draw`."""
+    def retry_after_s(self, draw: float, waiting: int, outside_s: float = 0.0) -> float:
+        """Time to serve who waits, who was refused lately, and those outside, where waiting takes
+        so long; times U(0.5, 1.5) by `draw`."""
         rate = self._best_rate
         drain_s = (waiting + self._refused) / rate if rate > 0.0 else self.patience_s
-        return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s))
+        return (JITTER_MIN + draw) * min(RETRY_MAX_S, max(RETRY_MIN_S, drain_s + outside_s))

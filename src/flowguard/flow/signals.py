@@ -107,6 +107,8 @@ class Sample:
     """Time for which the loop has worked since the last tick; 0: nobody says."""
     connecting_s: float = 0.0
     """The part of it that serving CONNECTs took."""
+    handshakes_s: float = 0.0
+    """The part that handshakes before a CONNECT took, of TLS, say."""
     used_share: float = 0.0
     """The largest share of its window that any client used since the last tick, 0 to 1."""
 

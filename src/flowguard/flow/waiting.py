@@ -6,8 +6,9 @@ and a new client that waited 4 s before a resumption that came just now.
 
 One CONNECT per client id: a newer one supersedes it. Who has waited out its patience is late: it is
 never admitted any more, but keeps its entry and bytes until somebody has the time to answer it.
-Every operation costs O(1), amortised: expiry looks at heads only, since patience is the same for
-all, and who leaves early is found by its key.
+Every operation costs O(1), amortised: who leaves early is found by its key, and expiry looks at
+heads only. Who is taken to be in time though it waited outside for long may stand before one that
+is late earlier; these are at most as many as there are places, or as are served in a tick.
 """
 
 from collections import OrderedDict

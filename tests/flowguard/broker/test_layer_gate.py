@@ -138,3 +138,18 @@ async def test_those_on_a_plain_listener_do_not_wait_behind_handshakes(tmp_path:
         await client.close()
         for sock in crowd:
             sock.close()
+
+
+async def test_a_handshake_is_booked_apart_from_connects_and_messages(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    hello = client_hello(authority)
+    async with broker({"flow": CALM}, listener=[doorway_of(authority)]) as running:
+        observer, booked_s = running.node.guard.observer, 0.0
+        deadline_s = trio.current_time() + 60.0
+        while not booked_s:  # Each tick begins to count anew.
+            assert trio.current_time() < deadline_s
+            with socket.create_connection(running.address) as sock:
+                sock.sendall(hello)
+                await trio.to_thread.run_sync(sock.recv, 1)
+                booked_s = observer.handshakes_s
+        assert observer.connecting_s == 0.0

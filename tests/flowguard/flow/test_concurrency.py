@@ -8,7 +8,8 @@
 4. Afterwards higher pressure never gives a larger next limit, from any state.
 5. What nobody uses does not grow: after calm, however long, a crowd meets a gate.
 6. A cut is judged by what was admitted after it: one cut per feedback delay.
-7. Against a server of fixed speed it settles where service takes about its objective.
+7. A loop that has no time for more CONNECTs takes places away, whatever else it says.
+8. Against a server of fixed speed it settles where service takes about its objective.
 """
 
 from collections import deque
@@ -52,9 +53,16 @@ class Bench:
         for _ in range(count):
             self.law.settled(admitted_s, self.now_s)
 
-    def tick(self, pressure: float = 0.0, in_process: int = 0, packet_s: float = 0.0) -> int:
+    def tick(
+        self,
+        pressure: float = 0.0,
+        in_process: int = 0,
+        packet_s: float = 0.0,
+        *,
+        loop_is_full: bool = False,
+    ) -> int:
         self.now_s += TICK_S
-        self.law.tick(self.now_s, pressure, in_process, packet_s)
+        self.law.tick(self.now_s, pressure, in_process, packet_s, loop_is_full=loop_is_full)
         return self.limit
 
     def replay(self, history: Sequence[float | tuple[float, int]]) -> "Bench":
@@ -180,12 +188,48 @@ def test_a_cut_ends_the_doubling_at_once() -> None:
     assert bench.limit == cut < LIMIT_START
 
 
-@given(HISTORIES, PRESSURES, PRESSURES)
-def test_higher_pressure_never_gives_a_larger_next_limit(
-    history: list[float | tuple[float, int]], one: float, other: float
+def test_a_full_loop_ends_the_doubling_and_takes_a_tenth_of_the_places_per_tick() -> None:
+    bench = Bench()
+    bench.serve(FAST_S)
+    bench.serve(FAST_S)
+    seen = [bench.limit]
+    for _ in range(30):
+        seen.append(bench.tick(loop_is_full=True))
+        bench.serve(FAST_S)
+    assert seen[:4] == [64, 57, 51, 46]
+    assert seen[-1] == LIMIT_START
+    for _ in range(2):
+        bench.serve(FAST_S)
+        assert bench.tick() == LIMIT_START
+    bench.serve(FAST_S)
+    assert bench.tick() > LIMIT_START, "a loop that has time again lets it grow"
+
+
+def test_a_full_loop_leaves_the_places_that_a_node_starts_with_and_lets_them_double() -> None:
+    bench = Bench()
+    bench.law.restart(bench.now_s)
+    assert bench.tick(loop_is_full=True) == LIMIT_MIN
+    bench.serve(FAST_S)
+    assert bench.limit == 2 * LIMIT_MIN
+
+
+@given(HISTORIES, PRESSURES)
+def test_a_full_loop_never_gives_a_larger_next_limit(
+    history: list[float | tuple[float, int]], pressure: float
 ) -> None:
-    lower, higher = sorted((one, other))
-    assert Bench().replay(history).tick(higher) <= Bench().replay(history).tick(lower)
+    full = Bench().replay(history).tick(pressure, loop_is_full=True)
+    assert full <= Bench().replay(history).tick(pressure)
+
+
+@given(HISTORIES, PRESSURES, PRESSURES, st.booleans())
+def test_higher_pressure_never_gives_a_larger_next_limit(
+    history: list[float | tuple[float, int]], one: float, other: float, loop_is_full: bool
+) -> None:
+    lower, higher = [
+        Bench().replay(history).tick(pressure, loop_is_full=loop_is_full)
+        for pressure in sorted((one, other))
+    ]
+    assert higher <= lower
 
 
 @given(HISTORIES, st.floats(0.01, 4.0), st.floats(0.01, 4.0))

@@ -6,11 +6,22 @@ what it does to a crowd in `test_gate_crowd`.
 
 from itertools import pairwise
 
+import pytest
+
 from flowguard.config import FlowSettings
 from flowguard.flow import ConnectGate, Reason, Verdict
+from flowguard.flow.concurrency import LIMIT_START
 from flowguard.flow.policy import Arrival, Gate
 from flowguard.flow.signals import CALM, TICK_S, Sample
-from tests.flowguard.flow.gates import PATIENCE_S, Busy, arrival_of, gate_of, settings_of, tick
+from tests.flowguard.flow.gates import (
+    PATIENCE_S,
+    Busy,
+    Crowd,
+    arrival_of,
+    gate_of,
+    settings_of,
+    tick,
+)
 
 
 def test_it_is_a_gate() -> None:
@@ -63,6 +74,17 @@ def test_the_hint_grows_with_those_who_wait_and_those_who_were_refused() -> None
     assert 9.0 <= hints[-1] <= 11.0
 
 
+def test_the_hint_counts_those_outside_by_how_long_the_newest_has_waited_there() -> None:
+    busy = Busy(buffer_max=50)
+    nobody_outside_s = busy.gate.retry_after_s(0.5)
+    busy.gate.let_in(3.0)
+    assert busy.gate.retry_after_s(0.5) == nobody_outside_s + 3.0
+    tick(busy.gate, busy.now_s + TICK_S, 0.0)
+    assert busy.gate.retry_after_s(0.5) == pytest.approx(nobody_outside_s + 3.0, rel=0.01)
+    busy.gate.let_in(0.0)
+    assert busy.gate.retry_after_s(0.5) == pytest.approx(nobody_outside_s, rel=0.01)
+
+
 def test_what_is_served_while_nobody_waits_says_nothing_of_what_a_crowd_gets() -> None:
     busy = Busy(buffer_max=1_000)
     for key in range(busy.keys):
@@ -102,9 +124,7 @@ def test_patience_begins_in_the_listen_backlog() -> None:
     assert gate.admit_next(PATIENCE_S - 2.0) == ("c", Verdict.REJECT)
 
 
-def test_who_finds_fewer_waiting_than_there_are_places_is_in_time_however_long_it_was_outside() -> (
-    None
-):
+def test_as_many_as_there_are_places_are_in_time_however_long_they_were_outside() -> None:
     """Else a node whose listen backlog is longer than the patience of some has free places, and
     refuses nearly everybody."""
     gate = gate_of(limit=3, buffer_max=100)
@@ -115,6 +135,65 @@ def test_who_finds_fewer_waiting_than_there_are_places_is_in_time_however_long_i
     for inside, waiting in zip("abc", "def", strict=True):
         gate.settle(inside, 1.0)
         assert gate.admit_next(1.0) == (waiting, Verdict.ADMIT)
+
+
+def test_as_many_as_are_served_in_a_tick_are_in_time_however_long_they_were_outside() -> None:
+    """Sockets may be left outside until the next one."""
+    gate = gate_of(limit=1, buffer_max=100)
+    for key in range(53):
+        gate.offer(f"{key}", arrival_of(), 0.0)
+    for key in range(50):
+        gate.settle(f"{key}", 0.02 * (key + 1))
+        gate.admit_next(0.02 * (key + 1))
+    assert (gate.buffered, gate.completion_rate) == (2, pytest.approx(50.0))
+    outside = Arrival("", 100, waited_s=2 * PATIENCE_S)
+    verdicts = [gate.offer(name, outside, 1.0) for name in "abcde"]
+    assert verdicts == [Verdict.DELAY] * 3 + [Verdict.REJECT] * 2
+
+
+FULL = Sample(0.0, worked_s=0.096, connecting_s=0.08)
+
+
+@pytest.mark.parametrize(
+    ("others_wait", "loop", "refusing_s", "is_full"),
+    [
+        (True, FULL, 0.0, True),
+        (True, Sample(0.0, worked_s=0.096, connecting_s=0.05), 0.025, True),
+        (True, Sample(0.0, worked_s=0.02, connecting_s=0.02, running_share=0.2), 0.0, True),
+        (False, FULL, 0.0, False),
+        (True, Sample(0.0, worked_s=0.09, connecting_s=0.09), 0.0, False),
+        (True, Sample(0.0, worked_s=0.096, connecting_s=0.07), 0.0, False),
+        (True, Sample(0.0, worked_s=0.096, connecting_s=0.05, handshakes_s=0.04), 0.0, False),
+        (True, Sample(0.0, worked_s=0.0, running_share=0.0), 0.0, False),
+    ],
+    ids=[
+        "of CONNECTs",
+        "of refusals, too",
+        "has a fifth of a processor",
+        "nobody waits",
+        "has time",
+        "of messages",
+        "of handshakes",
+        "nobody says",
+    ],
+)
+def test_places_are_taken_away_where_connects_take_all_of_the_loops_time(
+    others_wait: bool, loop: Sample, refusing_s: float, is_full: bool
+) -> None:
+    """Fewer places let in as many: all of them wait for the same loop."""
+    crowd = Crowd(others_wait=others_wait)
+    for _ in range(60):
+        crowd.gate.spent(refusing_s, crowd.now_s)
+        crowd.tick(loop)
+    assert (crowd.gate.limit == LIMIT_START) is is_full
+
+
+def test_a_single_burst_takes_no_places_away() -> None:
+    crowd = Crowd(others_wait=True)
+    for _ in range(30):
+        for loop in (FULL, Sample(0.0, worked_s=0.02), Sample(0.0, worked_s=0.02)):
+            crowd.tick(loop)
+    assert crowd.gate.limit == 1_024
 
 
 def test_who_is_late_when_it_comes_is_refused_at_once() -> None:

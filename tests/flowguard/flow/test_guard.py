@@ -247,22 +247,24 @@ def test_a_refusal_is_booked_with_what_it_took() -> None:
 
 
 def test_a_loop_full_of_messages_refuses_less() -> None:
-    """What the loop did besides letting CONNECTs in and turning them away was for messages."""
+    """What the loop did besides letting CONNECTs in, turning them away and handshakes was for
+    messages."""
     shares = []
-    for messages_s in (0.0, 0.05):
+    for messages_s, handshakes_s in ((0.0, 0.0), (0.05, 0.0), (0.0, 0.05)):
         broker = broker_of(connects_in_process_max=1)
         for _ in range(2):
             broker.connect(client_of(broker))
         for _ in range(50):
-            broker.guard.observer.worked(0.05 + messages_s)
+            broker.guard.observer.worked(0.05 + messages_s + handshakes_s)
             broker.guard.observer.connecting(0.05)
+            broker.guard.observer.shook_hands(handshakes_s)
             broker.tick(TICK_S)
         broker.guard.gate.spent(0.3, broker.now_s)
         waits_s = 0.0
         while not broker.guard.gate.may_accept(broker.now_s + waits_s):
             waits_s += 0.01
         shares.append(0.27 / waits_s)
-    assert shares == pytest.approx([0.3, 0.15], rel=0.05)
+    assert shares == pytest.approx([0.3, 0.15, 0.3], rel=0.05)
 
 
 def test_a_client_that_asks_again_is_waited_for_once() -> None:
