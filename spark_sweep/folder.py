@@ -17,7 +17,7 @@ from typing import Final, final
 
 from flowguard.errors import ConfigError
 from spark_sweep.plan import PlannedRun, SweepPlan
-from spark_sweep.task import END, RunOutcome
+from spark_sweep.task import AT_WORK, END, RunOutcome
 
 _RUNS: Final = ("run_id", "scenario", "policy", "seed", "parameters", "digest")
 _FAILED: Final = ("run_id", "scenario", "policy", "seed", "parameters", "error", "command")
@@ -50,10 +50,11 @@ class SweepFolder:
                 raise ConfigError(f"--out: {self.path}: another sweep is at work there") from error
             shutil.rmtree(self.unfinished, ignore_errors=True)
             self.unfinished.mkdir()
+            (self.unfinished / AT_WORK).touch()
             try:
                 yield
             finally:
-                shutil.rmtree(self.unfinished, ignore_errors=True)
+                _throw_away(self.unfinished)
 
     def missing(self, plan: SweepPlan) -> list[PlannedRun]:
         """Runs that are not finished, in their order; the plan is written down.
@@ -104,6 +105,14 @@ class SweepFolder:
             return {}
         except (OSError, KeyError, csv.Error, UnicodeDecodeError) as error:
             raise ConfigError(f"--out: {self._list} cannot be read: {error}") from error
+
+
+def _throw_away(unfinished: Path) -> None:
+    """Remove it when nobody writes there any more: runs that Spark has given up do until they see
+    that nobody waits for them."""
+    with (unfinished / AT_WORK).open() as at_work:
+        fcntl.flock(at_work, fcntl.LOCK_EX)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _row(run: PlannedRun) -> dict[str, str]:

@@ -5,11 +5,12 @@ otherwise Spark would repeat the task, and give up the whole job with it. Each r
 the memory of a worker that has run nothing.
 """
 
+import fcntl
 import os
 import signal
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +23,8 @@ from spark_sweep.plan import PlannedRun
 
 END: Final = "end-00000.parquet"
 """The last file of a run: a run that has it is complete."""
+AT_WORK: Final = ".at-work"
+"""A file of `unfinished` that is locked by all who write there."""
 
 
 class RunOutcome(NamedTuple):
@@ -38,13 +41,25 @@ def run_apart(run: PlannedRun, runs: Path, unfinished: Path) -> RunOutcome:
     It grows below `unfinished`, on the same file system, and is thrown away if it fails.
     """
     try:
-        with TemporaryDirectory(prefix=f"{run.run_id}-", dir=unfinished) as directory:
+        with (
+            _locked(unfinished / AT_WORK),
+            TemporaryDirectory(prefix=f"{run.run_id}-", dir=unfinished) as directory,
+        ):
             outcome = _forked(run, Path(directory))
             if outcome.error is None:
                 _publish(Path(directory) / run.run_id, runs / run.run_id)
             return outcome
     except OSError as error:
         return RunOutcome(run.run_id, _words(error))
+
+
+@contextmanager
+def _locked(at_work: Path) -> Iterator[None]:
+    """As long as this process has it open, or the one that it forks. Raises OSError: it is gone,
+    or going."""
+    with at_work.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
 
 
 def _forked(run: PlannedRun, directory: Path) -> RunOutcome:

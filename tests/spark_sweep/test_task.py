@@ -12,7 +12,7 @@ import pytest
 from simulations.archive import Archive
 from simulations.loading import load
 from spark_sweep.plan import PlannedRun
-from spark_sweep.task import END, RunOutcome, record, run_apart
+from spark_sweep.task import AT_WORK, END, RunOutcome, record, run_apart
 
 # The tests' own process has threads; Spark's workers have none.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -25,6 +25,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     runs, unfinished = tmp_path / "runs", tmp_path / "unfinished"
     runs.mkdir()
     unfinished.mkdir()
+    (unfinished / AT_WORK).touch()
     return runs, unfinished
 
 
@@ -90,7 +91,7 @@ def test_a_run_that_fails_leaves_a_line_and_nothing_else(
     assert outcome.run_id == run.run_id
     assert outcome.error is not None
     assert outcome.error.startswith(words)
-    assert not [*folders[0].iterdir(), *folders[1].iterdir()]
+    assert [path.name for path in (*folders[0].iterdir(), *folders[1].iterdir())] == [AT_WORK]
 
 
 def test_a_run_that_nobody_waits_for_any_more_is_not_complete(tmp_path: Path) -> None:
