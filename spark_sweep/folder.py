@@ -11,7 +11,7 @@ import fcntl
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -48,7 +48,7 @@ class SweepFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise ConfigError(f"--out: {self.path}: another sweep is at work there") from error
-            shutil.rmtree(self.unfinished, ignore_errors=True)
+            _throw_away(self.unfinished)
             self.unfinished.mkdir()
             (self.unfinished / AT_WORK).touch()
             try:
@@ -108,9 +108,9 @@ class SweepFolder:
 
 
 def _throw_away(unfinished: Path) -> None:
-    """Remove it when nobody writes there any more: runs that Spark has given up do until they see
-    that nobody waits for them."""
-    with (unfinished / AT_WORK).open() as at_work:
+    """Remove it when nobody writes there any more: runs that Spark has given up, or of a sweep that
+    was killed, do until they see that nobody waits for them."""
+    with suppress(FileNotFoundError), (unfinished / AT_WORK).open("a") as at_work:
         fcntl.flock(at_work, fcntl.LOCK_EX)
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar, final
 from flowguard.flow.adaptive import RestartableGate
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.signals import Pressure, Sample
-from flowguard.flow.verdict import Reason, Verdict
+from flowguard.flow.verdict import Cut, Reason, Verdict
 
 K = TypeVar("K")
 
@@ -28,6 +28,7 @@ class _Bufferless(Generic[K]):
         self._inside: set[K] = set()
         self._rung = Rung.BUFFER
         self.refused: dict[Reason, int] = {}
+        self.cuts: dict[Cut, int] = {}
         self.reason: Reason | None = None
         """Why the last of them was refused."""
 
@@ -124,6 +125,7 @@ class RejectGate(_Bufferless[K]):
 
     def __init__(self, lender: RestartableGate[K]) -> None:
         super().__init__()
+        self.cuts = lender.cuts
         self._lender = lender
 
     @property

@@ -16,7 +16,7 @@ The same objects run in the broker, in the proxy and in the simulator.
 - `cluster`         what nodes tell each other of their windows, and what it leaves to clients
 - `shadow`          a second policy that watches the first one, through a `mirror` of its gate
 - `budget`          bounds on bytes that clients share fairly; `holders`: who holds most
-- `verdict`         the words of all decisions; `histogram` counts durations
+- `verdict`         the words of all decisions; `histogram` counts durations, `smoothed` forgets
 """
 
 from flowguard.flow.adaptive import Tell, tell_nobody

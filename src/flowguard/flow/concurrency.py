@@ -34,6 +34,7 @@ from flowguard.flow.controller import (
     Tuning,
 )
 from flowguard.flow.signals import TICK_S
+from flowguard.flow.verdict import Cut
 
 LIMIT_START: Final = 16
 LIMIT_MIN: Final = 4
@@ -85,6 +86,7 @@ class ConcurrencyLimit:
         "_since_s",
         "_ticked",
         "_used_s",
+        "cuts",
         "objective_s",
     )
 
@@ -92,6 +94,8 @@ class ConcurrencyLimit:
         assert limit_max >= 1
         assert objective_s > 0
         self.objective_s = objective_s
+        self.cuts: dict[Cut, int] = {}
+        """How often the limit was cut since the start, by what for."""
         self._samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES_MAX)
         self._pressure = 0.0
         self._packet_s = 0.0
@@ -180,16 +184,23 @@ class ConcurrencyLimit:
         is_known = not self._doubling and (self._samples or not in_process)
         may_grow = is_known and (used or self.limit < self._start)
         if worst >= GROW_BELOW or (may_grow and not loop_is_full):
+            before = self._controller.value
             is_cut, _ = self._controller.step(worst, now_s, service_s, used=used)
+            if self._controller.value < before:
+                self._count(Cut.SERVICE if worst == late else Cut.PRESSURE)
             if is_cut:
                 self._doubling = False
                 self._samples.clear()
                 self._since_s = now_s
         if loop_is_full and self.limit > LIMIT_START:
+            self._count(Cut.LOOP)
             self._doubling = False
             self._controller.move(max(LIMIT_START, SHRINK * self._controller.value))
         if not self._doubling:
             self._peak = in_process
+
+    def _count(self, cut: Cut) -> None:
+        self.cuts[cut] = self.cuts.get(cut, 0) + 1
 
     def _begin_doubling(self, limit: int, now_s: float) -> None:
         self._doubling = True

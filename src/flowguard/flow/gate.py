@@ -1,19 +1,20 @@
 """ConnectGate: how many CONNECTs are in process at once, and what happens to the rest.
 
-Up to `limit` CONNECTs are in process; the limit adapts (`flow/concurrency`). The excess waits, who
-resumes a session first (`flow/waiting`), bounded in entries, bytes, memory and patience: who has
-waited longer is refused instead of connected, because its client has given up; how long clients
-wait is learned (`flow/patience`). A buffer without that is a metastable trap: a node serves the
-dead while the living time out. Who would be late is refused at once only where somebody was late
-lately: how fast a crowd drains is not known while it comes in (docs/overload.md, "CONNECT").
-Whose socket dies leaves its place at once, in the buffer as well as in process.
+Up to `limit` CONNECTs are in process; the limit adapts to how long they take, and shrinks where
+they take all of the loop's time (`flow/concurrency`). The excess waits, who resumes a session first
+(`flow/waiting`), bounded in entries, bytes, memory and patience: who has waited longer is refused
+instead of connected, because its client has given up; how long clients wait is learned
+(`flow/patience`). A buffer without that is a metastable trap: a node serves the dead while the
+living time out. Who would be late is refused at once only where somebody was late lately: how fast
+a crowd drains is not known while it comes in (docs/overload.md, "CONNECT"). Whose socket dies
+leaves its place at once, in the buffer as well as in process.
 
 Every CONNECT gets exactly one outcome, and none after its connection is gone. With a free place and
 nobody waiting it is ADMIT (invariants 11 and 10 of docs/overload.md, "What must hold"), unless it
 is memory that presses.
 """
 
-from math import exp, inf
+from math import inf
 from typing import Final, Generic, TypeVar, final
 
 from flowguard.config import FlowSettings
@@ -23,6 +24,7 @@ from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.pressure import pressure_on
 from flowguard.flow.refusals import Ladder, Outlook, RefusalBudget
 from flowguard.flow.signals import TICK_S, Actuator, Pressure, Sample, Signal
+from flowguard.flow.smoothed import Smoothed
 from flowguard.flow.verdict import Reason, Verdict
 from flowguard.flow.waiting import WaitingRoom
 
@@ -58,7 +60,6 @@ class ConnectGate(Generic[K]):
         "_held_bytes_max",
         "_in_process",
         "_is_full",
-        "_is_loop_full",
         "_ladder",
         "_let_in_count",
         "_newest_bytes",
@@ -68,6 +69,7 @@ class ConnectGate(Generic[K]):
         "_spent_s",
         "_ticked_s",
         "_waiting",
+        "cuts",
         "reason",
         "refused",
     )
@@ -84,10 +86,8 @@ class ConnectGate(Generic[K]):
         self._outlook = Outlook(settings.connect_patience_s)
         self._patience = Patience(settings.connect_patience_s)
         self._budget = RefusalBudget(settings.refusal_share)
-        self._busy = 0.0
-        """Share of its time that the loop works for CONNECTs, smoothed."""
-        self._is_loop_full = False
-        """Whether they take all of its time, while others wait."""
+        self._busy = Smoothed(0.0, BUSY_MEMORY_S)
+        """Share of its time that the loop works, while that is for CONNECTs; else 0."""
         self._spent_s = 0.0
         """On accepting and refusing, since the last tick."""
         self._ticked_s = -inf
@@ -103,6 +103,7 @@ class ConnectGate(Generic[K]):
         """How long the newest socket had waited for us; 0 while nobody waits."""
         self._in_process: dict[K, float] = {}
         """Since when, seconds."""
+        self.cuts = self._concurrency.cuts
         self.refused: dict[Reason, int] = {}
         self.reason: Reason | None = None
         """Why the last of them was rejected or dropped."""
@@ -255,14 +256,14 @@ class ConnectGate(Generic[K]):
         self._advance(now_s)
         self._is_full = pressure.cause is Signal.MEMORY
         self._held_bytes_max = self._waiting.held_bytes + sample.connect_room_bytes
-        self._watch_loop(sample)
+        loop_is_full = self._watch_loop(sample)
         self._let_in_count = 0
         if not len(self._waiting):
             self._outside_s = 0.0
         on_places = pressure_on(Actuator.PLACES, pressure).value
         in_process = len(self._in_process)
         self._concurrency.tick(
-            now_s, on_places, in_process, sample.response_s, loop_is_full=self._is_loop_full
+            now_s, on_places, in_process, sample.response_s, loop_is_full=loop_is_full
         )
         self._patience.tick(now_s)
         self._waiting.patience_s = self._outlook.patience_s = self._patience.limit_s
@@ -337,27 +338,24 @@ class ConnectGate(Generic[K]):
     def _advance(self, now_s: float) -> None:
         self._outlook.advance(now_s, crowded=self._waiting.hopeful > 0)
 
-    def _watch_loop(self, sample: Sample) -> None:
+    def _watch_loop(self, sample: Sample) -> bool:
         """Tell apart what the loop did for CONNECTs, for handshakes, and, all the rest, for
-        messages."""
+        messages; returns whether CONNECTs took all of its time, while others wait."""
         budget, elapsed_s = self._budget, sample.now_s - self._ticked_s
         budget.running_share = sample.running_share
-        if 0.0 < elapsed_s < inf:
-            crowd_s = sample.connecting_s + self._spent_s
-            messages_s = sample.worked_s - crowd_s - sample.handshakes_s
-            budget.observe(max(0.0, messages_s) / elapsed_s, elapsed_s)
-            self._watch_crowd(sample, crowd_s, elapsed_s)
+        crowd_s = sample.connecting_s + self._spent_s
         self._ticked_s = sample.now_s
         self._spent_s = 0.0
-
-    def _watch_crowd(self, sample: Sample, crowd_s: float, elapsed_s: float) -> None:
-        """See whether CONNECTs, which took `crowd_s`, take all of the loop's time."""
+        if not 0.0 < elapsed_s < inf:
+            return False
+        messages_s = sample.worked_s - crowd_s - sample.handshakes_s
+        budget.observe(max(0.0, messages_s) / elapsed_s, elapsed_s)
         running_s = sample.running_share * elapsed_s
         is_crowd = crowd_s >= CROWD_FROM * sample.worked_s > 0.0
-        busy = sample.worked_s / running_s if is_crowd and running_s > 0.0 else 0.0
-        self._busy += (busy - self._busy) * (1.0 - exp(-elapsed_s / BUSY_MEMORY_S))
+        busy = min(1.0, sample.worked_s / running_s) if is_crowd and running_s > 0.0 else 0.0
+        self._busy.observe(busy, elapsed_s)
         others_wait = self._outlook.completion_rate > 0.0
-        self._is_loop_full = busy >= FULL_FROM and self._busy >= BUSY_FROM and others_wait
+        return busy >= FULL_FROM and self._busy.value >= BUSY_FROM and others_wait
 
     def _admit(self, key: K, now_s: float) -> None:
         self._in_process[key] = now_s

@@ -45,6 +45,7 @@ class MirrorGate(Generic[K]):
         self._heard_s: float | None = None
         self._shadow = shadow
         self.refused = real.refused
+        self.cuts = real.cuts
         self.admitted = 0
         self.closed = 0
         self._twins: dict[K, _Twin] = {}

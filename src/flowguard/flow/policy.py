@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
 
 from flowguard.flow.signals import CALM, Pressure, Sample
-from flowguard.flow.verdict import Reason, Verdict
+from flowguard.flow.verdict import Cut, Reason, Verdict
 
 K = TypeVar("K")
 
@@ -80,6 +80,8 @@ class Gate(Protocol, Generic[K]):
 
     refused: dict[Reason, int]
     """CONNECTs rejected and dropped since the start, by reason."""
+    cuts: dict[Cut, int]
+    """How often the limit was cut since the start, by what for."""
 
     @property
     def reason(self) -> Reason | None:

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from flowguard.flow.policy import Rung
 from flowguard.flow.signals import TICK_S
+from flowguard.flow.smoothed import Smoothed
 
 CLOSE_FROM: Final = 2.0
 STOP_ABOVE: Final = 4.0
@@ -59,8 +60,8 @@ class RefusalBudget:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._left = 1.0
-        """Share of the loop that messages leave, smoothed."""
+        self._left = Smoothed(1.0, LEFT_MEMORY_S)
+        """Share of the loop that messages leave."""
         self.running_share = 1.0
         """Of the time in which the loop has work, it has a processor for so much."""
         self._burst_s = share * TICK_S
@@ -70,17 +71,16 @@ class RefusalBudget:
     @property
     def share(self) -> float:
         """Share of the loop for accepting and refusing now."""
-        return self._share * self._left * self.running_share
+        return self._share * self._left.value * self.running_share
 
     @property
     def messages_share(self) -> float:
         """Share of the loop that messages take, smoothed; at most 1 - `LEFT_MIN`."""
-        return 1.0 - self._left
+        return 1.0 - self._left.value
 
     def observe(self, messages_share: float, elapsed_s: float) -> None:
         """Messages took that share of the loop since the last time, so long ago."""
-        left = max(LEFT_MIN, 1.0 - messages_share)
-        self._left += (left - self._left) * (1.0 - exp(-elapsed_s / LEFT_MEMORY_S))
+        self._left.observe(max(LEFT_MIN, 1.0 - messages_share), elapsed_s)
 
     def allows(self, now_s: float) -> bool:
         """Whether one more unit of work may be started."""

@@ -82,6 +82,17 @@ class Reason(StrEnum):
     """A message of QoS 0 for a client that is not connected."""
 
 
+class Cut(StrEnum):
+    """Why fewer CONNECTs may be in process than before; also the label of the counter."""
+
+    SERVICE = "service"
+    """Serving one takes longer than its objective."""
+    PRESSURE = "pressure"
+    """The node is under a pressure that windows alone have not relieved, or not yet."""
+    LOOP = "loop"
+    """CONNECTs take all of the loop's time."""
+
+
 class Pause(StrEnum):
     """Why what a client sent is not worked on, or what it would send is not read."""
 

@@ -20,6 +20,7 @@ from flowguard.flow import Reason
 from flowguard.flow.histogram import Histogram
 from flowguard.flow.policy import Rung
 from flowguard.flow.signals import Signal
+from flowguard.flow.verdict import Cut
 from flowguard.ops.status import Status, View
 from flowguard.telemetry.progress import BOUNDS, OF_A_BROKER
 
@@ -307,6 +308,12 @@ def _labelled(status: Status) -> Iterator[Metric]:
         "CONNECTs that overload protection refused or dropped.",
         dict.fromkeys(AT_THE_GATE, 0) | gate["refused"],
     )
+    yield _counts(
+        "flowguard_connects_limit_cuts",
+        "Times that flowguard_connects_limit was cut, by what for.",
+        "cause",
+        dict.fromkeys(map(str, Cut), 0) | gate["cuts"],
+    )
     yield _reasons(
         "flowguard_messages_dropped",
         "What was not delivered, kept or taken, by the bound that was reached.",
@@ -370,9 +377,13 @@ def _labelled_gauge(
 
 
 def _reasons(name: str, documentation: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, documentation, labels=("reason",))
-    for reason, count in counts.items():
-        family.add_metric((reason,), count)
+    return _counts(name, documentation, "reason", counts)
+
+
+def _counts(name: str, documentation: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, documentation, labels=(label,))
+    for key, count in counts.items():
+        family.add_metric((key,), count)
     return family
 
 

@@ -109,6 +109,8 @@ class GateStatus(TypedDict):
     """The time that a 5.0 client refused now is told to stay away, before its jitter."""
     accepted: int
     refused: dict[str, int]
+    cuts: dict[str, int]
+    """How often the limit was cut, by what for."""
 
 
 class LayersStatus(TypedDict):
@@ -375,6 +377,7 @@ def _gate(node: Node) -> GateStatus:
         retry_after_s=gate.retry_after_s(MEAN_DRAW),
         accepted=node.counters.connects_accepted,
         refused={str(reason): count for reason, count in gate.refused.items()},
+        cuts={str(cut): count for cut, count in gate.cuts.items()},
     )
 
 

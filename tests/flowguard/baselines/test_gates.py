@@ -5,7 +5,7 @@ import pytest
 from flowguard.baselines.gates import OpenGate, RejectGate, TokenBucketGate
 from flowguard.flow.policy import Arrival, Rung
 from flowguard.flow.signals import Pressure, Sample
-from flowguard.flow.verdict import Reason, Verdict
+from flowguard.flow.verdict import Cut, Reason, Verdict
 from tests.flowguard.flow.gates import tick
 
 CONNECT = Arrival("", 100)
@@ -18,6 +18,7 @@ class Lender:
 
     def __init__(self) -> None:
         self.refused: dict[Reason, int] = {}
+        self.cuts: dict[Cut, int] = {}
         self.told: list[tuple[object, ...]] = []
 
     def offer(self, key: str, arrival: Arrival, now_s: float) -> Verdict:

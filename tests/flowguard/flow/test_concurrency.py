@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from flowguard.flow.concurrency import LIMIT_MIN, LIMIT_START, NODE_FROM, UNUSED_S, ConcurrencyLimit
 from flowguard.flow.signals import PRESSURE_MAX, TICK_S
+from flowguard.flow.verdict import Cut
 
 OBJECTIVE_S = 0.25
 FAST_S = 0.1 * OBJECTIVE_S
@@ -203,6 +204,25 @@ def test_a_full_loop_ends_the_doubling_and_takes_a_tenth_of_the_places_per_tick(
         assert bench.tick() == LIMIT_START
     bench.serve(FAST_S)
     assert bench.tick() > LIMIT_START, "a loop that has time again lets it grow"
+
+
+def test_each_cut_is_counted_by_what_it_is_for() -> None:
+    bench = Bench(limit_max=32)
+    while bench.limit < 32:
+        bench.serve(FAST_S)
+    assert bench.law.cuts == {}
+    bench.tick(loop_is_full=True)
+    assert bench.law.cuts == {Cut.LOOP: 1}
+    bench.tick(2 * NODE_FROM)
+    assert bench.law.cuts == {Cut.LOOP: 1, Cut.PRESSURE: 1}
+    for _ in range(30):
+        bench.serve(4 * OBJECTIVE_S)
+        bench.tick()
+    assert bench.limit == LIMIT_MIN
+    assert bench.law.cuts[Cut.SERVICE] > 0
+    counted = dict(bench.law.cuts)
+    bench.tick(2 * NODE_FROM)
+    assert bench.law.cuts == counted, "at its minimum it is not cut"
 
 
 def test_a_full_loop_leaves_the_places_that_a_node_starts_with_and_lets_them_double() -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from flowguard.codec.packets import Puback, Pubcomp
 from flowguard.flow import Reason
+from flowguard.flow.verdict import Cut
 from flowguard.ops.metrics import AT_THE_GATE, FOR_MESSAGES, registry_of
 from flowguard.ops.status import MemoryStatus, View
 from flowguard.stores import StoreLoad
@@ -102,9 +103,12 @@ def test_counters_have_their_reasons_from_the_start() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     stage.node.guard.gate.refused[Reason.GATE_DEADLINE] = 7
+    stage.node.guard.gate.cuts[Cut.LOOP] = 3
     after = scrape(stage)
     assert value(after, "messages_dropped_total", reason="queue_messages") == 2
     assert value(after, "connects_refused_total", reason="gate_deadline") == 7
+    assert value(before, "connects_limit_cuts_total", cause="loop") == 0
+    assert value(after, "connects_limit_cuts_total", cause="loop") == 3
     assert before.keys() == after.keys()
 
 

@@ -8,6 +8,7 @@ import pytest
 from flowguard.flow import Reason
 from flowguard.flow.policy import Grant
 from flowguard.flow.signals import CALM, Pressure, Signal
+from flowguard.flow.verdict import Cut
 from flowguard.ops.status import DECISIONS_SHOWN, MemoryStatus, Status, decisions_of, status_of
 from tests.support.stage import Stage
 
@@ -96,9 +97,11 @@ def test_refusals_and_drops_carry_their_reasons() -> None:
     for _ in range(3):
         publisher.publish("t", b"x", qos=1)
     stage.node.guard.gate.refused[Reason.GATE_DEADLINE] = 7
+    stage.node.guard.gate.cuts[Cut.PRESSURE] = 2
     shown = status(stage)
     assert shown["dropped"] == {"queue_messages": 2}
     assert shown["gate"]["refused"] == {"gate_deadline": 7}
+    assert shown["gate"]["cuts"] == {"pressure": 2}
 
 
 def test_draining_is_seen() -> None:
