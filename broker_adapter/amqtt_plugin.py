@@ -155,11 +155,13 @@ class GuardedReader:
         """A fixed header that has not come as a whole."""
         self._frame = b""
         """A packet that waits for room."""
-        self._waiting: GuardedPacket | None = None
+        self._waiting: tuple[GuardedPacket, int] | None = None
+        """The same as the guard knows it, and its identifier."""
         self._room = asyncio.Event()
         self._readable = bytearray()
         """Bytes that amqtt may have."""
-        self._by_id: dict[int, GuardedPacket] = {}
+        self._by_id: dict[int, list[GuardedPacket]] = {}
+        """In process; more than one where a client sends one again before it is done."""
         self._qos_0: deque[GuardedPacket] = deque()
         self.client: GuardedClient = host.client()
         self.version = MQTT_311
@@ -203,6 +205,7 @@ class GuardedReader:
                 self._start(heads[0].packet_id)
         if self._waiting is not None:
             await self._room.wait()
+            self._count(*self._waiting)
             self._waiting = None
         self._readable += self._frame
         self._frame = b""
@@ -214,13 +217,16 @@ class GuardedReader:
             self.client, host.clock(), size_bytes=len(self._frame), told=self._on_told
         )
         if packet.admission.verdict is Verdict.DELAY:
-            self._waiting = packet
+            self._waiting = packet, packet_id
         elif packet.admission.verdict is Verdict.REJECT:
             raise EOFError  # So many wait already that no more is remembered.
-        if packet_id and packet_id not in self._by_id:
-            self._by_id[packet_id] = packet
-        elif packet_id:
-            host.guard.done(packet, host.clock())  # The same again.
+        else:
+            self._count(packet, packet_id)
+
+    def _count(self, packet: GuardedPacket, packet_id: int) -> None:
+        """It is in process, until amqtt says that what has its identifier is done."""
+        if packet_id:
+            self._by_id.setdefault(packet_id, []).append(packet)
         else:
             self._qos_0.append(packet)
 
@@ -257,9 +263,8 @@ class GuardedReader:
             self._host.guard.done(self._qos_0.popleft(), self._host.clock())
 
     def answered(self, packet_id: int) -> None:
-        """The packet with this identifier is done."""
-        packet = self._by_id.pop(packet_id, None)
-        if packet is not None:
+        """What has this identifier is done."""
+        for packet in self._by_id.pop(packet_id, ()):
             self._host.guard.done(packet, self._host.clock())
 
     def accepted(self) -> None:
@@ -268,10 +273,10 @@ class GuardedReader:
 
     def end(self) -> None:
         """The connection is over: nothing of it is in process any more."""
-        for packet in (*self._by_id.values(), *self._qos_0):
-            self._host.guard.done(packet, self._host.clock())
-        self._by_id.clear()
-        self._qos_0.clear()
+        for packet_id in list(self._by_id):
+            self.answered(packet_id)
+        while self._qos_0:
+            self.published(0)
         self._host.gone(self.client)
 
 

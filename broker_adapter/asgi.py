@@ -52,7 +52,9 @@ class IngestionGuard:
         self._principal = principal
         self._cost = cost
         self.guard = HostGuard(settings, waiting_max=waiting_max, patience_s=patience_s)
+        self._loop: asyncio.AbstractEventLoop
         self._host: AsyncGuard | None = None
+        """On that loop; None: no request has come since it began."""
         self._ticking: Ticking | None = None
         self._clients: dict[str, tuple[GuardedClient, int]] = {}
         """Principals with open requests, and how many."""
@@ -60,11 +62,12 @@ class IngestionGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            if scope["type"] == "lifespan" and self._ticking is not None:
-                self._ticking.stop()
-                self._host = None
+            if scope["type"] == "lifespan":
+                self._end()
             return
-        host = self._host or self._begin()
+        if self._host is None or self._loop.is_closed():
+            self._host = self._begin()
+        host = self._host
         name = self._principal(scope)
         client = self._enter(name)
         try:
@@ -73,29 +76,33 @@ class IngestionGuard:
         except RefusedError as refused:
             await _refuse(refused, send)
         finally:
-            self._leave(name)
+            self._leave(name, host)
 
     def _begin(self) -> AsyncGuard:
-        """The first request: the loop that will serve all of them runs now."""
-        loop = asyncio.get_running_loop()
-        self._ticking = Ticking(self.guard, loop)
-        self._host = AsyncGuard(self.guard, loop.time, AsyncioBell)
-        return self._host
+        """The first request of a loop, which will serve all of them."""
+        self._end()
+        self._loop = asyncio.get_running_loop()
+        self._ticking = Ticking(self.guard, self._loop)
+        return AsyncGuard(self.guard, self._loop.time, AsyncioBell)
+
+    def _end(self) -> None:
+        if self._ticking is not None:
+            self._ticking.stop()
+        self._host = self._ticking = None
 
     def _enter(self, name: str) -> GuardedClient:
         client, count = self._clients.get(name) or (self.guard.client(), 0)
         self._clients[name] = (client, count + 1)
         return client
 
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: str, host: AsyncGuard) -> None:
         """Forget who has no open request: names are as many as somebody invents."""
         client, count = self._clients[name]
         if count > 1:
             self._clients[name] = (client, count - 1)
         else:
             del self._clients[name]
-            assert self._host is not None
-            self._host.gone(client)
+            host.gone(client)
 
 
 def _content_length(scope: Scope) -> int:

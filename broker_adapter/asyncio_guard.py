@@ -49,8 +49,9 @@ class Ticking:
         self._guard.tick(self._loop.time())
 
     def stop(self) -> None:
-        """No tick comes any more."""
+        """No tick comes any more, unless somebody begins again."""
         self._timer.cancel()
+        self._guard.rest()
 
 
 @final

@@ -28,11 +28,14 @@ from typing import Final, final
 
 from flowguard.config import MIB, FlowSettings
 from flowguard.flow import Admission, AdmissionWindow, Arrival, Grant, Guard, Pause, Reason, Verdict
+from flowguard.flow.budget import FairBudget
 from flowguard.flow.signals import TICK_S
 from flowguard.flow.verdict import ADMITTED, WAITS
 
 MEMORY_BYTES: Final = 1024 * MIB
 """For packets in process, where the settings do not say: a quarter of it is their budget."""
+WAITING_BYTES: Final = 4_096
+"""What a packet that waits takes besides its size: whoever waits for it, most of all."""
 RETRY_MIN_S: Final = 0.5
 RETRY_MAX_S: Final = 60.0
 RATE_SHARE: Final = 0.1
@@ -53,17 +56,16 @@ class GuardedPacket:
         cost: int,
         size_bytes: int,
         since_s: float,
-        told: "Told | None",
     ) -> None:
         self.client = client
         self.cost = cost
         self.size_bytes = size_bytes
         self.since_s = since_s
         """When it was offered; from its admission on: when it was admitted."""
-        self.told = told
+        self.told: Told | None = None
         self.admission = WAITS
         self.pause: Pause | None = None
-        """Why it had to wait; None: it had not."""
+        """Why it had to wait, and `told` hears the outcome, or has heard it; None: it had not."""
 
 
 Told = Callable[[GuardedPacket], None]
@@ -77,7 +79,15 @@ Call = Callable[[], None]
 class GuardedClient:
     """One client of a host, or one principal: it has a window of its own. `HostGuard.client`."""
 
-    __slots__ = ("client_id", "decided", "runnable", "tenant", "waiting", "window")
+    __slots__ = (
+        "client_id",
+        "decided",
+        "runnable",
+        "tenant",
+        "waiting",
+        "waiting_bytes",
+        "window",
+    )
 
     def __init__(
         self,
@@ -92,6 +102,9 @@ class GuardedClient:
         self.waiting: deque[GuardedPacket] = deque()
         """Packets without room, in the order in which they came."""
         self.decided: Decided | None = None
+        """While its CONNECT waits."""
+        self.waiting_bytes = 0
+        """What its packets that wait take."""
         self.runnable = runnable
 
     def schedule(self) -> None:
@@ -104,8 +117,12 @@ class HostGuard:
     """One per host. `now_s`: seconds of any monotonic clock, the same one in all calls.
 
     Clients have `settings.window_max` packets in process at most, and `waiting_max` that wait for
-    room, for `patience_s` at most; what is beyond that is refused with a time to come back.
+    room, for `patience_s` at most; what is beyond that is refused with a time to come back. What
+    all have waiting takes `settings.unfinished_bytes_max` at most, `WAITING_BYTES` for each besides
+    its size; from three quarters on whoever has less of it goes before whoever has more.
     `settings.store_objective_s` is how long a packet may well be in process.
+
+    A wrong argument raises ValueError, and nothing is changed.
     """
 
     def __init__(
@@ -130,14 +147,12 @@ class HostGuard:
         self._lock = Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release
         self._waiting_max = waiting_max
-        self._waiting_all_max = settings.unfinished_max
-        self._waiting_bytes_max = settings.unfinished_bytes_max
         self._patience_s = settings.connect_patience_s if patience_s is None else patience_s
         self._in_process: dict[GuardedPacket, bool | None] = {}
         """The oldest first."""
         self._waiting: OrderedDict[GuardedPacket, None] = OrderedDict()
         """Those of all clients, the oldest first."""
-        self._waiting_bytes = 0
+        self._waiting_budget = FairBudget(settings.unfinished_bytes_max)
         self._runnable: dict[GuardedClient, None] = {}
         self._calls: list[Call] = []
         """Callbacks to be called when the lock is given back."""
@@ -202,31 +217,39 @@ class HostGuard:
     ) -> Admission:
         """A CONNECT has come. Who is admitted is `answered` in the end, or `gone`.
 
-        If it has to wait (`Verdict.DELAY`), `decided` is told what becomes of it.
+        If it has to wait (`Verdict.DELAY`), `decided` is told what becomes of it, once. A client
+        has one CONNECT at a time.
         """
+        if size_bytes < 0:
+            raise ValueError(f"size_bytes: 0 or more, not {size_bytes}")
         with self._lock:
-            client.decided = decided
+            if self._guard.gate.holds(client):
+                raise ValueError("this client has a CONNECT that is not over: end it by `answered`")
             arrival = Arrival(client.client_id, size_bytes)
             admission = self._guard.offer(client, arrival, now_s)
+            if admission.verdict is Verdict.DELAY:
+                client.decided = decided
             calls = self._settle(now_s)
         _call(calls)
         return admission
 
     def answered(self, client: GuardedClient, now_s: float) -> None:
-        """Its CONNECT is over: its place is free. Safe to repeat."""
+        """Its CONNECT is over, or given up: its place is free. Safe to repeat."""
         with self._lock:
             self._guard.answered(client, now_s)
+            self._on_decided(client, LEFT, now_s)
             calls = self._settle(now_s)
         _call(calls)
 
     def gone(self, client: GuardedClient, now_s: float) -> None:
-        """It is gone: what waits is dropped; what is in process counts until it is `done`."""
+        """It is gone: what waits is dropped, and told so; what is in process counts until it is
+        `done`."""
         with self._lock:
             while client.waiting:
                 self._forget(client.waiting.popleft(), LEFT)
             self._guard.gone(client, now_s)
             self._runnable.pop(client, None)
-            client.decided = None
+            self._on_decided(client, LEFT, now_s)
             calls = self._settle(now_s)
         _call(calls)
 
@@ -243,10 +266,12 @@ class HostGuard:
     ) -> GuardedPacket:
         """A packet is to be worked on: its `admission` says whether it may be, and why not.
 
-        If it waits, `told` hears when it is admitted or refused; whoever does not want to wait
-        calls `done`.
+        If it has to wait, which its `pause` says for good, `told` hears when it is admitted or
+        refused; whoever does not want to wait calls `done`. Else `told` hears nothing.
         """
-        packet = GuardedPacket(client, cost, size_bytes, now_s, told)
+        if cost < 1 or size_bytes < 0:
+            raise ValueError(f"cost: 1 or more; size_bytes: 0 or more; not {cost} and {size_bytes}")
+        packet = GuardedPacket(client, cost, size_bytes, now_s)
         self._acquire()  # A third of what `with` costs.
         try:
             window = client.window
@@ -259,6 +284,10 @@ class HostGuard:
                 return packet
             self._wait(packet, now_s)
             calls = self._settle(now_s)
+            if packet.admission is WAITS:
+                packet.told = told
+            else:
+                packet.pause = None
         finally:
             self._release()
         _call(calls)
@@ -292,7 +321,11 @@ class HostGuard:
         """Every 100 ms: windows follow the pressure, and who waited too long is refused."""
         with self._lock:
             self._observe(now_s)
+            limit = self._node.limit
             self._guard.tick(now_s)
+            if self._node.limit > limit:
+                # Who waits for one of its own, which may take long, has room without that now.
+                self._runnable.update((packet.client, None) for packet in self._waiting)
             while self._waiting:
                 packet = next(iter(self._waiting))
                 if now_s - packet.since_s < self._patience_s:
@@ -302,6 +335,11 @@ class HostGuard:
                 self._forget(packet, self._refusal(Reason.GATE_DEADLINE))
             calls = self._settle(now_s)
         _call(calls)
+
+    def rest(self) -> None:
+        """Nobody ticks for a while: the next tick, whenever it comes, is not late."""
+        with self._lock:
+            self._ticked_s = None
 
     def _observe(self, now_s: float) -> None:
         observer, finished = self._guard.observer, self._finished
@@ -319,21 +357,24 @@ class HostGuard:
             self._rate_per_s += RATE_SHARE * (finished / elapsed_s - self._rate_per_s)
         self._finished = 0
         self._response_sum_s = 0.0
-        self._guard.observe_memory(self._node.in_process_bytes + self._waiting_bytes)
+        waiting_bytes = self._waiting_budget.used_bytes
+        self._guard.observe_memory(self._node.in_process_bytes + waiting_bytes)
 
     # --- inside the lock ---------------------------------------------------------------------
 
     def _wait(self, packet: GuardedPacket, now_s: float) -> None:
-        client = packet.client
+        client, budget = packet.client, self._waiting_budget
+        size_bytes = WAITING_BYTES + packet.size_bytes
         packet.pause = Pause.WINDOW if client.waiting else client.window.pause()
-        if len(client.waiting) >= self._waiting_max or len(self._waiting) >= self._waiting_all_max:
+        if len(client.waiting) >= self._waiting_max:
             packet.admission = self._refusal(Reason.QUEUE_MESSAGES)
-        elif self._waiting and self._waiting_bytes + packet.size_bytes > self._waiting_bytes_max:
-            packet.admission = self._refusal(Reason.QUEUE_BYTES)
+        elif self._waiting and not budget.fits(size_bytes, client.waiting_bytes):
+            packet.admission = self._refusal(Reason.NODE_QUEUE_BYTES)
         else:
+            budget.hold(size_bytes, client.waiting_bytes)
+            client.waiting_bytes += size_bytes
             client.waiting.append(packet)
             self._waiting[packet] = None
-            self._waiting_bytes += packet.size_bytes
             self._runnable[client] = None
 
     def _refusal(self, reason: Reason) -> Admission:
@@ -345,16 +386,21 @@ class HostGuard:
 
     def _forget(self, packet: GuardedPacket, admission: Admission) -> None:
         """It waits no more, and is taken from its client's queue already."""
+        client, size_bytes = packet.client, WAITING_BYTES + packet.size_bytes
         del self._waiting[packet]
-        self._waiting_bytes -= packet.size_bytes
+        client.waiting_bytes -= size_bytes
+        self._waiting_budget.give_back(size_bytes, client.waiting_bytes)
+        if admission is not ADMITTED:
+            client.window.needs = 1  # What whoever is next weighs is not known before it is asked.
         packet.admission = admission
-        self._runnable[packet.client] = None
+        self._runnable[client] = None
         if packet.told is not None:
             self._calls.append(partial(packet.told, packet))
 
     def _on_decided(self, client: GuardedClient, admission: Admission, now_s: float) -> None:
-        if client.decided is not None:
-            self._calls.append(partial(client.decided, admission))
+        decided, client.decided = client.decided, None
+        if decided is not None:
+            self._calls.append(partial(decided, admission))
 
     def _run(self, client: GuardedClient, now_s: float) -> None:
         """Admit what waits, as far as there is room."""

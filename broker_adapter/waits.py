@@ -118,9 +118,11 @@ class Starting:
         self._cost = cost
         self._size_bytes = size_bytes
         self._bell = bell
-        self._packet: GuardedPacket
+        self._packet: GuardedPacket | None = None
 
     async def __aenter__(self) -> GuardedPacket:
+        if self._packet is not None:
+            raise RuntimeError("this block is entered already: ask `packet` for each")
         host, bell = self._host, self._bell()
         packet = self._packet = host.guard.start(
             self._client,
@@ -133,8 +135,10 @@ class Starting:
             try:
                 await bell.wait()
             except BaseException:
-                host.guard.done(packet, host.clock())
+                self._end()
                 raise
+        if packet.admission.verdict is not Verdict.ADMIT:
+            self._packet = None
         _go_on_if_admitted(packet.admission)
         return packet
 
@@ -144,7 +148,12 @@ class Starting:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._host.guard.done(self._packet, self._host.clock())
+        self._end()
+
+    def _end(self) -> None:
+        packet, self._packet = self._packet, None
+        assert packet is not None
+        self._host.guard.done(packet, self._host.clock())
 
 
 def _go_on_if_admitted(admission: Admission) -> None:

@@ -138,6 +138,19 @@ async def test_without_the_plugin_all_of_it_is_acknowledged_and_nothing_done(
         await publisher.close()
 
 
+async def test_the_same_packet_again_before_it_is_done_holds_nobody_up(tmp_path: Path) -> None:
+    async with amqtt(tmp_path, guarded=True, window_max=1) as port:
+        valve = tmp_path / "messages"
+        valve.touch()
+        publisher = await connect(port, "publisher")
+        await publisher.send(*[Publish("a", b"x", 1, packet_id=5)] * 2, Pingreq())
+        await publisher.expect(Puback)
+        valve.unlink()
+        while not isinstance(await publisher.receive(), Pingresp):
+            pass
+        await publisher.close()
+
+
 async def place_of_a_quiet_message(port: int, folder: Path, flood: int, held: int) -> int:
     """Behind how many of a flood one message of somebody else is delivered, which comes when amqtt
     has worked on `held` of it, and nothing is delivered."""

@@ -5,7 +5,7 @@ The work is held until all have come; then the order in which it is done says wh
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from broker_adapter.asgi import IngestionGuard, principal_of
+from broker_adapter.asgi import IngestionGuard, Receive, Scope, Send, principal_of
 from flowguard.config import FlowSettings
 from tests.support.patience import HANG_S
 
@@ -161,3 +161,70 @@ def test_principals_are_told_apart_by_key_or_address(with_key: bool) -> None:
     headers = [(b"authorization", b"key 1")] if with_key else []
     scope = {"headers": headers, "client": ("10.0.0.1", 5)}
     assert principal_of(scope) == ("key 1" if with_key else "10.0.0.1")
+
+
+async def answer_late(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that is done with its lifespan at once, and with a request when told so."""
+    if scope["type"] == "http":
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Caller:
+    """A server's side of the requests of one principal."""
+
+    def __init__(self, app: IngestionGuard) -> None:
+        self._app = app
+        self._done = asyncio.Event()
+        self.statuses: list[int] = []
+
+    def request(self) -> "asyncio.Task[None]":
+        scope = {"type": "http", "headers": [], "client": ("10.0.0.1", 5)}
+        return asyncio.create_task(self._app(scope, self._receive, self._send))
+
+    def end(self) -> None:
+        self._done.set()
+
+    async def _receive(self) -> dict[str, Any]:
+        await self._done.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        if "status" in message:
+            self.statuses.append(message["status"])
+
+
+async def nothing(*_: Any) -> Any:
+    raise AssertionError
+
+
+def test_requests_that_outlive_the_lifespan_are_answered_and_nothing_is_held() -> None:
+    async def main() -> None:
+        app = IngestionGuard(answer_late, CALM.model_copy(update={"window_max": 1}))
+        caller = Caller(app)
+        requests = [caller.request() for _ in range(2)]
+        await until(lambda: app.guard.waiting_count == 1)
+        await app({"type": "lifespan"}, nothing, nothing)
+        caller.end()
+        await asyncio.gather(*requests)
+        assert caller.statuses == [200, 200]
+        assert (app.guard.in_process, app._clients) == (0, {})
+
+    asyncio.run(main())
+
+
+def test_each_loop_that_serves_has_its_ticks() -> None:
+    app = IngestionGuard(answer_late, CALM.model_copy(update={"window_max": 1}), patience_s=0.2)
+
+    async def main() -> None:
+        caller = Caller(app)
+        request = caller.request()
+        await until(lambda: app.guard.in_process == 1)
+        await caller.request()  # Refused: somebody looks at how long it has waited.
+        caller.end()
+        await request
+        assert caller.statuses == [503, 200]
+
+    for _ in range(2):
+        asyncio.run(main())

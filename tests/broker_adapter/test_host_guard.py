@@ -1,6 +1,7 @@
 """The guard of a host, by its five calls, whatever happens in whatever order:
 
-1. Every packet and every CONNECT hears exactly one verdict, refusals with their cause.
+1. Every packet and every CONNECT hears exactly one verdict, refusals with their cause: of `start`
+   and `offer`, or, if it had to wait, of its callback.
 2. No more is in process than the window in force allowed when it was admitted; queues are bounded.
 3. Packets of a client are admitted in the order in which they were offered.
 4. When all is done, and nobody waits, every count is zero.
@@ -8,6 +9,7 @@
 
 import threading
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -85,7 +87,8 @@ class ToyHost(RuleBasedStateMachine):
                 client, self.now_s, cost=cost, size_bytes=cost * 100, told=self._hear
             )
             self.offered[client].append(packet)
-            if packet.admission.verdict is Verdict.ADMIT and packet not in self.told:
+            assert packet not in self.told
+            if packet.admission.verdict is Verdict.ADMIT:
                 assert packet.pause is None
                 self.working.append(packet)
             elif packet.admission.verdict is Verdict.DELAY:
@@ -119,6 +122,7 @@ class ToyHost(RuleBasedStateMachine):
             client = self.clients.pop(pick % len(self.clients))
             self.guard.gone(client, self.now_s)
             assert not client.waiting
+            assert len(self.verdicts[client]) == 1
             for packet in self.offered.pop(client):
                 assert packet.admission.verdict is not Verdict.DELAY
 
@@ -172,7 +176,11 @@ class ToyHost(RuleBasedStateMachine):
                 if p.admission.verdict is Verdict.REJECT
             ]
             for packet in refused:
-                assert packet.admission.reason in (Reason.QUEUE_MESSAGES, Reason.GATE_DEADLINE)
+                assert packet.admission.reason in (
+                    Reason.QUEUE_MESSAGES,
+                    Reason.NODE_QUEUE_BYTES,
+                    Reason.GATE_DEADLINE,
+                )
                 assert packet.admission.retry_after_s >= 0.5
             for verdicts in self.verdicts.values():
                 assert len(verdicts) <= 1
@@ -271,4 +279,120 @@ def test_sizes_that_wait_are_bounded_too() -> None:
     guard.start(client, 0.0)
     assert guard.start(client, 0.0, size_bytes=MIB).admission.verdict is Verdict.DELAY
     refused = guard.start(client, 0.0, size_bytes=1)
-    assert refused.admission.reason is Reason.QUEUE_BYTES
+    assert refused.admission.reason is Reason.NODE_QUEUE_BYTES
+    assert refused.pause is None, "it does not wait"
+
+
+def test_floods_that_fill_all_that_may_wait_leave_room_to_who_has_nothing_waiting() -> None:
+    guard = Guard(FlowSettings(unfinished_max=100, unfinished_bytes_max=MIB), waiting_max=10_000)
+    floods = [guard.client() for _ in range(3)]
+    for _ in range(1_000):
+        for flood in floods:
+            guard.start(flood, 0.0)
+    assert guard.refused == {Reason.NODE_QUEUE_BYTES: 3_000 - 100 - guard.waiting_count}
+    quiet = guard.client()
+    for _ in range(5):
+        assert guard.start(quiet, 0.0).admission.verdict is Verdict.DELAY
+
+
+def test_a_flood_in_its_queue_leaves_queues_to_others_however_few_may_be_in_process() -> None:
+    guard = Guard(FlowSettings(unfinished_max=100))
+    flood, quiet = guard.client(), guard.client()
+    while guard.start(flood, 0.0).admission.verdict is not Verdict.REJECT:
+        pass
+    assert guard.waiting_count == 100
+    assert guard.start(quiet, 0.0).admission.verdict is Verdict.DELAY
+
+
+def test_a_client_that_is_gone_hears_what_becomes_of_its_connect() -> None:
+    guard = Guard(FlowSettings(connects_in_process_max=1))
+    first, second, third = guard.client(), guard.client(), guard.client()
+    heard: list[Admission] = []
+    assert guard.offer(first, 0.0).verdict is Verdict.ADMIT
+    for client in (second, third):
+        assert guard.offer(client, 0.0, decided=heard.append).verdict is Verdict.DELAY
+    guard.gone(second, 0.0)
+    guard.answered(third, 0.0)
+    assert [(one.verdict, one.reason) for one in heard] == [(Verdict.DROP, None)] * 2
+    guard.answered(first, 0.0)
+    guard.gone(third, 0.0)
+    assert len(heard) == 2
+    assert (guard.connects_in_process, guard.connects_waiting) == (0, 0)
+
+
+def test_a_connect_that_is_offered_again_is_an_error_and_the_first_goes_on() -> None:
+    guard = Guard(FlowSettings(connects_in_process_max=1))
+    inside, waiting = guard.client(), guard.client()
+    heard: list[Admission] = []
+    guard.offer(inside, 0.0)
+    guard.offer(waiting, 0.0, decided=heard.append)
+    for client in (inside, waiting):
+        with pytest.raises(ValueError, match="a CONNECT that is not over"):
+            guard.offer(client, 0.0)
+    guard.answered(inside, 0.0)
+    assert [one.verdict for one in heard] == [Verdict.ADMIT]
+
+
+@pytest.mark.parametrize("by", ["its host", "patience"])
+def test_a_heavy_packet_that_is_given_up_keeps_no_place(by: str) -> None:
+    guard = Guard(FlowSettings(window_max=10, store_objective_s=60.0), patience_s=1.0)
+    client = guard.client()
+    for _ in range(5):
+        guard.start(client, 0.0)
+    heavy = guard.start(client, 0.0, cost=8)
+    behind = guard.start(client, 0.5)
+    if by == "patience":
+        guard.tick(1.0)
+    else:
+        guard.done(heavy, 1.0)
+    assert behind.admission.verdict is Verdict.ADMIT
+    assert guard.start(client, 1.0).admission.verdict is Verdict.ADMIT
+
+
+def test_packets_that_wait_go_on_when_the_window_grows() -> None:
+    guard = Guard(FlowSettings(window_max=10, store_objective_s=60.0), patience_s=1e9)
+    client, now_s = guard.client(), 0.0
+    for _ in range(30):
+        now_s += 1.0
+        guard.tick(now_s)
+    assert guard.grant.window == 1, "ticks came late"
+    guard.start(client, now_s)
+    waiting = [guard.start(client, now_s) for _ in range(4)]
+    assert {packet.pause for packet in waiting} == {Pause.WINDOW}
+    while guard.grant.window < 5:
+        now_s += TICK_S
+        guard.tick(now_s)
+    assert guard.in_process == 5
+
+
+def test_a_packet_that_starts_at_once_is_told_to_nobody_else() -> None:
+    guard = Guard(FlowSettings(unfinished_max=100))
+    client, told = guard.client(), list[GuardedPacket]()
+    packets = [guard.start(client, 0.0) for _ in range(100)]
+    for packet in packets:
+        guard.done(packet, 0.1)
+    packet = guard.start(client, 0.2, told=told.append)  # By a turn: the budget was spent.
+    assert (packet.admission.verdict, packet.pause, told) == (Verdict.ADMIT, None, [])
+
+
+def test_wrong_arguments_are_errors_and_change_nothing() -> None:
+    guard = Guard(FlowSettings(window_max=1))
+    client = guard.client()
+    for cost, size_bytes in ((0, 0), (-1, 0), (1, -1)):
+        with pytest.raises(ValueError, match="cost: 1 or more; size_bytes: 0 or more; not"):
+            guard.start(client, 0.0, cost=cost, size_bytes=size_bytes)
+    with pytest.raises(TypeError):
+        guard.start(client, 0.0, size_bytes=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="size_bytes: 0 or more, not -1"):
+        guard.offer(client, 0.0, size_bytes=-1)
+    assert (guard.in_process, guard.waiting_count, guard.connects_in_process) == (0, 0, 0)
+    assert guard.start(client, 0.0).admission.verdict is Verdict.ADMIT
+
+
+def test_after_a_rest_the_first_tick_is_not_late() -> None:
+    guard = Guard()
+    guard.tick(0.0)
+    guard.rest()
+    for tick in range(3):
+        guard.tick(100.0 + tick * TICK_S)
+    assert guard.grant.window == 100

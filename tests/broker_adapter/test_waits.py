@@ -173,3 +173,34 @@ async def test_blocks_of_a_client_that_is_gone_are_refused(
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()
             guard.gone(client)
+
+
+async def test_a_block_of_a_client_that_is_gone_before_its_connect_is_admitted_is_refused(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio_guard.open_guard(FlowSettings(connects_in_process_max=1)) as guard:
+        client = guard.client()
+        async with trio.open_nursery() as nursery, guard.connecting(guard.client()):
+
+            async def wait() -> None:
+                with pytest.raises(RefusedError) as caught:
+                    async with guard.connecting(client):
+                        raise AssertionError
+                assert caught.value.reason is None
+
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            guard.gone(client)
+        assert guard.guard.connects_in_process == guard.guard.connects_waiting == 0
+
+
+async def test_a_block_is_entered_by_one_task_at_a_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with trio_guard.open_guard() as guard:
+        block = guard.packet(guard.client())
+        for _ in range(2):
+            async with block:
+                with pytest.raises(RuntimeError, match="entered already"):
+                    await block.__aenter__()
+            assert guard.guard.in_process == 0
