@@ -1,23 +1,33 @@
 """The servers in the README run as they stand there."""
 
 import asyncio
+import gc
 import re
-from collections.abc import Callable
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
+import trio.testing
 
 from benchmarks.brokers import free_port
+from broker_adapter import AsyncGuard, RefusedError
+from tests.support.patience import HANG_S
 
 README = Path(__file__).parents[2] / "README.md"
-LINES_MAX = 26
+LINES_MAX = 27
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of a socket whose close resets the connection."""
 
 
 def example(library: str) -> tuple[Callable[[], Any], int]:
     """Its `main`, and the port that it will listen on."""
-    blocks = re.findall(r"```python\n(import (\w+)\n.*?)```", README.read_text(), re.DOTALL)
-    (source,) = [block for block, first in blocks if first == library]
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (source,) = [block for block in blocks if f"{library}_guard" in block]
     assert len(source.splitlines()) <= LINES_MAX
     port = free_port()
     names: dict[str, Any] = {}
@@ -25,22 +35,31 @@ def example(library: str) -> tuple[Callable[[], Any], int]:
     return names["main"], port
 
 
-async def test_the_server_on_trio() -> None:
+@asynccontextmanager
+async def server_on_trio() -> AsyncIterator[int]:
+    """Its port, once it listens."""
     main, port = example("trio")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(main)
-        while True:
-            try:
-                stream = await trio.open_tcp_stream("127.0.0.1", port)
-                break
-            except OSError:
-                await trio.sleep(0.01)
-        await converse_on_trio(stream)
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(main)
+            while True:
+                try:
+                    stream = await trio.open_tcp_stream("127.0.0.1", port)
+                    break
+                except OSError:
+                    await trio.sleep(0.01)
+            await stream.aclose()
+            yield port
+            nursery.cancel_scope.cancel()
 
 
-async def converse_on_trio(stream: trio.SocketStream) -> None:
-    async with stream:
+async def test_the_server_on_trio() -> None:
+    async with server_on_trio() as port:
+        await converse_on_trio(port)
+
+
+async def converse_on_trio(port: int) -> None:
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         heard = b""
         while len(heard) < len(b"welcome\n"):
             heard += await stream.receive_some(64)
@@ -50,23 +69,84 @@ async def converse_on_trio(stream: trio.SocketStream) -> None:
         assert heard == b"welcome\nhello"
 
 
-def test_the_server_on_asyncio() -> None:
-    main, port = example("asyncio")
+async def test_the_server_on_trio_survives_clients_that_reset() -> None:
+    async with server_on_trio() as port:
+        await reset_on_trio(port)
+        await converse_on_trio(port)
 
-    async def check() -> None:
+
+async def test_the_server_on_trio_survives_a_reset_while_it_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_reset = trio.Event()
+
+    @asynccontextmanager
+    async def refuse(*_: Any, **__: Any) -> AsyncIterator[None]:
+        await is_reset.wait()
+        raise RefusedError(None, 1.0)
+        yield
+
+    async with server_on_trio() as port:
+        with monkeypatch.context() as patched:
+            patched.setattr(AsyncGuard, "packet", refuse)
+            await reset_on_trio(port)
+            is_reset.set()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        await converse_on_trio(port)
+
+
+async def reset_on_trio(port: int) -> None:
+    """Send much, take nothing, and end with a reset."""
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    await stream.send_all(bytes(100_000))
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    await stream.aclose()
+
+
+def test_the_server_on_asyncio() -> None:
+    asyncio.run(check_on_asyncio(resets=0))
+
+
+def test_the_server_on_asyncio_has_no_error_where_a_client_resets() -> None:
+    asyncio.run(check_on_asyncio(resets=3))
+
+
+async def check_on_asyncio(resets: int) -> None:
+    main, port = example("asyncio")
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+    async with asyncio.timeout(HANG_S):
         serving = asyncio.create_task(main())
         while True:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
                 break
             except OSError:
                 await asyncio.sleep(0.01)
-        assert await reader.readexactly(len(b"welcome\n")) == b"welcome\n"
-        writer.write(b"hello")
-        assert await reader.readexactly(5) == b"hello"
         writer.close()
-        await writer.wait_closed()
+        for _ in range(resets):
+            await reset_on_asyncio(port)
+        await converse_on_asyncio(port)
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+    gc.collect()  # An error that nobody has asked for is told when its task is thrown away.
+    assert not errors
 
-    asyncio.run(check())
+
+async def converse_on_asyncio(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.readexactly(len(b"welcome\n")) == b"welcome\n"
+    writer.write(b"hello")
+    assert await reader.readexactly(5) == b"hello"
+    writer.close()
+    await writer.wait_closed()
+
+
+async def reset_on_asyncio(port: int) -> None:
+    """Send much, take nothing, and end with a reset."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(bytes(100_000))
+    await writer.drain()
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    writer.close()
+    await writer.wait_closed()
