@@ -22,7 +22,7 @@
 - `overload_log`  what overload protection did, a line per interval at most
 - `error_log`     what went wrong with single connections, a few lines per interval
 - `embedded`      a broker inside a program of its own on trio; `in_thread`: inside any other one
-- `local_client`  a client in the same process
+- `local_client`  a client in the same process; `local_packets`: what it is asked to send
 - `clock`         seconds since the Unix epoch that never go backwards
 - `server`        the nursery around all of it, drain
 """

@@ -19,7 +19,8 @@ from typing import Any, final
 import trio
 from pydantic import ValidationError
 
-from flowguard.broker.local_client import LocalClient, connect_of
+from flowguard.broker.local_client import INBOX_MESSAGES, EndedError, LocalClient
+from flowguard.broker.local_packets import connect_packet
 from flowguard.broker.memory import bounds_of
 from flowguard.broker.server import Running, listen, serve
 from flowguard.broker.stores import open_store
@@ -67,26 +68,47 @@ class EmbeddedBroker:
         password: bytes | None = None,
         will: Will | None = None,
     ) -> LocalClient:
-        """A client of this process, to be closed by its owner; raises `NotAcceptedError`."""
-        ours, theirs = socket.socketpair()
-        self.running.adopt(theirs)
-        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        client = LocalClient(stream)
-        packet = connect_of(
+        """A client of this process, to be closed by its owner.
+
+        Raises TypeError and ValueError where an argument is wrong, `NotAcceptedError`, and
+        `EndedError`: the broker has ended, or is about to.
+        """
+        packet = connect_packet(
             client_id,
             clean_start=clean_start,
             session_expiry_s=session_expiry_s,
             username=username,
             password=password,
             will=will,
+            receive_maximum=INBOX_MESSAGES,
         )
+        stream = self._open_stream()
         try:
+            client = LocalClient(stream)
             await client.connect(packet)
+            self._check_runs()
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise
         self._nursery.start_soon(client.run)
         return client
+
+    def _open_stream(self) -> trio.SocketStream:
+        """The other end of a pair of sockets of which the broker has one."""
+        self._check_runs()
+        ours, theirs = socket.socketpair()
+        try:
+            self.running.adopt(theirs)
+        except BaseException:
+            ours.close()
+            theirs.close()
+            raise
+        return trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+
+    def _check_runs(self) -> None:
+        has_failed = self._nursery.cancel_scope.cancel_called
+        if has_failed or self.running.stop.is_set():
+            raise EndedError("the broker has ended")
 
 
 @asynccontextmanager

@@ -4,13 +4,14 @@
         client.publish("orders/1", b"...", qos=1)
 
 All calls block the thread that calls, and no other: on asyncio they belong into
-`await asyncio.to_thread(client.publish, "orders/1", b"...", 1)`.
+`await asyncio.to_thread(client.publish, "orders/1", b"...", 1)`. Once the broker has ended they
+raise `EndedError`; closing a client is no error then.
 """
 
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar, final
 
@@ -59,7 +60,8 @@ class BlockingClient:
 
     def close(self) -> None:
         """See `LocalClient.close`."""
-        self._call(self._client.close)
+        with suppress(EndedError):  # With the broker its clients were closed.
+            self._call(self._client.close)
 
 
 @final
@@ -87,11 +89,15 @@ class BrokerThread:
             blocking.close()
 
     def _call(self, function: Callable[..., Any]) -> Any:
-        return trio.from_thread.run(function, trio_token=self._token)
+        try:
+            return trio.from_thread.run(function, trio_token=self._token)
+        except (trio.RunFinishedError, trio.Cancelled):  # Of the run that the broker is, or was.
+            raise EndedError("the broker has ended") from None
 
     def stop(self) -> None:
-        """Drain; the thread ends then."""
-        self._token.run_sync_soon(self._stop.set)
+        """Drain; the thread ends then. Safe to repeat."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._stop.set)
 
 
 @contextmanager
@@ -125,7 +131,6 @@ def run_broker(settings: Given = None, **options: Any) -> Iterator[BrokerThread]
     try:
         yield broker
     finally:
-        if not ended.done():
-            broker.stop()
+        broker.stop()
         thread.join()
     ended.result()

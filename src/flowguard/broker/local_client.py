@@ -12,8 +12,9 @@ from typing import Final, final
 
 import trio
 
+from flowguard.broker.local_packets import publish_packet, subscribe_packet, unsubscribe_packet
 from flowguard.codec.decoder import PacketDecoder
-from flowguard.codec.encoder import encode
+from flowguard.codec.encoder import encode, publish_frame
 from flowguard.codec.packets import (
     Connack,
     Connect,
@@ -27,7 +28,6 @@ from flowguard.codec.packets import (
     Subscribe,
     Unsuback,
     Unsubscribe,
-    Will,
 )
 from flowguard.config import KIB, MIB, PACKET_SIZE_MAX
 from flowguard.errors import FlowguardError
@@ -37,7 +37,6 @@ from flowguard.types import (
     Properties,
     Publish,
     ReasonCode,
-    SubscriptionOptions,
 )
 
 INBOX_MESSAGES: Final = 100
@@ -90,6 +89,10 @@ class LocalClient:
         self._exchanges: dict[int, _Exchange] = {}
         self._packet_id = 0
         self._quota = trio.Semaphore(0)
+        """Places for messages of QoS 1 and 2 that are not acknowledged (Receive Maximum)."""
+        self._packet_size_max = PACKET_SIZE_MAX
+        self._qos_max = 2
+        self._retain_available = True
         self._inbox: deque[Publish] = deque()
         self._inbox_bytes = 0
         """Payloads of QoS 0 in the inbox."""
@@ -103,15 +106,21 @@ class LocalClient:
         """Messages of QoS 0 that came while nobody took those before."""
 
     async def connect(self, packet: Connect) -> None:
-        """Say CONNECT; raises `NotAcceptedError`."""
-        await self._stream.send_all(encode(packet, MQTT_5))
-        connack = await self._next()
+        """Say CONNECT; raises `NotAcceptedError` and `EndedError`."""
+        try:
+            await self._stream.send_all(encode(packet, MQTT_5))
+            connack = await self._next()
+        except trio.BrokenResourceError:
+            connack = None
         if not isinstance(connack, Connack):
             raise EndedError("the broker has closed the connection")
         properties = connack.properties
         if connack.reason_code:
             after_ms = dict(properties.user_properties).get("retry-after-ms", "0")
             raise NotAcceptedError(connack.reason_code, float(after_ms) / 1_000)
+        self._packet_size_max = properties.maximum_packet_size or PACKET_SIZE_MAX
+        self._qos_max = 2 if properties.maximum_qos is None else properties.maximum_qos
+        self._retain_available = properties.retain_available != 0
         self.client_id = properties.assigned_client_identifier or packet.client_id
         for _ in range(properties.receive_maximum or 65_535):
             self._quota.release()
@@ -125,19 +134,22 @@ class LocalClient:
                     self._handle(packet)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass  # It is over, whoever ended it.
-            self._end()
+            finally:
+                self._end()
+                await trio.aclose_forcefully(self._stream)
             nursery.cancel_scope.cancel()
-        await self._stream.aclose()
 
     async def close(self) -> None:
-        """Say DISCONNECT; safe to repeat."""
-        if not self.ended:
-            self._put(Disconnect())
-            with trio.move_on_after(1):
-                while self._outgoing and not self.ended:
-                    await self._written.wait()
+        """Say DISCONNECT; safe to repeat, and after the end of the broker."""
+        try:
+            if not self.ended:
+                self._put(Disconnect())
+                with trio.move_on_after(1):
+                    while self._outgoing and not self.ended:
+                        await self._written.wait()
+        finally:
             self._end()
-        await self._stream.aclose()
+            await trio.aclose_forcefully(self._stream)
 
     # --- publishing --------------------------------------------------------------------------
 
@@ -152,21 +164,22 @@ class LocalClient:
     ) -> None:
         """Publish a message; of QoS 1 and 2 until the broker has stored it.
 
-        Raises `NotAcceptedError`, and `EndedError`: nobody knows what became of it.
+        Raises TypeError and ValueError where an argument is wrong, before anything is sent;
+        `NotAcceptedError`; and `EndedError`: nobody knows what became of it.
         """
+        packet = publish_packet(topic, payload, qos, retain, properties)
+        self._check(packet)
         if not qos:
             await self._have_room()
-            self._put(Publish(topic, payload, 0, retain, properties=properties))
+            self._put(packet)
             return
         await self._quota.acquire()
-        answer = None
         try:
             await self._have_room()
+            exchange = self._ask(packet)
         except BaseException:
             self._quota.release()
             raise
-        packet_id, exchange = self._begin()
-        self._put(Publish(topic, payload, qos, retain, packet_id=packet_id, properties=properties))
         await exchange.done.wait()
         answer = exchange.answer
         if answer is None:
@@ -176,21 +189,21 @@ class LocalClient:
             raise NotAcceptedError(answer.reason_code)
 
     async def subscribe(self, *filters: str, qos: int = 2) -> None:
-        """Subscribe to all of these; messages come through `receive`."""
-        options = SubscriptionOptions(qos)
-        await self._have_room()
-        packet_id, exchange = self._begin()
-        self._put(Subscribe(packet_id, tuple((filter, options) for filter in filters)))
-        await self._check(exchange)
+        """Subscribe to all of these; messages come through `receive`.
+
+        Raises TypeError and ValueError where an argument is wrong, `NotAcceptedError`, and
+        `EndedError`.
+        """
+        await self._request(subscribe_packet(filters, qos))
 
     async def unsubscribe(self, *filters: str) -> None:
-        """Unsubscribe from all of these."""
-        await self._have_room()
-        packet_id, exchange = self._begin()
-        self._put(Unsubscribe(packet_id, filters))
-        await self._check(exchange)
+        """Unsubscribe from all of these; raises as `subscribe`."""
+        await self._request(unsubscribe_packet(filters))
 
-    async def _check(self, exchange: _Exchange) -> None:
+    async def _request(self, packet: Subscribe | Unsubscribe) -> None:
+        self._check(packet)
+        await self._have_room()
+        exchange = self._ask(packet)
         await exchange.done.wait()
         answer = exchange.answer
         if answer is None:
@@ -206,13 +219,40 @@ class LocalClient:
         if self.ended:
             raise EndedError("the connection has ended")
 
-    def _begin(self) -> tuple[int, _Exchange]:
+    def _check(self, packet: Publish | Subscribe | Unsubscribe) -> None:
+        """Raise ValueError where the broker has said that it takes no such packet."""
+        if isinstance(packet, Publish):
+            size_bytes = self._checked_size(packet)
+        else:
+            size_bytes = len(encode(packet, MQTT_5))
+        if size_bytes > self._packet_size_max:
+            raise ValueError(
+                f"a packet of {size_bytes:,} bytes; the broker takes {self._packet_size_max:,} "
+                "at most (session.packet_size_max)"
+            )
+
+    def _checked_size(self, packet: Publish) -> int:
+        """Its size on the wire, bytes, whether or not a packet may be so large."""
+        if packet.qos > self._qos_max:
+            raise ValueError(
+                f"qos is {packet.qos}; the broker takes {self._qos_max} at most "
+                "(session.maximum_qos)"
+            )
+        if packet.retain and not self._retain_available:
+            raise ValueError("retain: the broker keeps no message (session.retain_available)")
+        head, tail = publish_frame(packet, MQTT_5, packet.qos, packet.retain, packet.properties)
+        return len(head) + len(tail) + (2 if packet.qos else 0)
+
+    def _ask(self, packet: Publish | Subscribe | Unsubscribe) -> _Exchange:
+        """Send a request; what cannot be sent takes no identifier."""
         while True:  # The quota and the loop of one task leave some of 65,535 free.
             self._packet_id = self._packet_id % 65_535 + 1
             if self._packet_id not in self._exchanges:
                 break
+        packet.packet_id = self._packet_id
+        self._put(packet)
         exchange = self._exchanges[self._packet_id] = _Exchange()
-        return self._packet_id, exchange
+        return exchange
 
     # --- receiving ---------------------------------------------------------------------------
 
@@ -290,6 +330,7 @@ class LocalClient:
         for exchange in self._exchanges.values():
             exchange.done.set()
         self._exchanges.clear()
+        self._quota.release()  # Who waits for a place finds the end there, and passes it on.
         self._wake()
         self._written.set()
         self._to_write.set()
@@ -322,19 +363,3 @@ class LocalClient:
                 return None
             self._decoder.feed(bytes(data))
         return packet
-
-
-def connect_of(
-    client_id: str,
-    *,
-    clean_start: bool,
-    session_expiry_s: int,
-    username: str | None,
-    password: bytes | None,
-    will: Will | None,
-) -> Connect:
-    """Its CONNECT, without a keep-alive: it lives and dies with the broker."""
-    properties = Properties(
-        session_expiry_interval=session_expiry_s or None, receive_maximum=INBOX_MESSAGES
-    )
-    return Connect(client_id, MQTT_5, clean_start, 0, username, password, will, properties)

@@ -1,6 +1,10 @@
 """A broker inside another program: on trio, and in a thread for all others."""
 
 import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,10 +13,13 @@ import trio.lowlevel
 
 import flowguard
 from flowguard.broker.embedded import EmbeddedBroker
+from flowguard.broker.in_thread import BrokerThread
 from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedError
 from flowguard.codec.packets import Connect, Will
-from flowguard.errors import ConfigError
+from flowguard.errors import ConfigError, SyncError
 from flowguard.node.authentication import Hooks
+from flowguard.records import StoreOp
+from flowguard.stores import Fenced, MemoryStore
 from flowguard.types import ReasonCode
 from tests.support.real import CALM, TEST_S, SlowStore, connect, until
 
@@ -157,6 +164,62 @@ async def test_the_end_of_the_broker_is_the_end_of_its_clients() -> None:
         assert [message async for message in client] == []
 
 
+async def test_who_comes_after_the_end_is_told_so() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker:
+            pass
+        with pytest.raises(EndedError):
+            await broker.connect("late")
+        with pytest.raises(EndedError):
+            async with broker.client("late"):
+                raise AssertionError
+
+
+async def test_who_comes_while_the_broker_drains_is_told_so() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker:
+            broker.running.stop.set()
+            with pytest.raises(EndedError):
+                await broker.connect("late")
+
+
+class FailingStore(MemoryStore):
+    """One whose failure ends the broker."""
+
+    def commit(self, ops: Sequence[StoreOp]) -> Fenced:
+        raise SyncError("the disk failed")
+
+
+async def test_who_comes_while_the_broker_fails_is_told_so() -> None:
+    async def come_until_the_end(broker: EmbeddedBroker) -> None:
+        while True:
+            try:
+                async with broker.client():
+                    pass
+            except EndedError:
+                break
+
+    async def fail(others: trio.Nursery) -> None:
+        async with flowguard.open_broker(store=FailingStore()) as broker:
+            others.start_soon(come_until_the_end, broker)
+            await broker.connect("durable", clean_start=False, session_expiry_s=60)
+
+    with trio.fail_after(TEST_S):
+        async with trio.open_nursery() as others:
+            with pytest.raises(ExceptionGroup) as caught:
+                await fail(others)
+            assert caught.group_contains(SyncError)
+
+
+async def test_a_client_may_outlive_its_broker() -> None:
+    with trio.fail_after(TEST_S):
+        async with AsyncExitStack() as outer:
+            async with flowguard.open_broker() as broker:
+                client = await outer.enter_async_context(broker.client("me"))
+            with pytest.raises(EndedError):
+                await client.subscribe("a")
+
+
 async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
     with pytest.raises(ValueError, match="mine"):
         async with flowguard.open_broker():
@@ -205,3 +268,60 @@ async def test_the_wire_of_a_client_of_this_process_has_a_name() -> None:
         assert session.outbound is not None
         link = session.outbound.connection.transport
         assert link.peer() == "this process"  # type: ignore[union-attr]
+
+
+def test_a_thread_whose_broker_has_ended_is_told_so() -> None:
+    with ExitStack() as outer:
+        with flowguard.run_broker() as broker:
+            client = outer.enter_context(broker.client("me"))
+        calls: list[Callable[[], object]] = [
+            lambda: client.publish("a", b"x", 1),
+            lambda: client.subscribe("a"),
+            lambda: client.unsubscribe("a"),
+            client.receive,
+            lambda: outer.enter_context(broker.client("late")),
+        ]
+        for call in calls:
+            with pytest.raises(EndedError):
+                call()
+        assert list(client) == []
+        client.close()
+        broker.stop()
+
+
+def test_threads_hear_of_the_end_while_it_comes() -> None:
+    """Whatever they are at: each call is answered, or the connection has ended."""
+    heard: list[BaseException] = []
+
+    def until_the_end(call: Callable[[], object]) -> None:
+        try:
+            while True:
+                call()
+        except (EndedError, NotAcceptedError):
+            pass
+        except BaseException as error:
+            heard.append(error)
+
+    for _ in range(5):
+        with flowguard.run_broker() as broker, ExitStack() as clients:
+            publishing, receiving = (clients.enter_context(broker.client()) for _ in range(2))
+            receiving.subscribe("a")
+            calls: list[Callable[[], object]] = [
+                partial(publishing.publish, "a", b"x", 1),
+                receiving.receive,
+                partial(come_and_go, broker),
+            ]
+            threads = [threading.Thread(target=until_the_end, args=(call,)) for call in calls]
+            for thread in threads:
+                thread.start()
+            publishing.publish("a", b"y", 1)
+            clients.pop_all()  # They stay open: the broker ends under them.
+        for thread in threads:
+            thread.join(TEST_S)
+            assert not thread.is_alive()
+    assert not heard
+
+
+def come_and_go(broker: BrokerThread) -> None:
+    with broker.client():
+        pass

@@ -1,0 +1,134 @@
+"""A client of the broker's own process gives back what it took, whatever becomes of a call."""
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+import flowguard
+from flowguard.broker.local_client import EndedError, LocalClient
+from tests.support.real import CALM, TEST_S, SlowStore, offline_subscriber, until
+
+WRONG_CALLS: list[tuple[Callable[[LocalClient], Awaitable[None]], type[Exception], str]] = [
+    (lambda c: c.publish("a", "text", 1), TypeError, "payload"),  # type: ignore[arg-type]
+    (lambda c: c.publish("x" * 65_536, b"", 1), ValueError, "topic has 65,536 bytes"),
+    (lambda c: c.publish("a", b"x" * 2_000_000, 1), ValueError, r"session\.packet_size_max"),
+    (lambda c: c.publish("a", b"x" * 300_000_000, 1), ValueError, r"session\.packet_size_max"),
+    (lambda c: c.publish("a", b"x", 2), ValueError, r"session\.maximum_qos"),
+    (lambda c: c.publish("a", b"x", 1, retain=True), ValueError, r"session\.retain_available"),
+    (lambda c: c.subscribe(["a"]), TypeError, "filter"),  # type: ignore[arg-type]
+    (lambda c: c.subscribe("a" * 65_536), ValueError, "filter has 65,536 bytes"),
+    (lambda c: c.subscribe("a", qos=3), ValueError, "qos is 3"),
+    (lambda c: c.unsubscribe(), ValueError, "no filter"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "says"), WRONG_CALLS)
+async def test_wrong_arguments_cost_nothing(
+    call: Callable[[LocalClient], Awaitable[None]], kind: type[Exception], says: str
+) -> None:
+    settings = {"session": {"maximum_qos": 1, "retain_available": False}}
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker(settings) as broker, broker.client() as client:
+            places = client._quota.value
+            for _ in range(places + 1):
+                with pytest.raises(kind, match=says):
+                    await call(client)
+            assert client._quota.value == places
+            assert not client._exchanges
+            await client.publish("a", b"x", 1)
+            await client.subscribe("a", qos=1)
+
+
+async def test_what_cannot_be_sent_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where that is nobody's wrong argument."""
+
+    def fail(*_: Any) -> bytes:
+        raise MemoryError
+
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker, broker.client() as client:
+            places = client._quota.value
+            with monkeypatch.context() as patched:
+                patched.setattr(client, "_put", fail)
+                for call in (client.publish("a", b"x", 1), client.subscribe("a")):
+                    with pytest.raises(MemoryError):
+                        await call
+            assert client._quota.value == places
+            assert not client._exchanges
+
+
+async def test_the_largest_packet_of_the_broker_passes() -> None:
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker() as broker, broker.client() as client:
+            payload = bytes(1_048_576 - len(b"\x30\x80\x80\x40\0\1a\0\1\0"))
+            await client.publish("a", payload, 1)
+            with pytest.raises(ValueError, match="1,048,577 bytes"):
+                await client.publish("a", payload + b"x", 1)
+
+
+async def test_a_wrong_connect_opens_nothing() -> None:
+    async with flowguard.open_broker() as broker:
+        adopted: list[socket.socket] = []
+        broker.running.adopt = adopted.append
+        with pytest.raises(TypeError, match="password"):
+            await broker.connect("me", password="secret")  # type: ignore[arg-type]
+        assert not adopted
+
+
+async def test_a_socket_that_the_broker_cannot_take_is_closed() -> None:
+    async with flowguard.open_broker() as broker:
+        offered: list[socket.socket] = []
+
+        def fail(sock: socket.socket) -> None:
+            offered.append(sock)
+            raise OSError("no room for another watch")
+
+        broker.running.adopt = fail
+        with pytest.raises(OSError, match="watch"):
+            await broker.connect("me")
+        assert offered[0].fileno() == -1
+
+
+async def test_who_waits_for_a_place_hears_of_the_end() -> None:
+    store = SlowStore()
+    with trio.fail_after(TEST_S):
+        async with flowguard.open_broker(
+            {"flow": {**CALM, "window_max": 5}}, store=store
+        ) as broker:
+            await offline_subscriber(broker.running, "a")
+            client = await broker.connect("me")
+            store.open.clear()
+            ended: list[int] = []
+
+            async def publish(number: int) -> None:
+                with pytest.raises(EndedError):
+                    await client.publish("a", b"x", 1)
+                ended.append(number)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(40):
+                    nursery.start_soon(publish, number)
+                await until(lambda: client._quota.statistics().tasks_waiting == 30)
+                await client.close()
+            assert len(ended) == 40
+            with pytest.raises(EndedError):
+                await client.publish("a", b"x", 1)
+            store.open.set()
+
+
+async def test_a_client_whose_broker_fails_has_ended() -> None:
+    """Its tasks are cancelled with those of the broker: nobody may wait for them."""
+    async with flowguard.open_broker() as broker:
+        client = await broker.connect("me")
+
+        async def wait() -> None:
+            with pytest.raises(EndedError):
+                await client.receive()
+
+        with trio.fail_after(TEST_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                broker._nursery.cancel_scope.cancel()
