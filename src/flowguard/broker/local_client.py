@@ -20,6 +20,7 @@ from flowguard.codec.packets import (
     Connect,
     Disconnect,
     Packet,
+    Pingreq,
     Puback,
     Pubcomp,
     Pubrec,
@@ -93,6 +94,8 @@ class LocalClient:
         self._packet_size_max = PACKET_SIZE_MAX
         self._qos_max = 2
         self._retain_available = True
+        self._keep_alive_s = 0
+        """The broker's own (`session.keep_alive_max_s`); 0: it has none."""
         self._inbox: deque[Publish] = deque()
         self._inbox_bytes = 0
         """Payloads of QoS 0 in the inbox."""
@@ -120,6 +123,7 @@ class LocalClient:
             raise NotAcceptedError(connack.reason_code, float(after_ms) / 1_000)
         self._packet_size_max = properties.maximum_packet_size or PACKET_SIZE_MAX
         self._qos_max = 2 if properties.maximum_qos is None else properties.maximum_qos
+        self._keep_alive_s = properties.server_keep_alive or 0
         self._retain_available = properties.retain_available != 0
         self.client_id = properties.assigned_client_identifier or packet.client_id
         for _ in range(properties.receive_maximum or 65_535):
@@ -129,6 +133,8 @@ class LocalClient:
         """Move its bytes until it is closed, or the broker ends it."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
+            if self._keep_alive_s:
+                nursery.start_soon(self._ping)
             try:
                 while (packet := await self._next()) is not None:
                     self._handle(packet)
@@ -354,6 +360,12 @@ class LocalClient:
                 self._written = trio.Event()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # The reader hears of it, too.
+
+    async def _ping(self) -> None:
+        while True:
+            await trio.sleep(self._keep_alive_s / 2)
+            if not self._outgoing:  # Else that will say that it lives.
+                self._put(Pingreq())
 
     async def _next(self) -> Packet | None:
         """The next packet; None: there will be none."""

@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 import flowguard
 from flowguard.broker.local_client import EndedError, LocalClient
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.encoder import encode
+from flowguard.codec.packets import Connack, Connect, Packet, Pingreq
+from flowguard.config import MIB
+from flowguard.types import MQTT_5, Properties
 from tests.support.real import CALM, TEST_S, SlowStore, offline_subscriber, until
 
 WRONG_CALLS: list[tuple[Callable[[LocalClient], Awaitable[None]], type[Exception], str]] = [
@@ -132,3 +138,22 @@ async def test_a_client_whose_broker_fails_has_ended() -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)
                 broker._nursery.cancel_scope.cancel()
+
+
+async def test_the_keep_alive_of_a_broker_is_kept(autojump_clock: trio.testing.MockClock) -> None:
+    """Also by a client that has nothing to say for long: the broker would end it."""
+    ours, theirs = trio.socket.socketpair()
+    client, broker = LocalClient(trio.SocketStream(ours)), trio.SocketStream(theirs)
+    connack = Connack(properties=Properties(server_keep_alive=10))
+    await broker.send_all(encode(connack, MQTT_5))
+    await client.connect(Connect("me"))
+    decoder = PacketDecoder(MIB)
+    heard: list[Packet] = []
+    async with broker, trio.open_nursery() as nursery:
+        nursery.start_soon(client.run)
+        while len(heard) < 3:
+            decoder.feed(bytes(await broker.receive_some(1_024)))
+            heard += decoder.next_batch(10)
+        assert heard[1:] == [Pingreq(), Pingreq()]
+        assert trio.current_time() <= 10
+        await client.close()
