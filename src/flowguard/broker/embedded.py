@@ -9,6 +9,7 @@ async with flowguard.open_broker({"flow": {"window_max": 50}}) as broker:
             ...
 """
 
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,9 +29,10 @@ from flowguard.codec.packets import Will
 from flowguard.config import Settings
 from flowguard.errors import ConfigError
 from flowguard.node.authentication import Hooks
+from flowguard.section import Section
 from flowguard.stores import MemoryStore, Store
 
-Given = Settings | Mapping[str, Mapping[str, Any]] | None
+Given = Settings | Mapping[str, Mapping[str, Any] | Section] | None
 """Settings, or their sections: `{"flow": {"window_max": 50}}`; None: the defaults."""
 
 
@@ -118,7 +120,7 @@ async def open_broker(
     hooks: Hooks | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
-    data: Path | None = None,
+    data: str | os.PathLike[str] | None = None,
     store: Store | None = None,
 ) -> AsyncIterator[EmbeddedBroker]:
     """A broker until the block ends, which drains it.
@@ -131,7 +133,8 @@ async def open_broker(
     bounds = bounds_of(_checked(settings, durable=data is not None))
     if store is None:
         in_memory = data is None and bounds.settings.store.kind == "rocks"
-        store = MemoryStore() if in_memory else open_store(bounds.settings, data or Path())
+        place = Path() if data is None else Path(data)
+        store = MemoryStore() if in_memory else open_store(bounds.settings, place)
     try:
         listener = listen(host, port)
     except BaseException:
@@ -139,13 +142,17 @@ async def open_broker(
         raise
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        running: Running = await nursery.start(partial(serve, bounds, store, listener, hooks=hooks))
         try:
-            yield EmbeddedBroker(running, nursery)
+            running = await nursery.start(partial(serve, bounds, store, listener, hooks=hooks))
         except Exception as error:
             failure = error
-        finally:
-            running.stop.set()
+        else:
+            try:
+                yield EmbeddedBroker(running, nursery)
+            except Exception as error:
+                failure = error
+            finally:
+                running.stop.set()
     if failure is not None:
         raise failure
 
@@ -153,9 +160,19 @@ async def open_broker(
 def _checked(settings: Given, *, durable: bool) -> Settings:
     if isinstance(settings, Settings):
         return settings
-    sections = {name: dict(values) for name, values in (settings or {}).items()}
-    if not durable:
-        sections.setdefault("store", {}).setdefault("kind", "memory")
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, Mapping):
+        raise ConfigError(
+            "settings are expected to be Settings, or their sections as "
+            f'{{"flow": {{"window_max": 50}}}}, not {type(settings).__name__}'
+        )
+    sections: dict[Any, Any] = {
+        name: dict(values) if isinstance(values, Mapping) else values
+        for name, values in settings.items()
+    }
+    if not durable and isinstance(store := sections.setdefault("store", {}), dict):
+        store.setdefault("kind", "memory")
     try:
         return Settings.model_validate(sections)
     except ValidationError as error:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 import trio
@@ -16,10 +18,12 @@ from flowguard.broker.embedded import EmbeddedBroker
 from flowguard.broker.in_thread import BrokerThread
 from flowguard.broker.local_client import EndedError, LocalClient, NotAcceptedError
 from flowguard.codec.packets import Connect, Will
-from flowguard.errors import ConfigError, SyncError
+from flowguard.config import MIB, FlowSettings, Settings
+from flowguard.errors import ConfigError, CorruptionError, SyncError
 from flowguard.node.authentication import Hooks
 from flowguard.records import StoreOp
 from flowguard.stores import Fenced, MemoryStore
+from flowguard.stores.base import StoreLoad
 from flowguard.types import ReasonCode
 from tests.support.real import CALM, TEST_S, SlowStore, connect, until
 
@@ -226,9 +230,47 @@ async def test_an_error_of_the_block_is_raised_as_it_is() -> None:
             raise ValueError("mine")
 
 
-async def test_impossible_settings_are_refused_with_their_key() -> None:
-    with pytest.raises(ConfigError, match=r"flow\.window_max"):
-        async with flowguard.open_broker({"flow": {"window_max": 0}}):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"flow": {"window_max": 0}}, r"^flow\.window_max: "),
+        ({"flow": 5}, "^flow: "),
+        ({"flow": None}, "^flow: "),
+        ({"store": [("kind", "memory")]}, "^store: "),
+        ({"nothing": {}}, "^nothing: "),
+        ({5: {}}, "^5: "),
+        (5, "settings are expected to be Settings, or their sections .* not int"),
+        ([("flow", {})], "not list"),
+        ("flow", "not str"),
+        (FlowSettings(), "not FlowSettings"),
+        (Settings, "not ModelMetaclass"),
+    ],
+)
+async def test_impossible_settings_are_refused_with_their_key(settings: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        async with flowguard.open_broker(settings):
+            raise AssertionError
+
+
+SMALL = {"window_max": 7, "memory_max_bytes": 128 * MIB}
+
+
+@pytest.mark.parametrize("section", [SMALL, MappingProxyType(SMALL), FlowSettings(**SMALL)])
+async def test_a_section_is_a_mapping_or_settings_of_its_own(section: Any) -> None:
+    async with flowguard.open_broker(MappingProxyType({"flow": section})) as broker:
+        flow = broker.running.node.settings.flow
+        assert flow.window_max == 7
+        assert flow.journal_bytes_max < FlowSettings().journal_bytes_max, "set by nobody"
+
+
+class UnreadableStore(MemoryStore):
+    def load(self) -> StoreLoad:
+        raise CorruptionError("cannot be read")
+
+
+async def test_what_cannot_start_is_raised_as_it_is() -> None:
+    with pytest.raises(CorruptionError):
+        async with flowguard.open_broker(store=UnreadableStore()):
             raise AssertionError
 
 
@@ -241,6 +283,26 @@ def test_a_thread_serves_programs_without_trio(tmp_path: Path) -> None:
     with flowguard.run_broker(data=data) as broker, broker.client("me", **kept) as client:
         client.publish("a/2", b"still subscribed", 1)
         assert client.receive().topic in ("a/1", "a/2")
+
+
+class PathOfAnother:
+    """`os.PathLike`, and no more than that."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __fspath__(self) -> str:
+        return self._path
+
+
+@pytest.mark.parametrize("kind", [str, Path, PathOfAnother])
+def test_the_directory_may_be_a_str_or_any_path(tmp_path: Path, kind: Callable[[str], Any]) -> None:
+    data = kind(str(tmp_path / "data"))
+    with flowguard.run_broker(data=data) as broker, broker.client() as client:
+        client.publish("a", b"x", 1, retain=True)
+    with flowguard.run_broker(data=data) as broker, broker.client() as client:
+        client.subscribe("a")
+        assert client.receive().payload == b"x"
 
 
 def test_asyncio_programs_publish_through_the_thread() -> None:
