@@ -1,4 +1,4 @@
-"""The servers in the README run as they stand there."""
+"""The servers in the README, and the five calls of docs/embedding.md, run as they stand there."""
 
 import asyncio
 import gc
@@ -18,7 +18,8 @@ from benchmarks.brokers import free_port
 from broker_adapter import AsyncGuard, RefusedError
 from tests.support.patience import HANG_S
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 LINES_MAX = 27
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of a socket whose close resets the connection."""
@@ -150,3 +151,14 @@ async def reset_on_asyncio(port: int) -> None:
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     writer.close()
     await writer.wait_closed()
+
+
+def test_the_five_calls_run_with_an_objective_of_their_own() -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text()
+    (source,) = re.findall(
+        r"```python\n(from broker_adapter import Guard\n.*?)```", page, re.DOTALL
+    )
+    names: dict[str, Any] = {"now_s": 0.0, "on_decided": print, "on_told": print}
+    exec(source, names)
+    assert "store_objective_s" in source
+    assert names["guard"].in_process == 0
