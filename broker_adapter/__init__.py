@@ -11,7 +11,8 @@ All of it stands behind one `flowguard.flow.Guard`; none brings rules of its own
 - `proxy_command`  `flowguard proxy`, in front of any MQTT broker: `proxy_reactor` has its sockets,
                    `proxy_core` the guard and the choice among upstreams, `proxy_host` what pairs
                    ask of it, `proxy_upstream` the health of each, `proxy_pair` one client and its
-                   connection to one of them, `proxy_packets` what waits and is in process,
+                   connection to one of them, `proxy_states` where that stands, `proxy_connect`
+                   what is read of a CONNECT, `proxy_packets` what waits and is in process,
                    `proxy_outgoing` what is to be sent, `proxy_frames` where packets begin,
                    `proxy_protocol` who a client is, as upstreams are told; sans-IO but for the
                    first two

@@ -86,7 +86,7 @@ def proxy(
     chosen = {f"FLOWGUARD_NETWORK__{key}": str(it) for key, it in said.items() if it is not None}
     try:
         bounds = load(config, os.environ | chosen, read_limits(limits)).bounds
-        upstreams = [_resolved(text, upstream_ca) for text in upstream]
+        upstreams = [resolved(text, upstream_ca) for text in upstream]
         doorways = open_doorways(bounds.settings.network)
     except ConfigError as error:
         raise _refused(str(error), 2) from error
@@ -118,20 +118,22 @@ def gated(flow: FlowSettings, upstream_count: int) -> FlowSettings:
     return flow.model_copy(update={"connects_in_process_max": UPSTREAM_CONNECTS * upstream_count})
 
 
-def _resolved(text: str, ca: Path | None) -> Upstream:
-    """An upstream; its name is asked for once. Raises ConfigError."""
+def resolved(text: str, ca: Path | None) -> Upstream:
+    """An upstream with all addresses of its name, which is asked for once. Raises ConfigError."""
     address = Address.parse(text)
     if address.scheme.has_websocket:
         raise ConfigError(f"--upstream {text}: expected mqtt:// or mqtts://")
     tls = _tls(ca) if address.scheme.has_tls else None
     if address.port is None:
         raise ConfigError(f"--upstream {text}: expected HOST:PORT")
+    if address.port == 0:
+        raise ConfigError(f"--upstream {text}: nobody listens on port 0; name the broker's port")
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"--upstream {text}: {error.strerror}") from error
-    family, _, _, _, place = found[0]
-    return Upstream(text, family, cast(tuple[str, int], place), address.host, tls)
+    places = [(int(family), cast(tuple[str, int], place)) for family, _, _, _, place in found]
+    return Upstream(text, places, address.host, tls)
 
 
 def _tls(ca: Path | None) -> ssl.SSLContext:

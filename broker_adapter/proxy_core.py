@@ -10,15 +10,16 @@ to the one with the fewest clients. One that is not there is tried again by one 
 which goes elsewhere if it still is not. While none is there the others wait, in their places at the
 gate and behind it, until their patience is over: 136 "Server unavailable", with a time to come
 back. When one is back the gate begins with 4 CONNECTs in process, as for a node that has lost a
-peer.
+peer. An upstream is there if one of the addresses of its name answers.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from broker_adapter.proxy_host import PairHost
-from broker_adapter.proxy_pair import OPENED, ProxyPair, ProxySide
-from broker_adapter.proxy_upstream import BUSY_S, Upstream
+from broker_adapter.proxy_pair import ProxyPair, ProxySide
+from broker_adapter.proxy_states import OPENED
+from broker_adapter.proxy_upstream import BUSY_S, Dial, Place, Upstream
 from flowguard.config import KIB, FlowSettings
 from flowguard.flow import Admission, Arrival, ConnectGate, Guard, Reason
 from flowguard.flow.signals import StoreState
@@ -29,9 +30,10 @@ from flowguard.types import ReasonCode
 PROBE_S: Final = 0.5
 """Between two tries to reach an upstream that was not there."""
 DIAL_S: Final = 5.0
-"""A dial that takes longer has failed."""
+"""An address that takes longer to answer does not."""
 CONNECT_BYTES_MAX: Final = 512 * KIB
 LOOKAHEAD_BYTES: Final = 64 * KIB
+"""So far a client without room is read ahead, for the control lane."""
 
 
 @final
@@ -70,11 +72,14 @@ class ProxyCore(PairHost[ProxyPair]):
         """Those that have not ended."""
         self.to_dial: list[ProxyPair] = []
         """Pairs whose connection to their `broker` is to be opened; some may have ended."""
-        self._dialing: dict[ProxyPair, float] = {}
+        self._dialing: dict[ProxyPair, Dial] = {}
         self._parked: dict[ProxyPair, None] = {}
         """Admitted, while no upstream is there."""
         self._newcomers: dict[ProxyPair, None] = {}
         """Pairs that have not said CONNECT, the oldest first."""
+        self._leaving: dict[ProxyPair, float] = {}
+        """Pairs at an upstream whose client sends or hears no more: since when nothing of them has
+        moved, the longest first."""
         self.refused_by_upstream = 0
         self.unavailable = 0
         """CONNECTs refused with 136."""
@@ -138,6 +143,7 @@ class ProxyCore(PairHost[ProxyPair]):
         self.guard.gone(pair, now_s)
         for place in (self.pairs, self._newcomers, self._parked):
             place.pop(pair, None)
+        self._leaving.pop(pair, None)
         self._hang_up(pair)
 
     # --- the upstreams -----------------------------------------------------------------------
@@ -151,7 +157,7 @@ class ProxyCore(PairHost[ProxyPair]):
         pair.broker = upstream
         upstream.dials += 1
         upstream.pairs_count += 1
-        self._dialing[pair] = now_s
+        self._dialing[pair] = Dial(upstream, now_s)
         self.to_dial.append(pair)
 
     def _choose(self, now_s: float) -> Upstream | None:
@@ -178,23 +184,31 @@ class ProxyCore(PairHost[ProxyPair]):
         if self._dialing.pop(pair, None) is not None:
             upstream.dials -= 1
 
+    def place_of(self, pair: ProxyPair) -> Place:
+        """The address at which its upstream is to be dialed now."""
+        return self._dialing[pair].place
+
     def dialed(self, pair: ProxyPair, now_s: float) -> None:
         """The connection is there: so is the upstream."""
         upstream = pair.broker
         assert upstream is not None
-        del self._dialing[pair]
+        upstream.answered_at = self._dialing.pop(pair).place
         upstream.dials -= 1
         if not upstream.is_up:
             upstream.is_up = True
             parked, self._parked = self._parked, {}
             for waiting in parked:
                 self.dial(waiting, now_s)
-        pair.upstream_opened()
+        pair.upstream_opened(now_s)
 
     def not_dialed(self, pair: ProxyPair, now_s: float) -> None:
-        """There is no connection to be had: the pair goes elsewhere, or waits for a return."""
+        """There is no connection to be had at this address: the pair goes to the next one of its
+        upstream, elsewhere where there is none, or waits for a return."""
         upstream = pair.broker
         if upstream is None:
+            return
+        if self._dialing[pair].go_on(now_s):
+            self.to_dial.append(pair)
             return
         self._hang_up(pair)
         if upstream.is_up:
@@ -212,7 +226,7 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def _look_after_upstreams(self, now_s: float) -> list[ProxyPair]:
         """Probe, and give up on those whose patience is over; who dials for too long."""
-        late = [pair for pair, since_s in self._dialing.items() if now_s - since_s >= DIAL_S]
+        late = [pair for pair, dial in self._dialing.items() if now_s - dial.since_s >= DIAL_S]
         for pair in list(self._parked):
             if now_s - pair.offered_s >= self.settings.connect_patience_s:
                 self.unavailable += 1
@@ -228,6 +242,10 @@ class ProxyCore(PairHost[ProxyPair]):
 
     def paused(self, pair: ProxyPair, now_s: float) -> None:
         self.guard.paused(pair, now_s)
+
+    def leaving(self, pair: ProxyPair, now_s: float) -> None:
+        self._leaving.pop(pair, None)
+        self._leaving[pair] = now_s
 
     # --- time --------------------------------------------------------------------------------
 
@@ -258,16 +276,20 @@ class ProxyCore(PairHost[ProxyPair]):
         `heard_s`: until when whatever had come has been read; None: until now.
         """
         self._observe(now_s)
+        silent_since_s = (now_s if heard_s is None else heard_s) - self.settings.connect_timeout_s
         while self._newcomers:
             pair = next(iter(self._newcomers))
-            if (now_s if heard_s is None else heard_s) - pair.opened_s < (
-                self.settings.connect_timeout_s
-            ):
+            if pair.opened_s > silent_since_s:
                 break
             handshakes = self.door.handshakes
             if handshakes is not None and handshakes.holds(pair.client.transport):
                 self.shook_hands(pair.client, now_s)  # It waits for us.
                 continue
+            pair.end(now_s)
+        while self._leaving:
+            pair = next(iter(self._leaving))
+            if self._leaving[pair] > silent_since_s:
+                break
             pair.end(now_s)
         if self._was_tight and not self.is_tight:
             for pair in self.pairs:  # Some of them may be read again.

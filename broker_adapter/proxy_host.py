@@ -60,6 +60,10 @@ class PairHost(Generic[P]):
         """It has packets and no room."""
         raise NotImplementedError
 
+    def leaving(self, pair: P, now_s: float) -> None:
+        """Its client sends or hears no more, and bytes of it have just moved."""
+        raise NotImplementedError
+
     def gone(self, pair: P, now_s: float) -> None:
         """It has ended: nothing is remembered of it."""
         raise NotImplementedError

@@ -17,6 +17,11 @@ class HeldPacket:
         self.head = head
         self.data = bytearray()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it has come."""
+        return len(self.data) == self.head.size_bytes
+
 
 @final
 @mypyc_attr(acyclic=True)

@@ -1,61 +1,39 @@
 """ProxyPair: one client and its connection to the upstream broker, without sockets.
 
-    OPENED --CONNECT--> OFFERED --place--> DIALING --opened--> CONNECTING --CONNACK--> CONNECTED
-       \\__________________\\___________________\\_____________________\\__________________/
-                refused (137, 136), too late, closed by either side ---> ENDED
-
 What the client sends is held back as long as its window has no room, in order; PINGREQ and
 acknowledgements in what was read ahead pass those that wait (the control lane). Everything else
 passes as it came, and all that the upstream says passes: the acknowledgements are the upstream's.
 
 A PUBLISH of QoS 1 and 2, a SUBSCRIBE and an UNSUBSCRIBE are in process until the upstream has
 acknowledged them; a PUBLISH of QoS 0 until the upstream's socket has taken it.
+
+A client that sends no more, or hears no more, is leaving: what it has sent is forwarded, then its
+end, and what the upstream still answers goes to whoever hears it. For that it has so much time
+without any progress; while its CONNECT waits, as much as any other.
 """
 
 from collections import deque
-from enum import Enum
 from typing import Final, final
 
+from broker_adapter.proxy_connect import ReadConnect, connect_size_bytes
 from broker_adapter.proxy_frames import FrameHead, FrameSplitter, is_control, is_counted
 from broker_adapter.proxy_host import PairHost
 from broker_adapter.proxy_outgoing import Outgoing
 from broker_adapter.proxy_packets import HeldPacket, Outstanding
+from broker_adapter.proxy_states import CONNECTED, CONNECTING, DIALING, ENDED, OFFERED, OPENED
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.codec import tables
-from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
-from flowguard.codec.packets import Connack, Connect
-from flowguard.codec.primitives import remaining_length
+from flowguard.codec.packets import Connack
 from flowguard.config import KIB
-from flowguard.errors import MalformedPacket, PeerError
-from flowguard.flow import Admission, AdmissionWindow, Arrival, Resumption, Verdict
+from flowguard.errors import PeerError
+from flowguard.flow import Admission, AdmissionWindow, Verdict
 from flowguard.types import MQTT_5, MQTT_311, NO_PROPERTIES, Properties, ReasonCode
 
-LOOKAHEAD_BYTES: Final = 64 * KIB
-"""So far a client without room is read ahead, for the control lane."""
 OUT_BYTES: Final = 256 * KIB
 """From here on nothing more is read for a socket that takes nothing."""
 BUSY: Final = frozenset((3, 0x88, 0x89, 0x97))
 """CONNACK codes by which an upstream says that it cannot now."""
-
-
-class PairState(Enum):
-    """The states of a pair."""
-
-    OPENED = "opened"
-    OFFERED = "offered"
-    DIALING = "dialing"
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    ENDED = "ended"
-
-
-OPENED: Final = PairState.OPENED
-OFFERED: Final = PairState.OFFERED
-DIALING: Final = PairState.DIALING
-CONNECTING: Final = PairState.CONNECTING
-CONNECTED: Final = PairState.CONNECTED
-ENDED: Final = PairState.ENDED
 
 
 @final
@@ -105,6 +83,7 @@ class ProxyPair:
         "_by_id",
         "_connect",
         "_core",
+        "_end_passed",
         "_from_client",
         "_from_upstream",
         "_held",
@@ -118,6 +97,7 @@ class ProxyPair:
         "client",
         "client_eof",
         "connect_bytes",
+        "is_deaf",
         "is_dirty",
         "offered_s",
         "opened_s",
@@ -152,6 +132,11 @@ class ProxyPair:
         self.queued = False
         """Whether it is in its host's `runnable`, or in a round that was made of it."""
         self.client_eof = False
+        """The client sends no more."""
+        self.is_deaf = False
+        """The client hears no more."""
+        self._end_passed = False
+        """The upstream knows that the client sends no more."""
         self._connect = bytearray()
         self._from_client = FrameSplitter()
         self._from_upstream = FrameSplitter()
@@ -229,49 +214,46 @@ class ProxyPair:
             self.end(now_s)  # No packet can be told from another any more.
 
     def client_ended(self, now_s: float) -> None:
-        """The client sends no more; what it sent before is still forwarded."""
+        """The client sends no more; what it sent before is still forwarded.
+
+        One whose CONNECT waits with no whole packet behind it has given up.
+        """
         self.client_eof = True
-        if not self._held or self.state is not CONNECTED:
+        self.soil()
+        if self.state is CONNECTED or (
+            self.state is not OPENED and self._held and self._held[0].is_whole
+        ):
+            self.progressed(now_s)
+        else:
             self.end(now_s)
+
+    def client_deafened(self, now_s: float) -> None:
+        """The client takes nothing any more; what it has sent is still to be read."""
+        self.is_deaf = True
+        self.to_client.clear()
+        self.progressed(now_s)
+
+    def progressed(self, now_s: float) -> None:
+        """Bytes have moved: one that is leaving has its whole time again."""
+        if (self.client_eof or self.is_deaf) and self.state in (CONNECTING, CONNECTED):
+            self._core.leaving(self, now_s)
 
     def _await_connect(self, data: bytes, now_s: float) -> None:
         connect = self._connect
         connect += data
-        if connect[0] >> 4 != tables.CONNECT:
-            raise MalformedPacket("the first packet is no CONNECT")
-        try:
-            length, body = remaining_length(connect, 0, MQTT_311)
-        except IndexError:
-            return
-        size_bytes = body + length
-        if size_bytes > self._core.connect_bytes_max:
-            raise MalformedPacket("a CONNECT that is too large")
-        if len(connect) < size_bytes:
+        size_bytes = connect_size_bytes(connect, self._core.connect_bytes_max)
+        if not size_bytes:
             return
         self.connect_bytes = bytes(connect[:size_bytes])
         rest = bytes(connect[size_bytes:])
         self._connect = bytearray()
+        read = ReadConnect(self.connect_bytes, self.client.waited_s)
+        self.version, self.tenant = read.version, read.tenant
         self.state = OFFERED
         self.offered_s = now_s
-        self._core.offer(self, self._arrival(), now_s)
+        self._core.offer(self, read.arrival, now_s)
         if rest and not self.ended:
             self._take(rest, now_s)
-
-    def _arrival(self) -> Arrival:
-        """The CONNECT as the gate sees it; one that we cannot read is the upstream's to refuse."""
-        decoder = PacketDecoder(self._core.connect_bytes_max)
-        decoder.feed(self.connect_bytes)
-        try:
-            packet = decoder.next()
-        except PeerError:
-            self.version = decoder.version or MQTT_311
-            return Arrival("", len(self.connect_bytes))
-        assert isinstance(packet, Connect)
-        self.version = packet.version
-        self.tenant = packet.username or ""
-        resumption = Resumption.NEW if packet.clean_start else Resumption.ELSEWHERE
-        size_bytes = len(self.connect_bytes)
-        return Arrival(packet.client_id, size_bytes, resumption, self.client.waited_s)
 
     def _take(self, data: bytes, now_s: float) -> None:
         """Pass what may pass, hold back the rest; runs of packets that pass are not cut up."""
@@ -358,8 +340,6 @@ class ProxyPair:
             if self._sink is first:
                 self._sink = None
         self._rest_and_wait(now_s)
-        if self.client_eof and not held:
-            self.end(now_s)
 
     def _rest_and_wait(self, now_s: float) -> None:
         window = self.window
@@ -403,6 +383,9 @@ class ProxyPair:
 
     def refuse(self, reason: ReasonCode, retry_after_s: float, now_s: float) -> None:
         """CONNACK with 137 or 136, and the time to come back for those who understand it."""
+        if self.is_deaf:
+            self.end(now_s)
+            return
         properties = NO_PROPERTIES
         after_ms = round(1_000 * retry_after_s)
         if self.version == MQTT_5 and after_ms:
@@ -410,13 +393,14 @@ class ProxyPair:
         self.to_client.put(encode(Connack(False, reason, properties), self.version))
         self.end(now_s)
 
-    def upstream_opened(self) -> None:
+    def upstream_opened(self, now_s: float) -> None:
         """The connection to the upstream is there."""
         assert self.state is DIALING
         self.state = CONNECTING
         self.to_upstream.put(self.connect_bytes)
         self._passed_bytes += len(self.connect_bytes)
         self.connect_bytes = b""
+        self.progressed(now_s)
         self.soil()
 
     def upstream_data(self, data: bytes, now_s: float) -> None:
@@ -428,7 +412,9 @@ class ProxyPair:
         except PeerError:
             self.end(now_s)
             return
-        self.to_client.put(data)
+        if not self.is_deaf:
+            self.to_client.put(data)
+        self.progressed(now_s)
         self.soil()
         for head in heads:
             if head.packet_id:
@@ -458,6 +444,24 @@ class ProxyPair:
             self._settle(waiting.popleft()[1], now_s)
 
     # --- the end -----------------------------------------------------------------------------
+
+    def pass_end(self, now_s: float, *, half_closes: bool) -> bool:
+        """Whether the upstream is now to be told that the client sends no more; True only once.
+
+        `half_closes`: whether it can be told so and still be heard. Where it cannot, the pair ends
+        with the last acknowledgement; where nobody hears its answers, at once.
+        """
+        if not (self.client_eof and self.state is CONNECTED):
+            return False
+        if self._held or self.to_upstream.size_bytes:
+            return False  # There is something to be forwarded.
+        if self.is_deaf or not (half_closes or self._by_id):
+            self.end(now_s)
+            return False
+        if self._end_passed or not half_closes:
+            return False
+        self._end_passed = True
+        return True
 
     def end(self, now_s: float) -> None:
         """Nothing is held for it any more but last bytes on their way. Safe to repeat."""

@@ -9,12 +9,13 @@ closed when the others have, or a little later.
 import errno
 import socket
 from collections.abc import Callable
-from socket import MSG_DONTWAIT, MSG_NOSIGNAL
+from socket import MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_WR
 from typing import Final, final
 
 from broker_adapter.proxy_core import ProxyCore
-from broker_adapter.proxy_pair import DIALING, ProxyPair, ProxySide
+from broker_adapter.proxy_pair import ProxyPair, ProxySide
 from broker_adapter.proxy_protocol import header
+from broker_adapter.proxy_states import DIALING
 from broker_adapter.proxy_upstream import Upstream
 from flowguard.broker.link import Link
 from flowguard.broker.socket_set import READ, WRITE, Event, SocketSet
@@ -26,6 +27,8 @@ from flowguard.session.chores import Chores
 
 READ_BYTES: Final = 64 * 1024
 SEND_FLAGS: Final = MSG_DONTWAIT | MSG_NOSIGNAL
+GONE: Final = (BrokenPipeError, ConnectionResetError)
+"""A peer takes nothing any more."""
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 ProxyLink = Link[ProxySide]
@@ -183,6 +186,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         elif side.is_upstream:
             side.pair.end(now_s)
         else:
+            if link.doorway is not None and link.doorway.scheme.has_websocket:
+                side.pair.client_deafened(now_s)  # WebSocket closes both directions at once.
             side.pair.client_ended(now_s)
         side.pair.soil()
 
@@ -199,6 +204,8 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
             self._send(pair.upstream, now_s)
         if pair.to_client.size_bytes:
             self._send(pair.client, now_s)
+        if pair.client_eof:
+            self._pass_end(pair, now_s)
         if (
             isinstance(upstream, Link)
             and isinstance(client, Link)
@@ -222,12 +229,30 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         except BlockingIOError:
             sent_bytes = 0
         except Exception as error:
-            self.sockets.broke(link, error, now_s)
+            if isinstance(error, GONE) and not (side.is_upstream or side.ended):
+                # What it has sent before is still there to be read.
+                side.pair.client_deafened(now_s)
+            else:
+                self.sockets.broke(link, error, now_s)
             return
         if sent_bytes < len(data):
             side.outbox.put_back(data[sent_bytes:])
         if side.is_upstream:
             side.pair.sent_upstream(sent_bytes, now_s)
+        if sent_bytes:
+            side.pair.progressed(now_s)
+
+    def _pass_end(self, pair: ProxyPair, now_s: float) -> None:
+        """Half-close the upstream's socket where all that the client has sent has left."""
+        link = pair.upstream.transport
+        if not isinstance(link, Link):
+            return
+        # Behind close_notify nothing is read (`TlsStream.shutdown`).
+        if pair.pass_end(now_s, half_closes=link.layer is None):
+            try:
+                link.sock.shutdown(SHUT_WR)
+            except OSError as error:
+                self.sockets.broke(link, error, now_s)
 
     def _settle_side(self, side: ProxySide, now_s: float) -> None:
         """Look for what it waits for now; say a last word where it is over."""
@@ -256,17 +281,18 @@ class ProxyReactor(Ports[Event, ProxyPair, None]):
         upstream = pair.broker
         if upstream is None:
             return  # It has ended meanwhile.
+        family, address = self._core.place_of(pair)
         try:
-            sock = socket.socket(upstream.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             if error.errno in OUT_OF_DESCRIPTORS:
                 self._core.no_descriptor(pair, now_s)
             else:
                 self._core.not_dialed(pair, now_s)
             return
-        if upstream.family != socket.AF_UNIX:
+        if family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if sock.connect_ex(upstream.address) not in (0, errno.EINPROGRESS):
+        if sock.connect_ex(address) not in (0, errno.EINPROGRESS):
             sock.close()
             self._core.not_dialed(pair, now_s)
             return

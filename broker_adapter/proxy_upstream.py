@@ -1,5 +1,6 @@
 """Upstream: one of the brokers behind a proxy, as far as it can be seen from here."""
 
+from collections.abc import Sequence
 from ssl import SSLContext
 from typing import Final, final
 
@@ -8,21 +9,24 @@ from broker_adapter.proxy_packets import Outstanding
 BUSY_S: Final = 1.0
 """So long a broker's own refusals are pressure."""
 
+Place = tuple[int, tuple[str, int]]
+"""An address as sockets name it: the family, and what `connect` takes."""
+
 
 @final
 class Upstream:
-    """Its address, and its health."""
+    """Its addresses, and its health."""
 
     __slots__ = (
-        "address",
+        "answered_at",
         "busy_until_s",
         "dials",
-        "family",
         "host",
         "in_process",
         "is_up",
         "name",
         "pairs_count",
+        "places",
         "probe_s",
         "tls",
     )
@@ -30,16 +34,17 @@ class Upstream:
     def __init__(
         self,
         name: str = "upstream",
-        family: int = 0,
-        address: tuple[str, int] = ("", 0),
+        places: Sequence[Place] = ((0, ("", 0)),),
         host: str = "",
         tls: SSLContext | None = None,
     ) -> None:
-        """`host`: whose certificate it must have where there is `tls`."""
+        """`places`: one at least, which are tried in this order; `host`: whose certificate it must
+        have where there is `tls`."""
         self.name = name
         """As its address was written."""
-        self.family = family
-        self.address = address
+        self.places = tuple(places)
+        self.answered_at = self.places[0]
+        """The one that has answered last, and is tried first."""
         self.host = host
         self.tls = tls
         self.is_up = True
@@ -67,3 +72,25 @@ class Upstream:
     def pressure(self, now_s: float, objective_s: float) -> float:
         """How long it takes, as a multiple of what it may; 1 where it is calm."""
         return max(1.0, self.age_s(now_s) / objective_s, 2.0 * self.is_busy(now_s))
+
+
+@final
+class Dial:
+    """A connection to an upstream that is being opened, at one of its addresses after the other."""
+
+    __slots__ = ("_left", "place", "since_s")
+
+    def __init__(self, upstream: Upstream, now_s: float) -> None:
+        self.place = upstream.answered_at
+        """The address that is tried."""
+        self.since_s = now_s
+        """Since when it is tried."""
+        self._left = [place for place in upstream.places if place != self.place]
+
+    def go_on(self, now_s: float) -> bool:
+        """Try the next address; False: there is none left."""
+        if not self._left:
+            return False
+        self.place = self._left.pop(0)
+        self.since_s = now_s
+        return True

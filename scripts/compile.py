@@ -64,7 +64,18 @@ MODULES = (
 ROOMS = ("access", "codec", "flow", "session", "routing", "node", "stores/log", "stores/rocks")
 PROXY = tuple(
     f"broker_adapter/proxy_{part}.py"
-    for part in ("frames", "host", "outgoing", "packets", "upstream", "pair", "core", "reactor")
+    for part in (
+        "connect",
+        "core",
+        "frames",
+        "host",
+        "outgoing",
+        "packets",
+        "pair",
+        "reactor",
+        "states",
+        "upstream",
+    )
 )
 """Of the package beside it: where every packet that a proxy forwards comes through."""
 USUAL = (*MODULES, *ROOMS, *PROXY)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_frames import FrameSplitter
-from broker_adapter.proxy_pair import PairState, ProxyPair
-from broker_adapter.proxy_upstream import Upstream
+from broker_adapter.proxy_pair import ProxyPair
+from broker_adapter.proxy_states import PairState
+from broker_adapter.proxy_upstream import Place, Upstream
 from flowguard.codec.decoder import PacketDecoder
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Connect, Packet, Puback, Pubrec, Suback, Subscribe
@@ -37,6 +38,10 @@ class ProxyClient:
     said_by_upstream: bytearray = field(default_factory=bytearray)
     is_dialed: bool = False
     hung_up: bool = False
+    hears: bool = True
+    """False: its socket is closed, and whatever is sent to it fails."""
+    end_passed: bool = False
+    """The upstream has been told that it sends no more."""
 
     def send(self, *packets: Packet) -> None:
         """All packets in one piece."""
@@ -47,8 +52,9 @@ class ProxyClient:
         self.pair.client_data(data, self.stage.now_s)
         self.stage.settle()
 
-    def hang_up(self) -> None:
-        self.hung_up = True
+    def hang_up(self, *, hears: bool = True) -> None:
+        """It sends no more; `hears`: it has closed only that half."""
+        self.hung_up, self.hears = True, hears
         self.pair.client_ended(self.stage.now_s)
         self.stage.settle()
 
@@ -61,6 +67,11 @@ class ProxyClient:
             self.said_by_upstream += data
             self.pair.upstream_data(data, self.stage.now_s)
             self.stage.settle()
+
+    def upstream_ends(self) -> None:
+        """The upstream closes its connection."""
+        self.pair.end(self.stage.now_s)
+        self.stage.settle()
 
     def packets_at_upstream(self) -> list[Packet]:
         """All complete packets that the upstream has received, CONNECT included."""
@@ -87,12 +98,21 @@ class ProxyStage:
         settings: FlowSettings | None = None,
         lookahead_bytes: int = 4 * KIB,
         upstreams: int = 1,
+        addresses: int = 1,
+        *,
+        half_closes: bool = True,
     ) -> None:
+        """`addresses`: of each upstream's name; `half_closes`: they hear one that ends, and are
+        heard."""
         settings = settings or FlowSettings()
         if settings.unfinished_bytes_max is None:
             settings = settings.model_copy(update={"unfinished_bytes_max": MEMORY_BYTES // 4})
         self.now_s = 1_000.0
-        self.upstreams = [Upstream(f"u{number}") for number in range(upstreams)]
+        self.half_closes = half_closes
+        self.upstreams = [
+            Upstream(f"u{number}", [(0, (f"u{number}", port)) for port in range(1, addresses + 1)])
+            for number in range(upstreams)
+        ]
         self.core = ProxyCore(
             settings,
             MEMORY_BYTES,
@@ -108,6 +128,10 @@ class ProxyStage:
         """False: the clients' take nothing."""
         self.fallen: set[Upstream] = set()
         """Upstreams that are not there, while others are."""
+        self.silent: set[Place] = set()
+        """Addresses at which nobody is."""
+        self.dialed: list[Place] = []
+        """Every address that was dialed."""
         self.dials = 0
         self.in_slice = False
         """True: several things happen before anybody has a turn, as with what one poll brings."""
@@ -155,7 +179,9 @@ class ProxyStage:
         if upstream is None:
             return  # It has ended meanwhile.
         self.dials += 1
-        if self.is_up and upstream not in self.fallen:
+        place = self.core.place_of(pair)
+        self.dialed.append(place)
+        if self.is_up and upstream not in self.fallen and place not in self.silent:
             self.clients[pair].is_dialed = True
             self.core.dialed(pair, self.now_s)
         else:
@@ -163,13 +189,23 @@ class ProxyStage:
 
     def _carry(self, client: ProxyClient) -> None:
         pair = client.pair
-        if self.takes_client:
-            client.got += pair.to_client.take()
+        if self.takes_client and pair.to_client.size_bytes:
+            if client.hears:
+                client.got += pair.to_client.take()
+                pair.progressed(self.now_s)
+            else:
+                pair.client_deafened(self.now_s)
         while pair.to_upstream.size_bytes and self.takes:
             data = pair.to_upstream.take()
             client.at_upstream += data[:SOCKET_BYTES]
             pair.to_upstream.put_back(data[SOCKET_BYTES:])
             pair.sent_upstream(min(len(data), SOCKET_BYTES), self.now_s)
+            pair.progressed(self.now_s)
+        if pair.pass_end(self.now_s, half_closes=self.half_closes):
+            assert not client.end_passed
+            client.end_passed = True
+            kept_bytes = len(pair._from_client.kept)
+            assert len(client.at_upstream) + kept_bytes == len(client.sent), "all that it has sent"
         pair.weigh()
 
     def drain_upstream(self) -> None:

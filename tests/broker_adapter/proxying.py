@@ -2,7 +2,8 @@
 
 1. The upstream receives exactly what its client sent, as far as it was admitted: packets that count
    in their order, whole, and nothing else; PINGREQ and acknowledgements may pass those that wait.
-2. The client receives exactly what the upstream said.
+2. The client receives exactly what the upstream said, for as long as it listens. Its end comes to
+   the upstream behind all that it has sent.
 3. No more is in process than windows and the gate allow; what is held is bounded.
 4. When all have gone, every count is zero.
 """
@@ -10,7 +11,8 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_adapter.proxy_pair import OUT_BYTES, PairState
+from broker_adapter.proxy_pair import OUT_BYTES
+from broker_adapter.proxy_states import PairState
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Connack,
@@ -155,12 +157,12 @@ class Proxying(RuleBasedStateMachine):
                 del unsent[:size]
                 client.send_bytes(data)
 
-    @rule(pick=PICK)
-    def it_hangs_up(self, pick: int) -> None:
+    @rule(pick=PICK, hears=st.booleans())
+    def it_hangs_up(self, pick: int, hears: bool) -> None:
         client = self.pick(pick, *set(PairState) - {PairState.ENDED})
         if client is not None and not client.hung_up:
             self.unsent[client].clear()
-            client.hang_up()
+            client.hang_up(hears=hears)
 
     # --- the upstream ------------------------------------------------------------------------
 
@@ -187,6 +189,12 @@ class Proxying(RuleBasedStateMachine):
         client = self.pick(pick, PairState.CONNECTED)
         if client is not None:
             client.answer(Publish("to/you", b"y" * size), Pingresp())
+
+    @rule(pick=PICK)
+    def it_hears_an_end_and_ends(self, pick: int) -> None:
+        told = [client for client in self.clients if client.end_passed and not client.pair.ended]
+        if told:
+            told[pick % len(told)].upstream_ends()
 
     @rule()
     def it_takes_nothing_for_a_while(self) -> None:
@@ -265,7 +273,7 @@ class Proxying(RuleBasedStateMachine):
     def the_client_gets_what_the_upstream_said(self) -> None:
         for client in self.__dict__.get("clients", ()):
             got, said = bytes(client.got), bytes(client.said_by_upstream)
-            if client.is_dialed:
+            if client.is_dialed and client.hears:
                 assert got + b"".join(client.pair.to_client._pieces) == said or not said
                 assert said.startswith(got) or not said
 
@@ -314,3 +322,4 @@ class Proxying(RuleBasedStateMachine):
             assert (upstream.pairs_count, upstream.dials) == (0, 0)
         for place in (core.pairs, core.runnable, core.to_dial, core._dialing, core._parked):
             assert not place
+        assert not core._leaving

@@ -1,89 +1,31 @@
 """TLS and WebSocket on both sides of a proxy, and what it says of its clients to the upstream."""
 
 import socket
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
 import pytest
 import trio
 
-from broker_adapter.proxy_command import keep_house
-from broker_adapter.proxy_core import ProxyCore
 from broker_adapter.proxy_protocol import SIGNATURE
-from broker_adapter.proxy_reactor import ProxyReactor
-from broker_adapter.proxy_upstream import Upstream
 from flowguard.broker.doorway import Doorway, open_doorways
 from flowguard.broker.link import Link
 from flowguard.broker.server import listen
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import Connack, Disconnect
-from flowguard.config import MIB, FlowSettings
 from flowguard.network_settings import NetworkSettings
 from flowguard.types import MQTT_5, Publish, ReasonCode
+from tests.broker_adapter.proxy_here import HOST, doorways, open_stream, proxying, upstream
 from tests.support.authority import Authority
 from tests.support.layers import BROKEN_AT, BrokenLayer
-from tests.support.real import TEST_S, Wire, broker, connect_packet, until
-from tests.support.websocket import WebSocketClient
+from tests.support.real import Wire, broker, connect_packet, until
 
 pytestmark = pytest.mark.slow
-HOST = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def doorways(authority: Authority, *addresses: str) -> list[Doorway]:
-    pair = authority.issue(HOST)
-    network = {"listeners": addresses, "cert": pair.cert, "key": pair.key}
-    return open_doorways(NetworkSettings.model_validate(network))
-
-
-def upstream(port: int, tls: ssl.SSLContext | None = None) -> Upstream:
-    return Upstream("upstream", socket.AF_INET, (HOST, port), HOST, tls)
-
-
-@asynccontextmanager
-async def proxying(
-    listeners: list[Doorway],
-    *upstreams: Upstream,
-    says_address: bool = False,
-    on_error: Callable[[Exception], None] | None = None,
-) -> AsyncIterator[ProxyCore]:
-    """A proxy of this process; at the end nothing is held for anybody."""
-    flow = FlowSettings(store_objective_s=1e9, loop_objective_s=1e9, unfinished_bytes_max=MIB)
-    core = ProxyCore(flow, 64 * MIB, upstreams, draw=lambda: 0.5, on_error=on_error)
-    reactor = ProxyReactor(core, monotonic, says_address=says_address)
-    for doorway in listeners:
-        reactor.sockets.listen(doorway, 100)
-    try:
-        with trio.fail_after(TEST_S):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(reactor.run)
-                nursery.start_soon(keep_house, core, reactor)
-                yield core
-                while core.pairs:  # noqa: ASYNC110
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
-    finally:
-        reactor.close()
-    assert core.held_bytes == core.in_process_count == 0
-
-
-async def open_stream(doorway: Doorway, authority: Authority) -> Any:
-    """A stream through the layers that are spoken there."""
-    stream: Any = await trio.open_tcp_stream(HOST, doorway.address.port or 0)
-    if doorway.scheme.has_tls:
-        stream = trio.SSLStream(stream, authority.client_context(), server_hostname=HOST)
-    if doorway.scheme.has_websocket:
-        stream = WebSocketClient(stream)
-        await stream.open()
-    return stream
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_adapter.proxy_pair import PairState
+from broker_adapter.proxy_states import PairState
 from flowguard.codec.encoder import encode
 from flowguard.codec.packets import (
     Auth,
@@ -155,9 +155,13 @@ def test_what_was_sent_before_the_end_arrives_before_the_end() -> None:
     client.hang_up()
     assert not client.pair.ended
     client.answer(Puback(1))
+    assert not client.end_passed
     client.answer(Puback(2))
-    assert client.pair.ended
+    assert client.end_passed
     assert type(client.packets_at_upstream()[-1]) is Disconnect
+    client.answer(Puback(3))
+    client.upstream_ends()
+    assert client.packets_got() == [Connack(False, 0), Puback(1), Puback(2), Puback(3)]
     assert stage.core.in_process_count == 0
 
 

@@ -1,7 +1,7 @@
 """Several upstreams behind a proxy, on virtual time: health, least pressure, paced return."""
 
 from broker_adapter.proxy_core import DIAL_S, PROBE_S
-from broker_adapter.proxy_pair import PairState
+from broker_adapter.proxy_states import PairState
 from flowguard.codec.packets import Connack, Connect
 from flowguard.config import FlowSettings
 from flowguard.types import MQTT_5, Publish
@@ -86,6 +86,44 @@ def test_a_dial_that_takes_too_long_goes_elsewhere() -> None:
     assert client.pair.broker is not silent
     assert silent is not None
     assert not silent.is_up
+
+
+def test_addresses_of_one_upstream_are_tried_in_order_and_the_one_that_answers_first() -> None:
+    stage = ProxyStage(addresses=3)
+    (upstream,) = stage.upstreams
+    first, second, third = upstream.places
+    stage.silent = {first}
+    stage.connect()
+    assert stage.dialed == [first, second]
+    stage.connect()
+    assert stage.dialed[2:] == [second], "the one that answered last"
+    stage.silent = {first, second}
+    stage.connect()
+    assert stage.dialed[3:] == [second, first, third]
+    assert upstream.is_up
+    assert upstream.pairs_count == 3
+
+
+def test_an_upstream_is_gone_where_none_of_its_addresses_answers() -> None:
+    stage = ProxyStage(upstreams=2, addresses=2)
+    gone, there = stage.upstreams
+    stage.silent = set(gone.places)
+    assert stage.connect().pair.broker is there
+    assert stage.dialed == [*gone.places, there.places[0]]
+    assert not gone.is_up
+
+
+def test_an_address_that_takes_too_long_is_followed_by_the_next_one() -> None:
+    stage = ProxyStage(addresses=2)
+    stage.in_slice = True  # Nobody dials yet.
+    client = stage.open()
+    client.send(Connect("", MQTT_5))
+    stage.core.to_dial.clear()  # Its SYNs are lost.
+    stage.in_slice = False
+    stage.advance(DIAL_S + 0.2)
+    assert client.pair.state is PairState.CONNECTING
+    assert stage.dialed == [stage.upstreams[0].places[1]]
+    assert stage.upstreams[0].is_up
 
 
 def test_when_all_are_gone_clients_wait_and_their_return_is_paced() -> None:

@@ -1,0 +1,53 @@
+"""The CONNECT of a client: where it ends, and what the gate and the proxy have to know of it."""
+
+from typing import final
+
+from flowguard.codec import tables
+from flowguard.codec.decoder import PacketDecoder
+from flowguard.codec.packets import Connect
+from flowguard.codec.primitives import remaining_length
+from flowguard.errors import MalformedPacket, PeerError
+from flowguard.flow import Arrival, Resumption
+from flowguard.types import MQTT_311
+
+
+def connect_size_bytes(data: bytearray, size_bytes_max: int) -> int:
+    """The size of the CONNECT that these first bytes of a client begin; 0: not all of it has come.
+
+    Raises `MalformedPacket` where they begin none, or one that is larger than `size_bytes_max`.
+    """
+    if data[0] >> 4 != tables.CONNECT:
+        raise MalformedPacket("the first packet is no CONNECT")
+    try:
+        length, body = remaining_length(data, 0, MQTT_311)
+    except IndexError:
+        return 0
+    size_bytes = body + length
+    if size_bytes > size_bytes_max:
+        raise MalformedPacket("a CONNECT that is too large")
+    return size_bytes if len(data) >= size_bytes else 0
+
+
+@final
+class ReadConnect:
+    """A whole CONNECT as far as it is read; one that we cannot read is the upstream's to refuse."""
+
+    __slots__ = ("arrival", "tenant", "version")
+
+    def __init__(self, data: bytes, waited_s: float) -> None:
+        """`waited_s`: how long the client has waited to be accepted."""
+        size_bytes = len(data)
+        decoder = PacketDecoder(size_bytes)
+        decoder.feed(data)
+        try:
+            packet = decoder.next()
+        except PeerError:
+            self.version = decoder.version or MQTT_311
+            self.tenant = ""
+            self.arrival = Arrival("", size_bytes)
+            return
+        assert isinstance(packet, Connect)
+        self.version = packet.version
+        self.tenant = packet.username or ""
+        resumption = Resumption.NEW if packet.clean_start else Resumption.ELSEWHERE
+        self.arrival = Arrival(packet.client_id, size_bytes, resumption, waited_s)
