@@ -66,9 +66,14 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(
+            path, page_checksum_verification=True
+        ).to_pylist()
     except pa.ArrowInvalid as error:
         raise ConfigError(f"{path}: is not valid Parquet") from error
+    except OSError as error:
+        words = error.strerror or str(error).splitlines()[0]
+        raise ConfigError(f"{path}: cannot be read: {words}") from error
     return rows
 
 

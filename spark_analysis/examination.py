@@ -112,7 +112,7 @@ def read_through(
         try:
             for path in (Path(path) for paths in run.files.values() for path in paths):
                 with _reading(path):
-                    for _ in pq.ParquetFile(path).iter_batches(BATCH_ROWS):
+                    for _ in _opened(path).iter_batches(BATCH_ROWS):
                         pass
         except Unreadable as unreadable:
             damaged.append(LeftOut(run.directory, run.run_id, str(unreadable)))
@@ -160,7 +160,7 @@ def _only_row(
     for path in paths:
         examine_file(table, path)
         with _reading(path):
-            read = pq.ParquetFile(path).read()
+            read = _opened(path).read()
         rows += read.to_pylist(maps_as_pydicts="strict")
     if len(rows) != 1:
         raise Unreadable(f"its table {table.name} has {len(rows)} rows instead of one")
@@ -194,7 +194,7 @@ def examine_file(table: TableContract, path: Path) -> pq.FileMetaData:
     """The footer of a file; raises Unreadable if it is not a whole file of this table and
     version."""
     with _reading(path):
-        file = pq.ParquetFile(path)
+        file = _opened(path)
         schema = file.schema_arrow
     metadata = schema.metadata or {}
     version, name = metadata.get(VERSION_KEY), metadata.get(TABLE_KEY, b"").decode(errors="replace")
@@ -224,6 +224,12 @@ def _examine_column(column: ColumnContract, schema: pa.Schema, file: str) -> Non
         raise Unreadable(f"{file}: {words}")
     if found.nullable and not column.nullable:
         raise Unreadable(f"{file}: column {column.name} may be null")
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """The file; a page whose checksum is wrong cannot be read. One without any is taken as it
+    is."""
+    return pq.ParquetFile(path, page_checksum_verification=True)
 
 
 @contextmanager
@@ -262,7 +268,7 @@ def _repeated(table: TableContract, paths: Sequence[Path]) -> int:
 def _batches(paths: Sequence[Path], columns: list[str]) -> Iterator[pa.Table]:
     for path in paths if columns else ():
         with _reading(path):
-            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=columns):
+            for batch in _opened(path).iter_batches(BATCH_ROWS, columns=columns):
                 if batch.num_rows:
                     yield pa.Table.from_batches([batch])
 

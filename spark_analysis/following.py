@@ -21,6 +21,7 @@ from rich.table import Table
 from spark_analysis.contracts import SAMPLES
 from spark_analysis.examination import examine_file
 from spark_analysis.grains import exact_sum
+from spark_analysis.reading import WHOLE_PAGES
 from spark_analysis.report.words import number
 
 MINUTE_S: Final = 60
@@ -84,6 +85,7 @@ def follow(
         spark.readStream.schema(SAMPLES.spark)
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", FILES)
+        .options(**WHOLE_PAGES)
         .parquet(str(directory))
     )
     return (

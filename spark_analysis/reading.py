@@ -1,6 +1,7 @@
 """Reading: the tables of examined runs as DataFrames."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -8,6 +9,10 @@ from pyspark.sql import functions as F
 
 from spark_analysis.contracts import END, RUN, TableContract, spark_schema
 from spark_analysis.examination import Run
+
+WHOLE_PAGES: Final[Mapping[str, str]] = {"parquet.page.verify-checksum.enabled": "true"}
+"""Options of every reader of runs: Spark compares no page with its checksum unless it is told to,
+and zstd unpacks a damaged one into other numbers."""
 
 
 def read_table(spark: SparkSession, runs: Sequence[Run], table: TableContract) -> DataFrame:
@@ -45,7 +50,7 @@ def _files(run: Run, table: TableContract) -> tuple[str, ...]:
 def _read(spark: SparkSession, paths: Sequence[str], table: TableContract) -> DataFrame:
     if not paths:
         return spark.createDataFrame([], table.spark)
-    return spark.read.schema(table.spark).parquet(*map(_plain, paths))
+    return spark.read.schema(table.spark).options(**WHOLE_PAGES).parquet(*map(_plain, paths))
 
 
 def _plain(path: str) -> str:

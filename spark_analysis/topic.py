@@ -167,7 +167,9 @@ def _write_file(directory: Path, table: TableContract, part: _Part) -> None:
     metadata: dict[bytes, bytes] = dict(part.tables[-1].schema.metadata)
     schema = part.tables[0].schema.with_metadata(metadata)
     unfinished = directory / f".{name}.part"
-    with pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(
+        unfinished, schema, compression="zstd", write_page_checksum=True
+    ) as writer:
         for rows in part.tables:
             writer.write_table(rows.replace_schema_metadata(metadata))
     unfinished.rename(directory / name)

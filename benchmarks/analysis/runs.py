@@ -120,7 +120,10 @@ def _in_batches(
     columns: Callable[[np.ndarray[Any, Any]], Columns],
 ) -> None:
     with pq.ParquetWriter(
-        directory / f"{table.name}-00000.parquet", table.arrow, compression="zstd"
+        directory / f"{table.name}-00000.parquet",
+        table.arrow,
+        compression="zstd",
+        write_page_checksum=True,
     ) as writer:
         for first in range(0, steps, _BATCH_STEPS):
             t_s = np.arange(first + 1, min(first + _BATCH_STEPS, steps) + 1) / STEPS_PER_S

@@ -10,6 +10,7 @@ from flowguard.telemetry.recording import Recording
 from flowguard.telemetry.schema import GOODPUT, SAMPLES, STRING, Table
 from simulations.loading import load
 from simulations.traces import read_trace
+from tests.support.damage import damage_silently, noise
 
 
 def test_a_trace_is_a_csv_or_parquet_file_with_times_and_counts(tmp_path: Path) -> None:
@@ -125,3 +126,14 @@ def test_a_scenario_takes_its_trace_from_beside_it_and_as_many_clients(
     assert whole.changes["populations.a.arrivals"]["file"] == str(here / "other.csv")
     few = load(str(mine), {"populations.a.clients": 5}).scenario.populations["a"]
     assert few.clients == 5
+
+
+def test_a_recorded_run_that_unpacks_into_other_numbers_is_no_trace(tmp_path: Path) -> None:
+    recording = Recording(tmp_path, "a-run")
+    for number, attempts in enumerate(noise(500)):
+        values = {"population": "one", "t_s": number / 10, "attempts_count": attempts}
+        recording.add(GOODPUT, row(GOODPUT, **values))
+    recording.rotate()
+    damage_silently(tmp_path / "goodput-00000.parquet", "attempts_count")
+    with pytest.raises(ConfigError, match=r"goodput-00000\.parquet: cannot be read"):
+        read_trace(tmp_path, "clients")

@@ -11,6 +11,7 @@ from spark_analysis.tables import result_tables, write_tables
 from tests.spark_analysis.crowd import Drawn, draw
 from tests.spark_analysis.hand import Row
 from tests.spark_analysis.recorded import record
+from tests.support.damage import damage_silently, noise
 
 pytestmark = pytest.mark.spark
 
@@ -111,6 +112,23 @@ def test_a_run_with_a_damaged_page_is_named_and_the_others_are_analysed(
     assert left_out.reason.startswith("samples-00000.parquet cannot be read: ")
     assert len(found.runs) == 1
     assert values(found, "cascade", "depth_count")["none"]["runs_count"] == 1
+
+
+def test_a_run_with_a_page_that_unpacks_into_other_numbers_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in ("whole", "damaged"):
+        rows = [
+            {"population": "cars", "t_s": number / 10, "first_connected_count": connected}
+            for number, connected in enumerate(noise(500))
+        ]
+        described = {"scenario": "s", "policy": name}
+        record(tmp_path / name, name, run=described, goodput=rows)
+    damage_silently(tmp_path / "damaged" / "goodput-00000.parquet", "first_connected_count")
+    found = analysed(spark, tmp_path)
+    assert [run.run_id for run in found.runs] == ["whole"]
+    (left_out,) = found.left_out
+    assert left_out.reason.startswith("goodput-00000.parquet cannot be read: ")
 
 
 def test_a_run_without_a_row_in_most_tables_is_analysed(

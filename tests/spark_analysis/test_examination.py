@@ -5,9 +5,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from flowguard.telemetry.schema import SAMPLES, TABLE_KEY, VERSION_KEY
-from spark_analysis.examination import BATCH_ROWS, examine, examine_directory, find_runs
+from spark_analysis.examination import (
+    BATCH_ROWS,
+    examine,
+    examine_directory,
+    find_runs,
+    read_through,
+)
 from tests.spark_analysis.hand import Row
 from tests.spark_analysis.recorded import record
+from tests.support.damage import damage_silently, noise
 
 
 def sample(t_s: float, node: int = 0) -> Row:
@@ -201,3 +208,28 @@ def test_tables_without_rows_are_no_fault(tmp_path: Path) -> None:
     run, _ = examine_directory(directory)
     assert run is not None
     assert run.repeated == {}
+
+
+def test_a_page_that_unpacks_into_other_numbers_is_named(tmp_path: Path) -> None:
+    rows = [{"t_s": t_s, "pressure_ratio": n / 7} for t_s, n in enumerate(noise(500))]
+    run, _ = examine_directory(record(tmp_path, "r", decisions=rows))
+    assert run is not None
+    damage_silently(tmp_path / "decisions-00000.parquet", "pressure_ratio")
+    whole, damaged = read_through([run])
+    assert whole == []
+    assert damaged[0].reason.startswith("decisions-00000.parquet cannot be read: ")
+
+
+def test_a_key_that_unpacks_into_other_numbers_is_named(tmp_path: Path) -> None:
+    clients = [{"population": "cars", "client": number} for number in noise(500)]
+    directory = record(tmp_path, "r", clients=clients)
+    damage_silently(directory / "clients-00000.parquet", "client")
+    assert reason(directory).startswith("clients-00000.parquet cannot be read: ")
+
+
+def test_files_without_checksums_of_their_pages_are_read(directory: Path) -> None:
+    for path in directory.iterdir():
+        rewrite(path, pq.read_table(path))
+    run, _ = examine_directory(directory)
+    assert run is not None
+    assert read_through([run]) == ([run], [])

@@ -13,6 +13,7 @@ from spark_analysis import contracts
 from spark_analysis.following import SUMMARY, FollowingFailed, follow, minutes, wait
 from tests.spark_analysis.hand import Row, answer, empty, table
 from tests.spark_analysis.recorded import values
+from tests.support.damage import damage_silently, noise
 
 pytestmark = pytest.mark.spark
 
@@ -97,5 +98,19 @@ def test_a_file_of_another_version_ends_it_and_is_in_no_summary(
     with pytest.raises(StreamingQueryException):
         query.processAllAvailable()
     with pytest.raises(FollowingFailed, match=r"^samples-00000.parquet has a newer schema"):
+        wait(query)
+    assert not (tmp_path / "out" / SUMMARY).exists()
+
+
+def test_a_page_that_unpacks_into_other_numbers_ends_it_and_is_in_no_summary(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    recording = Recording(tmp_path / "live", "live-1")
+    add(recording, *(sample(1.0, published_count=number) for number in noise(500)))
+    damage_silently(tmp_path / "live" / "samples-00000.parquet", "published_count")
+    query = follow(spark, tmp_path / "live", tmp_path / "out", lambda _: None, every_s=0.1)
+    with pytest.raises(StreamingQueryException):
+        query.processAllAvailable()
+    with pytest.raises(FollowingFailed, match=r"samples-00000\.parquet"):
         wait(query)
     assert not (tmp_path / "out" / SUMMARY).exists()

@@ -78,7 +78,9 @@ class _Output:
             )
         ]
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._unfinished, self._schema, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._unfinished, self._schema, compression="zstd", write_page_checksum=True
+            )
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._written_rows += rows_count
         if self._written_rows >= self._file_rows:

@@ -274,6 +274,9 @@ same from a simulation and from a broker that records. A file that is not comple
 anew.
 
 Every file says its table and version in its own metadata (`flowguard.table`, `flowguard.schema`).
+Every page has a checksum, which most readers compare only if they are told to (pyarrow:
+`page_checksum_verification=True`; Spark: `parquet.page.verify-checksum.enabled`). A file without
+checksums is one, too; what is damaged in it may be read as other numbers.
 Names end with their units; `_ratio` is a quotient without one. Times of a simulation are virtual,
 and the same seed gives the same content.
 """
