@@ -9,13 +9,13 @@ from typing import Any, Final, final
 from flowguard.config import PolicyName
 from flowguard.errors import ConfigError
 from flowguard.telemetry.recording import Recording
-from simulations.loading import LoadedScenario, change, parameters
+from simulations.loading import DIGEST_BYTES, LoadedScenario, change, parameters
 from simulations.recorder import RunDescription, WorldRecorder
 from simulations.run import Summary, Watch, run
 from simulations.world import World
 
-DIGEST_BYTES: Final = 6
-"""Length of a run's digest: a sweep has tens of thousands of runs, and names must be unique."""
+FILE_DIGEST: Final = "file_digest"
+"""The parameter that tells scenarios of one name apart by what their files say."""
 
 
 @final
@@ -56,23 +56,33 @@ class Archive:
 
 
 def run_id(plan: LoadedScenario, policy: PolicyName) -> str:
-    """The name of a run, made of scenario, policy, seed, and a digest of the changes."""
-    changes = {key: value for key, value in plan.changes.items() if key != "seed"}
+    """The name of a run, made of scenario, policy, seed, and a digest of the changes and of files
+    that are none of the library."""
+    said = _changes(plan) | _files(plan)
     parts = [plan.name, policy, str(plan.scenario.seed)]
-    if changes:
-        text = dumps(changes, sort_keys=True, default=str)
+    if said:
+        text = dumps(said, sort_keys=True, default=str)
         parts.append(blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest())
     return "-".join(parts)
+
+
+def _changes(plan: LoadedScenario) -> dict[str, Any]:
+    return {key: value for key, value in plan.changes.items() if key != "seed"}
+
+
+def _files(plan: LoadedScenario) -> dict[str, str]:
+    return {} if plan.digest is None else {FILE_DIGEST: plan.digest}
 
 
 def _description(plan: LoadedScenario, policy: PolicyName) -> RunDescription:
     scenario = plan.scenario
     trigger_at_s, trigger_until_s = scenario.trigger_s
+    told = _changes(plan) | _files(plan)
     load: Any = (parameters(plan.source) | plan.changes).get("load")
     return RunDescription(
         scenario=plan.name,
         command=command(plan, policy),
-        parameters={k: str(v) for k, v in sorted(plan.changes.items()) if k != "seed"},
+        parameters={key: str(value) for key, value in sorted(told.items())},
         trigger_at_s=trigger_at_s,
         trigger_until_s=trigger_until_s,
         load_ratio=None if load is None else float(load),
@@ -82,9 +92,8 @@ def _description(plan: LoadedScenario, policy: PolicyName) -> RunDescription:
 def command(plan: LoadedScenario, policy: PolicyName) -> str:
     words = ["flowguard", "simulate", plan.source, "--policy", policy]
     words += ["--seed", str(plan.scenario.seed)]
-    for key, value in sorted(plan.changes.items()):
-        if key != "seed":
-            words += ["--set", f"{key}={written(value)}"]
+    for key, value in sorted(_changes(plan).items()):
+        words += ["--set", f"{key}={written(value)}"]
     return shlex.join(words)
 
 

@@ -9,7 +9,9 @@ import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from importlib.util import module_from_spec, spec_from_file_location
+from json import dumps
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Final
@@ -18,11 +20,16 @@ from pydantic import ValidationError, validate_call
 
 from flowguard.errors import ConfigError
 from simulations.complaints import nearest, refusal
-from simulations.scenario import Scenario
+from simulations.scenario import Scenario, TracePlan
 from simulations.traces import What, read_trace
 
 LIBRARY: Final = Path(__file__).parent / "library"
 SUFFIXES: Final = (".toml", ".py")
+DIGEST_BYTES: Final = 6
+"""Length of digests that are part of a run's name: a sweep has tens of thousands of runs, and names
+must be unique."""
+_SAYS_NOTHING: Final = ("title", "description", "seed")
+"""Keys of a scenario that change no run, or have a place of their own in its name."""
 
 Table = dict[str, Any]
 Changes = Mapping[str, Any]
@@ -37,6 +44,9 @@ class LoadedScenario:
     """Differences from the file, by dotted key or parameter."""
     source: str
     """The name or file that loads it again."""
+    digest: str | None
+    """Of what files say that are none of the library: the scenario's without `changes`, and its
+    traces; None: there are none."""
 
 
 def names() -> list[str]:
@@ -71,8 +81,11 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
         given = {key: value for key, value in changed.items() if key in known}
         table = _call(path, function, given).model_dump(mode="json", exclude_unset=True)
         rest = {key: value for key, value in changed.items() if key not in known}
+        said = path.read_text()
     else:
         table, rest = read_toml(path), changed
+        plain = {key: value for key, value in table.items() if key not in _SAYS_NOTHING}
+        said = dumps(plain, sort_keys=True, default=str)
     if rest:
         table.setdefault("populations", {"clients": {}})
     try:
@@ -82,9 +95,10 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
         raise ConfigError(f"{_label(path)}: {error}") from error
     _read_traces(path, table)
     try:
-        return LoadedScenario(path.stem, Scenario.model_validate(table), changed, name)
+        scenario = Scenario.model_validate(table)
     except ValidationError as error:
         raise refusal(_label(path), error, Scenario) from error
+    return LoadedScenario(path.stem, scenario, changed, name, _digest(path, said, scenario))
 
 
 def parameters(name: str) -> dict[str, Any]:
@@ -175,6 +189,23 @@ def _read_traces(path: Path, table: Table) -> None:
                 if what == "clients":
                     total = sum(count for _, count in points)
                     population.setdefault("clients", round(total * _scale_of(trace)))
+
+
+def _digest(path: Path, said: str, scenario: Scenario) -> str | None:
+    """A digest of `said`, the content of the file, and of all traces; None: all of them are the
+    library's."""
+    found = [] if path.parent == LIBRARY else [said]
+    for population in scenario.populations.values():
+        publish = population.publish
+        for trace in (population.arrivals, None if publish is None else publish.trace):
+            if trace is not None and _is_foreign(path, trace):
+                found.append(dumps(trace.points))
+    text = dumps(found)
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest() if found else None
+
+
+def _is_foreign(path: Path, trace: TracePlan) -> bool:
+    return bool(trace.file) and (path.parent / trace.file).resolve().parent != LIBRARY
 
 
 def _scale_of(trace: Table) -> float:

@@ -95,8 +95,18 @@ def examine(
                 runs.append(run)
             else:
                 reason = f"the same run was read already, from {first.directory}"
+                if not _is_copy(first, run):
+                    reason = (
+                        f"another run of the same id was read already, from {first.directory}; "
+                        "analyse the two apart"
+                    )
                 left_out.append(LeftOut(run.directory, run.run_id, reason))
     return runs, sorted(left_out, key=lambda one: (one.path, one.reason))
+
+
+def _is_copy(one: Run, other: Run) -> bool:
+    """Whether both say the same of themselves; a file may have been called from elsewhere."""
+    return one.end == other.end and {**one.run, "command": None} == {**other.run, "command": None}
 
 
 def read_through(

@@ -8,7 +8,6 @@ DIR/unfinished/      those at work
 
 import csv
 import fcntl
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -19,8 +18,9 @@ from flowguard.errors import ConfigError
 from spark_sweep.plan import PlannedRun, SweepPlan
 from spark_sweep.task import AT_WORK, END, RunOutcome
 
-_RUNS: Final = ("run_id", "scenario", "policy", "seed", "parameters", "digest")
-_FAILED: Final = ("run_id", "scenario", "policy", "seed", "parameters", "error", "command")
+_DESCRIBED: Final = ("scenario", "policy", "seed", "parameters")
+_RUNS: Final = ("run_id", *_DESCRIBED, "digest")
+_FAILED: Final = ("run_id", *_DESCRIBED, "error", "command")
 
 
 @final
@@ -62,18 +62,28 @@ class SweepFolder:
         Raises ConfigError where a finished one was made from something else.
         """
         listed = self._listed()
+        finished = {
+            tuple(row[column] for column in _DESCRIBED): row
+            for row in listed.values()
+            if self._is_finished(row["run_id"])
+        }
         missing = []
         for run in plan.runs:
-            if not (self.runs / run.run_id / END).is_file():
+            found = finished.get(tuple(run.described.values()))
+            if found is None and not self._is_finished(run.run_id):
                 missing.append(run)
-            elif listed.get(run.run_id, {}).get("digest") != run.digest:
+            elif found is None or found["digest"] != run.digest:
+                found_id = run.run_id if found is None else found["run_id"]
                 raise ConfigError(
-                    f"--out: {self.runs / run.run_id} was made by something else than what "
+                    f"--out: {self.runs / found_id} was made by something else than what "
                     f"{run.loaded.name} and flowguard are now; name another directory"
                 )
         listed |= {run.run_id: _row(run) | {"digest": run.digest} for run in plan.runs}
         _write(self._list, _RUNS, (listed[key] for key in sorted(listed)))
         return missing
+
+    def _is_finished(self, run_id: str) -> bool:
+        return (self.runs / run_id / END).is_file()
 
     def others_count(self, plan: SweepPlan) -> int:
         """The number of finished runs that belong to an earlier plan, not to this one."""
@@ -116,15 +126,7 @@ def _throw_away(unfinished: Path) -> None:
 
 
 def _row(run: PlannedRun) -> dict[str, str]:
-    loaded = run.loaded
-    parameters = {key: value for key, value in loaded.changes.items() if key != "seed"}
-    return {
-        "run_id": run.run_id,
-        "scenario": loaded.name,
-        "policy": run.policy,
-        "seed": str(loaded.scenario.seed),
-        "parameters": json.dumps(parameters, sort_keys=True, default=str),
-    }
+    return {"run_id": run.run_id, **run.described}
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:

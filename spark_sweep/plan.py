@@ -1,6 +1,7 @@
 """Plan: the runs of a sweep, each with its scenario, in the order in which they are begun."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,18 @@ class PlannedRun:
         return command(self.loaded, self.policy)
 
     @property
+    def described(self) -> dict[str, str]:
+        """The run for people: scenario, policy, seed and parameters; a scenario's file may say
+        something else another time."""
+        parameters = {key: value for key, value in self.loaded.changes.items() if key != "seed"}
+        return {
+            "scenario": self.loaded.name,
+            "policy": self.policy,
+            "seed": str(self.loaded.scenario.seed),
+            "parameters": json.dumps(parameters, sort_keys=True, default=str),
+        }
+
+    @property
     def digest(self) -> str:
         """A hash of everything that determines the run, so that changed files are noticed."""
         text = f"{__version__} {self.policy} {self.loaded.scenario.model_dump_json()}"
@@ -72,9 +85,9 @@ def _make_plan(grid: Grid, folder: Path) -> SweepPlan:
     _check_size(grid, len(variants))
     defaults = [load(source, changes).scenario for source, changes in variants]
     sets = _different(points(grid.limits, grid.sample), defaults)
-    runs: dict[str, PlannedRun] = {}
+    runs: dict[tuple[str, ...], PlannedRun] = {}
     for run in _runs(grid, variants, sets):
-        _check_same(runs.setdefault(run.run_id, run), run)
+        _check_same(runs.setdefault(tuple(run.described.values()), run), run)
     return SweepPlan(tuple(sorted(runs.values(), key=_order)), len(sets), len(variants))
 
 
@@ -125,7 +138,7 @@ def _check_same(first: PlannedRun, run: PlannedRun) -> None:
     """Check that two scenarios of one name are the same one."""
     if (first.loaded.source, first.loaded.changes) != (run.loaded.source, run.loaded.changes):
         raise ConfigError(
-            f"{first.command} and {run.command} would both be the run {run.run_id}; "
+            f"{first.command} and {run.command} would have one description; "
             "rename a scenario's file"
         )
 

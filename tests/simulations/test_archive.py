@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from flowguard.cli import app
 from flowguard.telemetry.schema import TABLES
-from simulations.archive import written
-from simulations.loading import change
+from simulations.archive import run_id, written
+from simulations.loading import change, load, names
 
 CROWD = ("simulate", "flash_crowd", "--clients", "300", "--set", "connects_per_s=20")
 
@@ -105,3 +105,62 @@ def test_wrong_costs_are_one_line(tmp_path: Path) -> None:
     assert code == 2
     assert str(costs) in stderr
     assert stderr.count("\n") == 1
+
+
+def recorded(out: Path, *words: str) -> str:
+    """The id of the one run that this records."""
+    before = set(out.iterdir()) if out.exists() else set()
+    code, stderr = flowguard("simulate", *words, "--duration", "1", "--out", str(out))
+    assert code == 0, stderr
+    (new,) = set(out.iterdir()) - before
+    return new.name
+
+
+def test_files_of_one_name_are_different_runs_and_scenarios(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ids, digests = [], []
+    for folder, clients in (("a", 5), ("b", 8)):
+        (tmp_path / folder).mkdir()
+        mine = tmp_path / folder / "mine.toml"
+        mine.write_text(f"populations.cars.clients = {clients}\n")
+        ids.append(recorded(out, str(mine)))
+        parameters = row(out / ids[-1], "run")["parameters"]
+        assert isinstance(parameters, list)
+        digests.append(dict(parameters)["file_digest"])
+    assert len(set(ids)) == len(set(digests)) == 2
+
+
+def test_a_file_that_has_changed_is_another_run_and_one_with_another_title_is_not(
+    tmp_path: Path,
+) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine.toml"
+    mine.write_text("populations.cars.clients = 5\n")
+    recorded(out, str(mine))
+    mine.write_text("populations.cars.clients = 6\n")
+    recorded(out, str(mine))
+    mine.write_text('title = "six"\npopulations.cars.clients = 6\n')
+    code, stderr = flowguard("simulate", str(mine), "--duration", "1", "--out", str(out))
+    assert code == 2
+    assert "holds this very run already" in stderr
+
+
+def test_a_trace_that_has_changed_is_another_run(tmp_path: Path) -> None:
+    out, trace = tmp_path / "out", tmp_path / "trace.csv"
+    words = ("crowd_that_fits", "--set", f"populations.crowd.arrivals.file={trace}")
+    trace.write_text("t_s,clients\n0,5\n")
+    recorded(out, *words)
+    trace.write_text("t_s,clients\n0,6\n")
+    recorded(out, *words)
+
+
+def test_limits_leave_the_digest_of_the_file_as_it_is(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text("populations.cars.clients = 5\n")
+    plain, limited = load(str(mine)), load(str(mine), {"flow.window_max": 10})
+    assert plain.digest == limited.digest is not None
+    assert run_id(plain, "flowguard") != run_id(limited, "flowguard")
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_scenario_of_the_library_has_its_name_alone(name: str) -> None:
+    assert run_id(load(name), "flowguard") == f"{name}-flowguard-1"

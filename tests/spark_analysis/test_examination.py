@@ -177,6 +177,18 @@ def test_of_two_copies_of_a_run_one_is_read(tmp_path: Path) -> None:
     ]
 
 
+def test_of_two_runs_of_one_id_that_differ_the_second_is_called_another_run(
+    tmp_path: Path,
+) -> None:
+    for name, clients in (("a", 500), ("b", 800)):
+        record(tmp_path / name, "mine-1", run={"clients_count": clients})
+    runs, left_out = examine([tmp_path / "a", tmp_path / "b"])
+    assert len(runs) == 1
+    assert [one.reason for one in left_out] == [
+        f"another run of the same id was read already, from {tmp_path / 'a'}; analyse the two apart"
+    ]
+
+
 def test_rows_that_are_there_twice_are_counted(tmp_path: Path) -> None:
     rows = [sample(number / 10, node) for number in range(BATCH_ROWS) for node in (0, 1)]
     # Across the border of a batch, and in its middle.

@@ -99,7 +99,7 @@ def test_what_would_be_the_same_run_runs_once(tmp_path: Path) -> None:
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     scenario(tmp_path, "a/mine.toml")
     scenario(tmp_path, "b/mine.toml")
-    with pytest.raises(ConfigError, match="would both be the run mine-flowguard-1; rename"):
+    with pytest.raises(ConfigError, match="would have one description; rename"):
         planned(tmp_path, "scenarios = ['a/mine.toml', 'b/mine.toml']")
 
 

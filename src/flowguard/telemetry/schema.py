@@ -78,7 +78,12 @@ RUN: Final = Table(
         Column("load_ratio", REAL, "work that is wanted by what all nodes can do", nullable=True),
         Column("connect_deadline_s", REAL, "how long clients wait for CONNACK", nullable=True),
         Column("acknowledge_deadline_s", REAL, "until when PUBACK is of use", nullable=True),
-        Column("parameters", TEXTS, "what differs from the scenario's file, by dotted key"),
+        Column(
+            "parameters",
+            TEXTS,
+            "what differs from the scenario's file, by dotted key; "
+            "`file_digest`: of a scenario or a trace that is none of flowguard's",
+        ),
         Column("limits", TEXTS, "every setting of section `flow`, by key"),
         Column("command", STRING, "runs the same again; of a broker: empty"),
     ),
