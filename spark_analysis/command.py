@@ -67,7 +67,8 @@ def analyze(
         from spark_analysis.following import FollowingFailed
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed, follow_job, run_job
-        from spark_analysis.topic import place_of
+        from spark_analysis.tables import FOLDER
+        from spark_analysis.topic import RUNS, place_of
 
     if follow and len(runs) != 1:
         raise terminal.refused(
@@ -80,9 +81,12 @@ def analyze(
     try:
         java = find_java()
         if follow:
+            inside = [out / RUNS] if topic is not None else []
+            terminal.make_directories(console, out, *inside)
             source = topic or paths[0]
             follow_job(source, out, master, properties, memory_gib=memory, console=Console())
             return
+        terminal.make_directories(console, out, out / FOLDER)
         with terminal.progress(console, BarColumn(), MofNCompleteColumn()) as shown:
             result = run_job(
                 paths, out, master, memory_gib=memory, partitions=partitions, progress=shown

@@ -15,7 +15,7 @@ from spark_analysis.examination import LeftOut, Run, examine, find_runs
 from spark_analysis.following import follow, following_screen, wait
 from spark_analysis.report.page import write_page
 from spark_analysis.session import SessionFailed, spark_session
-from spark_analysis.tables import result_tables, write_tables
+from spark_analysis.tables import FOLDER, result_tables, write_tables
 from spark_analysis.topic import CONNECTOR, RUNS, TopicPlace, keep
 
 LISTED_MAX: Final = 20
@@ -70,9 +70,9 @@ def run_job(
     except (AllDamaged, SessionFailed) as failure:
         raise JobFailed(str(failure)) from failure
     tell("writing report and tables")
-    write_tables(result_tables(analysis), out / "tables")
+    write_tables(result_tables(analysis), out / FOLDER)
     write_page(analysis, out / "report.html")
-    return AnalysisResult(analysis, out / "report.html", out / "tables")
+    return AnalysisResult(analysis, out / "report.html", out / FOLDER)
 
 
 def examined(
@@ -103,7 +103,6 @@ def follow_job(
 ) -> None:
     """Follow a directory, or a topic, of which the runs are then below `out`, until Ctrl-C; the
     topic as a client of Kafka with `properties`. Raises FollowingFailed, JobFailed, JavaMissing."""
-    out.mkdir(parents=True, exist_ok=True)
     try:
         with (
             spark_session(

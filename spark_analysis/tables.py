@@ -22,6 +22,10 @@ _LEFT_OUT: Final = pa.schema(
 )
 
 
+FOLDER: Final = "tables"
+"""The directory of results, in that of the report."""
+
+
 def write_tables(tables: Mapping[str, pa.Table], directory: Path) -> None:
     """Write `NAME.parquet` and `NAME.csv` for every table."""
     directory.mkdir(parents=True, exist_ok=True)

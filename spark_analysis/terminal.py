@@ -1,6 +1,7 @@
 """Terminal: the options and the output that all commands on Spark share; imports no Spark."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,19 @@ def check_directories(console: Console, runs: Sequence[Path]) -> None:
     for path in runs:
         if not path.is_dir():
             raise refused(console, f"There is no directory {path}.", EXIT_ARGUMENT)
+
+
+def make_directories(console: Console, *directories: Path) -> None:
+    """Exit with code 2 if one of them cannot be made, or written into; before anything is read."""
+    for path in directories:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = f"--out: cannot make {path}: {error.strerror}; name another directory"
+            raise refused(console, why, EXIT_ARGUMENT) from None
+        if not os.access(path, os.W_OK):
+            why = f"--out: {path} cannot be written into; name another directory"
+            raise refused(console, why, EXIT_ARGUMENT)
 
 
 def refused(console: Console, why: object, code: int = EXIT_FAILED) -> typer.Exit:

@@ -53,12 +53,14 @@ def tune(
     with terminal.step(console, "loading Spark"):
         from spark_analysis.java import JavaMissing, find_java
         from spark_analysis.job import JobFailed
-        from spark_analysis.tuner.job import run_tuning
+        from spark_analysis.tables import FOLDER
+        from spark_analysis.tuner.job import PolicyUnknown, run_tuning
 
     terminal.check_directories(console, runs)
     wanted = _wanted(objective, console)
     try:
         java = find_java()
+        terminal.make_directories(console, out, out / FOLDER)
         with terminal.progress(console, SpinnerColumn()) as shown:
             result = run_tuning(
                 runs,
@@ -70,6 +72,8 @@ def tune(
                 partitions=partitions,
                 progress=shown,
             )
+    except PolicyUnknown as failure:
+        raise terminal.refused(console, failure, EXIT_ARGUMENT) from None
     except (JavaMissing, JobFailed) as failure:
         raise terminal.refused(console, failure) from None
     terminal.say(console, result.lines())

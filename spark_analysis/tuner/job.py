@@ -11,7 +11,7 @@ from spark_analysis.analysis import AllDamaged, with_whole_runs
 from spark_analysis.examination import LeftOut, Run
 from spark_analysis.job import JobFailed, examined, reasons
 from spark_analysis.session import SessionFailed, spark_session
-from spark_analysis.tables import left_out_table, write_tables
+from spark_analysis.tables import FOLDER, left_out_table, write_tables
 from spark_analysis.tuner import page
 from spark_analysis.tuner.choosing import choose
 from spark_analysis.tuner.limits_file import conclusion, write_limits
@@ -21,6 +21,10 @@ from spark_analysis.tuner.page import TuningRecord
 from spark_analysis.tuner.scoring import Scores
 from spark_analysis.tuner.tables import choice_tables
 from spark_analysis.tuner.trials import Trials, sort_out
+
+
+class PolicyUnknown(Exception):
+    """No run is of the policy; the text says which there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,10 @@ def run_tuning(
     partitions: int,
     progress: Progress,
 ) -> TuningResult:
-    """Tune by the runs in `paths`. Raises JobFailed, JavaMissing."""
+    """Tune by the runs in `paths`. Raises PolicyUnknown, JobFailed, JavaMissing."""
     task = progress.add_task("examining runs", total=None)
     runs, left_out = examined(paths, progress, task)
+    _check_policy(runs, policy)
     progress.update(task, description="starting Spark", total=None)
 
     def tell(step: str) -> None:
@@ -76,6 +81,12 @@ def run_tuning(
     return write(tuning, out)
 
 
+def _check_policy(runs: Sequence[Run], policy: str) -> None:
+    found = sorted({str(run.run["policy"]) for run in runs})
+    if policy not in found:
+        raise PolicyUnknown(f"--policy {policy}: no run is of it; there are {', '.join(found)}")
+
+
 def tune(
     objective: Objective, trials: Trials, measures: Measures, left_out: Sequence[LeftOut]
 ) -> TuningRecord:
@@ -87,6 +98,6 @@ def write(tuning: TuningRecord, out: Path) -> TuningResult:
     choice, trials = tuning.choice, tuning.trials
     scores = Scores(choice.objective, trials, tuning.measures)
     tables = choice_tables(choice, trials, scores)
-    write_tables({**tables, "left_out": left_out_table(tuning.left_out)}, out / "tables")
+    write_tables({**tables, "left_out": left_out_table(tuning.left_out)}, out / FOLDER)
     page.write_page(tuning, out / page.NAME)
     return TuningResult(tuning, write_limits(choice, trials, out), out / page.NAME)

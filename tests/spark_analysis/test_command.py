@@ -60,6 +60,26 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "nowhere" in result.output
 
 
+@pytest.mark.parametrize("follow", [(), ("--follow",)])
+def test_a_place_that_cannot_be_made_is_one_line_before_anything_is_read(
+    tmp_path: Path, follow: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "else")
+    for out in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "dangling"):
+        result = run(tmp_path, "--out", out, *follow)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"--out: cannot make {out}")
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_place_of_tables_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "tables").write_text("")
+    result = run(tmp_path, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"--out: cannot make {tmp_path / 'tables'}")
+
+
 def test_only_one_directory_can_be_followed(tmp_path: Path) -> None:
     result = run(tmp_path, tmp_path, "--out", tmp_path / "out", "--follow")
     assert result.exit_code == 2

@@ -95,13 +95,24 @@ def test_a_refusal_is_a_sentence_and_an_exit_code_of_its_own(
     assert "worse in flash_crowd" in (tmp_path / "tuning.html").read_text()
 
 
-@pytest.mark.spark
-def test_another_policy_has_no_defaults_here(
-    spark: SparkSession, runs: Path, tmp_path: Path
-) -> None:
-    result = run(runs, "--objective", "connect", "--policy", "vegas", "--out", tmp_path)
-    assert result.exit_code == EXIT_REFUSED, result.output
-    assert "There is no run with the defaults" in result.output
+def test_a_policy_of_which_there_is_no_run_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    for policy in ("flowguard", "vegas"):
+        record(tmp_path / policy, policy, run={"policy": policy})
+    words = (tmp_path, "--objective", "connect", "--policy", "nosuch", "--out", tmp_path / "out")
+    result = run(*words)
+    assert result.exit_code == 2
+    said = "--policy nosuch: no run is of it; there are flowguard, vegas"
+    assert said in result.stderr.splitlines()
+    assert "Spark" not in result.stderr
+
+
+def test_a_place_that_cannot_be_made_is_one_line_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        result = run(tmp_path, "--objective", "connect", "--out", out)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"--out: cannot make {out}")
+        assert result.stderr.count("\n") == 1
 
 
 def limits_of(path: Path) -> str:
