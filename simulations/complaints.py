@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from flowguard.errors import ConfigError
+from simulations.kinds import NO_KIND
 
 Path = Sequence[str | int]
 
@@ -23,11 +24,9 @@ _WORDS: Final = {
     "too_short": "there is none",
     "value_error": "{error}",
 }
-_KINDS: Final = {
-    "int": "{input!r} is no whole number",
-    "float": "{input!r} is no number",
+_KINDS: Final[dict[str, str]] = {
+    **{kind: f"{{input!r}} is {words}" for kind, words in NO_KIND.items()},
     "finite": "{input!r} is no number",
-    "bool": "{input!r} is neither true nor false",
     "string": "{input!r} is no text",
     "model": "{input!r} is no table",
     "dict": "{input!r} is no table",

@@ -20,6 +20,7 @@ from pydantic import ValidationError, validate_call
 
 from flowguard.errors import ConfigError
 from simulations.complaints import nearest, refusal
+from simulations.kinds import NO_KIND, wrong_kind
 from simulations.scenario import Scenario, TracePlan
 from simulations.traces import What, read_trace
 
@@ -93,6 +94,7 @@ def load(name: str, changes: Changes | None = None) -> LoadedScenario:
             _change(table, key, value)
     except ConfigError as error:
         raise ConfigError(f"{_label(path)}: {error}") from error
+    _require_no_policy(path, table)
     _read_traces(path, table)
     try:
         scenario = Scenario.model_validate(table)
@@ -163,6 +165,11 @@ def _function(path: Path) -> Callable[..., Any]:
 
 
 def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
+    known = inspect.signature(function).parameters
+    for key, value in given.items():
+        kind = wrong_kind(known[key].annotation, value)
+        if kind is not None:
+            raise ConfigError(f"{_label(path)}: {key}: {value!r} is {NO_KIND[kind]}")
     try:
         made = validate_call(function)(**given)
     except ValidationError as error:
@@ -172,6 +179,18 @@ def _call(path: Path, function: Callable[..., Any], given: Changes) -> Scenario:
     if not isinstance(made, Scenario):
         raise ConfigError(f"{_label(path)}: scenario() gives no Scenario")
     return made
+
+
+def _require_no_policy(path: Path, table: Table) -> None:
+    """A run has the policy that its command names: what a table says would change nothing."""
+    flow = table.get("flow")
+    given = flow if isinstance(flow, dict) else {}
+    for key in ("policy", "shadow_policy"):
+        if key in given:
+            raise ConfigError(
+                f"{_label(path)}: flow.{key}: is none of a scenario; --policy says whose law "
+                "protects (in a grid: policies), and may be given several times"
+            )
 
 
 def _read_traces(path: Path, table: Table) -> None:
@@ -287,12 +306,14 @@ def _require_population(populations: Table, name: str) -> None:
 
 def _share_out(populations: Table, clients: Any) -> None:
     """Divide so many clients among the populations, in the proportions of the file."""
-    if not isinstance(clients, int) or clients < 1:
+    if not isinstance(clients, int) or isinstance(clients, bool):
+        raise ConfigError(f"clients: {clients!r} is no whole number")
+    if clients < 1:
         raise ConfigError(f"clients: {clients} is less than 1")
     default = 1_000
     before = {name: population.get("clients", default) for name, population in populations.items()}
     for name, count in before.items():
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ConfigError(f"populations.{name}.clients: {count!r} is no number of clients")
     total = sum(before.values())
     for name, population in populations.items():

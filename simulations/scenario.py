@@ -5,11 +5,23 @@ refused by their names. Several policies simulate the same scenario.
 """
 
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from flowguard.config import KIB, MIB, FlowSettings
+from simulations.kinds import NO_KIND, wrong_kind
+
+SEED_MAX: Final = 2**63 - 1
+"""The largest seed that a recording has room for."""
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -23,6 +35,15 @@ class _Part(BaseModel):
         validate_default=True,
         use_attribute_docstrings=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _kind(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        kind = wrong_kind(cls.model_fields[info.field_name].annotation, value)
+        if kind is not None:
+            raise PydanticCustomError(f"{kind}_type", "wrong kind")
+        return value
 
 
 class NodePlan(_Part):
@@ -238,7 +259,7 @@ class Scenario(_Part):
     """The scenario in a line."""
     description: str = ""
     """What it shows, and what to look at."""
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, le=SEED_MAX)
     """The seed of all random draws."""
     nodes: int = Field(1, ge=1, le=256)
     """Broker nodes."""
@@ -273,6 +294,16 @@ class Scenario(_Part):
         if end_s is None and ends_s and len(ends_s) == len(self.faults):
             end_s = max(ends_s)
         return begin_s, end_s
+
+    @field_validator("flow", mode="before")
+    @classmethod
+    def _limits(cls, value: Any) -> Any:
+        for key, part in value.items() if isinstance(value, dict) else ():
+            field = FlowSettings.model_fields.get(key)
+            kind = None if field is None else wrong_kind(field.annotation, part)
+            if kind is not None:
+                raise ValueError(f"{key}: {part!r} is {NO_KIND[kind]}")
+        return value
 
     @model_validator(mode="after")
     def _relations(self) -> Self:

@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    Strict,
     ValidationError,
     model_validator,
 )
@@ -18,19 +19,22 @@ from pydantic import (
 from flowguard.config import FlowSettings, PolicyName
 from simulations.complaints import nearest, refusal
 from simulations.loading import read_toml
+from simulations.scenario import SEED_MAX
 
 FLOW: Final = "flow."
 """Prefix of every limit's key, as `flowguard simulate --set` has it."""
 LIMITS: Final = tuple(
     name for name in FlowSettings.model_fields if name not in ("policy", "shadow_policy")
 )
+RUNS_MAX: Final = 100_000
+"""Runs of a sweep."""
 DIGITS: Final = 4
 """Digits of a value drawn from a range: enough to tell points apart, few enough to read."""
 
 _NEITHER: Final = "neither a list of values nor a table with from and to"
 
 Value = int | float | str | bool
-Seed = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Strict(), Field(ge=0, le=SEED_MAX)]
 
 
 class _Part(BaseModel):
@@ -41,9 +45,9 @@ class Dimension(_Part):
     """The values of one limit: a list, or a range to draw from."""
 
     values: tuple[Any, ...] | None = Field(None, min_length=1)
-    low: float | None = Field(None, alias="from")
-    high: float | None = Field(None, alias="to")
-    log: bool = False
+    low: Annotated[float, Strict()] | None = Field(None, alias="from")
+    high: Annotated[float, Strict()] | None = Field(None, alias="to")
+    log: Annotated[bool, Strict()] = False
     """Whether shares of the range are shares of its logarithm."""
 
     @model_validator(mode="after")
@@ -80,9 +84,9 @@ class Dimension(_Part):
 class Hypercube(_Part):
     """A Latin hypercube instead of all combinations."""
 
-    points: int = Field(ge=1)
+    points: Annotated[int, Strict()] = Field(ge=1)
     """Sets of limits that are drawn, besides the defaults."""
-    seed: int = Field(1, ge=0)
+    seed: Annotated[int, Strict()] = Field(1, ge=0)
     """The seed of the drawing, not of the runs."""
 
 
@@ -134,6 +138,8 @@ def _seeds(given: Any) -> Any:
         return given
     if given < 1:
         raise ValueError(f"{given} is less than 1")
+    if given > RUNS_MAX:
+        raise ValueError(f"these are {given:,} runs, more than {RUNS_MAX:,}; give fewer")
     return range(1, given + 1)
 
 

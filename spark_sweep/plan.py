@@ -17,10 +17,9 @@ from simulations.archive import command, run_id
 from simulations.calibration.costs import flat_costs
 from simulations.loading import SUFFIXES, LoadedScenario, load, seen_from
 from simulations.scenario import PopulationPlan, Scenario
-from spark_sweep.grid import FLOW, Grid, ScenarioChoice
+from spark_sweep.grid import FLOW, RUNS_MAX, Grid, ScenarioChoice
 from spark_sweep.points import Point, full_grid, points
 
-RUNS_MAX: Final = 100_000
 DIGEST_BYTES: Final = 16
 
 

@@ -99,6 +99,17 @@ def test_a_python_file_takes_parameters_with_their_types_and_keys_besides(tmp_pa
         ("node.noise = 1.5", "node.noise: 1.5 is more than 1"),
         ("duration_s = inf", "duration_s: inf is no number"),
         ("nodes = 'three'", "nodes: 'three' is no whole number"),
+        ("nodes = true", "nodes: True is no whole number"),
+        ("nodes = '2'", "nodes: '2' is no whole number"),
+        ("populations.a.clients = '50'", "populations.a.clients: '50' is no whole number"),
+        ("populations.a.at = [false]", "populations.a.at: [False] is no whole number"),
+        ("populations.a.stay_s = '1'", "populations.a.stay_s: '1' is no number"),
+        ("ends_when_connected = 'yes'", "ends_when_connected: 'yes' is neither true nor false"),
+        ("ends_when_connected = 1", "ends_when_connected: 1 is neither true nor false"),
+        ("flow.window_max = '10'", "flow: window_max: '10' is no whole number"),
+        ("flow.policy = 'vegas'", "flow.policy: is none of a scenario; --policy says whose"),
+        ("flow.shadow_policy = 'vegas'", "flow.shadow_policy: is none of a scenario; --policy"),
+        (f"seed = {2**63}", f"seed: {2**63} is more than {2**63 - 1}"),
         ("node.connect_s = 'long'", "node.connect_s: 'long' is no number"),
         ("node.noise = -1\nnodes = 0", "nodes: 0 is less than 1 (and 1 more)"),
         ("node = 3", "node: 3 is no table"),
@@ -127,6 +138,9 @@ def test_what_is_wrong_with_a_file_is_one_line_that_names_file_and_key(
         ("faults.1.at_s=2", "faults.1: there are 1, counted from 0"),
         ("nodes.count=2", "nodes: is a value, no table"),
         ("clients=0", "clients: 0 is less than 1"),
+        ("clients=true", "clients: True is no whole number"),
+        ("nodes=true", "nodes: True is no whole number"),
+        ("ends_when_connected=yes", "ends_when_connected: 'yes' is neither true nor false"),
     ],
 )
 def test_what_is_wrong_with_a_change_is_one_line_that_names_the_key(
@@ -167,11 +181,23 @@ def test_a_change_of_a_file_that_is_wrong_itself_is_one_line_too(
         ("flash_crowd", "connects_per_s=0", "connects_per_s: 0 is not more than 0"),
         ("flash_crowd", "refuse_cost=-1", "refuse_cost: -1 is less than 0"),
         ("cascade", "second_after_s=-5", "second_after_s: -5 is less than 0"),
+        ("partition", "replicas=true", "replicas: True is no whole number"),
+        ("partition", "cut_s='5'", "cut_s: '5' is no number"),
+        ("partition", "flow.policy=vegas", "flow.policy: is none of a scenario"),
+        ("partition", f"seed={2**63}", f"seed: {2**63} is more than"),
         ("partition", "replicas=9", "network.replicas is 9: there are 3 nodes"),
     ],
 )
 def test_an_impossible_parameter_is_one_line(scenario: str, changed: str, words: str) -> None:
     assert refusal(scenario, changed).startswith(f"{scenario}.py: {words}")
+
+
+def test_whole_numbers_are_numbers_and_a_number_may_be_whole(tmp_path: Path) -> None:
+    mine = written(tmp_path, "mine.toml", "duration_s = 3\nnode.noise = 0\nnodes = 2e0")
+    assert load(mine).scenario.duration_s == 3.0
+    changed = load(mine, dict(map(change, ["nodes=3", "ends_when_connected=true", "clients=7"])))
+    assert (changed.scenario.nodes, changed.scenario.clients) == (3, 7)
+    assert changed.scenario.ends_when_connected
 
 
 def test_a_change_is_a_key_and_a_value() -> None:
