@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import inf, isfinite
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -23,7 +24,7 @@ from simulations.calibration.costs import flat_costs
 from simulations.complaints import nearest
 from simulations.loading import LoadedScenario, change, load, names, parameters
 from simulations.reference import keys_toml
-from simulations.run import Summary, run
+from simulations.run import BEYOND, Summary, run
 from simulations.view import screen
 from simulations.world import World
 
@@ -67,7 +68,8 @@ def simulate(
     ] = False,
 ) -> None:
     """Replay a crowd in virtual time against flowguard's real controllers, and others'."""
-    console = Console(width=None if sys.stdout.isatty() else 80, highlight=False)
+    width = None if sys.stdout.isatty() else 80
+    console = Console(width=width, highlight=False, markup=False, emoji=False)
     try:
         if show_list:
             _explain(console)
@@ -241,4 +243,16 @@ def _json(plan: LoadedScenario, groups: Sequence[Sequence[Summary]]) -> str:
             del fields["samples"]
             runs.append(fields | {"events_per_s": summary.events_per_s})
     said = {"scenario": plan.name, "changes": plan.changes, "runs": runs}
-    return json.dumps(said, indent=1) + "\n"
+    return json.dumps(_finite(said), indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """The value with words for what is infinite, which JSON has no number for."""
+    match value:
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+        case float() if not isfinite(value):
+            return BEYOND if value == inf else None
+    return value

@@ -45,6 +45,10 @@ class WorldSample:
     nodes: tuple[NodeSample, ...]
 
 
+BEYOND: Final = "beyond all bounds"
+"""A time that is infinite, in words: no bucket of a histogram is for it."""
+
+
 @dataclass(slots=True)
 class Summary:
     """A run in numbers; times are virtual seconds since its start, None: it never happened."""
@@ -84,6 +88,7 @@ class Summary:
     replayed_last_s: float | None = None
     """When the last of these messages was acknowledged."""
     acknowledged_p99_s: float | None = None
+    """Infinite: longer than the histogram's largest bound; so is the next one."""
     delivered_p99_s: float | None = None
     memory_peak_bytes: int = 0
     """Memory peak of the node that held most."""

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from math import ceil, log
+from math import ceil, inf, log
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from simulations.run import NodeSample, Summary, WorldSample
+from simulations.run import BEYOND, NodeSample, Summary, WorldSample
 from simulations.scenario import Scenario
 
 COLUMNS_MAX: Final = 4
@@ -56,7 +56,7 @@ def _table(scenario: Scenario, groups: Sequence[Sequence[Summary]]) -> Table:
         table.add_column(group[0].policy, justify="right", no_wrap=True)
     for label, texts in _rows(scenario, groups):
         if any(text != ABSENT for text in texts):
-            table.add_row(label, *texts)
+            table.add_row(Text(label), *texts)
     return table
 
 
@@ -115,7 +115,9 @@ def percent(share: float) -> str:
 
 
 def seconds(time_s: float) -> str:
-    """The time in the unit that suits it."""
+    """The time in the unit that suits it; infinite: longer than the histogram's largest bound."""
+    if time_s == inf:
+        return BEYOND
     if time_s < 0.1:
         return f"{1000 * time_s:.1f} ms"
     return f"{time_s:.2f} s" if time_s < 10 else f"{time_s:,.1f} s"

@@ -10,6 +10,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.table import Table
+from rich.text import Text
 
 from spark_analysis.contracts import SAMPLES
 from spark_analysis.examination import examine_file
@@ -147,24 +149,57 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 SHOWN: Final = 15
 """Minutes on the screen; the file has all of them."""
+NAMED: Final = 3
+"""Runs that the title names."""
+LETTERS: Final = 4
+"""Letters of a run's name, at least, beside those of other runs."""
 
 
 def following_screen(rows: Sequence[dict[str, Any]]) -> Table:
     """A table of the newest of `rows`, which are those of `following.minutes`."""
     runs = sorted({row["run_id"] for row in rows})
-    title = f"{', '.join(runs[:3])}: {len(rows)} minutes" if runs else "waiting for samples"
+    short = apart(runs)
     table = Table(
-        box=None, header_style="dim", title=title, title_justify="left", padding=(0, 1, 0, 0)
+        box=None,
+        header_style="dim",
+        title=Text(_title(runs, len(rows))),
+        title_justify="left",
+        padding=(0, 1, 0, 0),
     )
     if len(runs) > 1:
-        table.add_column("run")
+        table.add_column("run", no_wrap=True, min_width=max(map(len, short.values())))
     for name in ("minute", "let in", "refused", "published", "delivered", "lost"):
         table.add_column(name, justify="right")
     for name in ("clients", "pressure", "window", "memory"):
         table.add_column(name, justify="right")
     for row in rows[-SHOWN:]:
-        table.add_row(*([row["run_id"]] if len(runs) > 1 else []), *_cells(row))
+        run = [Text(short[row["run_id"]])] if len(runs) > 1 else []
+        table.add_row(*run, *_cells(row))
     return table
+
+
+def _title(runs: Sequence[str], minutes_count: int) -> str:
+    if not runs:
+        return "waiting for samples"
+    newest = ", ".join(runs[-NAMED:])
+    more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
+    return f"{newest}{more}: {minutes_count} minutes"
+
+
+def apart(names: Sequence[str]) -> dict[str, str]:
+    """Each of these different names with the part of it that tells it from the others; `…` stands
+    for what is left out."""
+    columns = [set(letters) for letters in zip(*names, strict=False)] if len(names) > 1 else []
+    begin = len(list(takewhile(lambda letters: len(letters) == 1, columns)))
+    rests = [name[begin:] for name in names]
+    end = LETTERS
+    while len({rest[:end] for rest in rests}) < len(rests):
+        end += 1
+    before = "…" if begin else ""
+    return {
+        name: before + (rest if len(rest) <= end + 1 else f"{rest[:end]}…")
+        for name, rest in zip(names, rests, strict=True)
+    }
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def calibrate(
     A real broker and its clients run on this machine for about a minute; another one with --check,
     which exits with 1 if simulator and broker differ by more than 15 %.
     """
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if costs is not None and not check:
         raise _failed("--costs says what to check with: it needs --check", 2)
     kind = _prepared(store, clients, out)

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from flowguard.cli import app
 
+FEW = ["--clients", "12", "--duration", "0.5"]
 SMALL = ["--clients", "300", "--set", "connects_per_s=50"]
 
 
@@ -55,6 +57,28 @@ def test_a_scenario_may_have_nodes_that_are_down(tmp_path: Path) -> None:
     down, up, *_ = (line for line in result.stdout.splitlines() if line.startswith("node "))
     assert "x" in down
     assert "x" not in up
+
+
+def test_names_of_populations_are_shown_as_they_are(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'title = "[red]x[/nothing]"\nduration_s = 2.0\n'
+        '[populations."[red]"]\nclients = 2\npublish.rate_per_s = 1.0\n'
+        '[populations."[/b]"]\nclients = 2\npublish.rate_per_s = 1.0\n'
+    )
+    result = simulate(str(mine))
+    assert result.exit_code == 0, result.output
+    for words in ("mine: [red]x[/nothing]", "  of [red] ", "  of [/b] "):
+        assert words in result.stdout
+
+
+def test_what_is_beyond_all_bounds_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulations.world.Histogram.percentile", lambda *_: inf)
+    shown = simulate("fan_out", *FEW).stdout.splitlines()
+    assert ["PUBACK", "p99", "beyond", "all", "bounds"] in [line.split() for line in shown]
+    said = simulate("fan_out", *FEW, "--json").stdout
+    (run,) = json.loads(said, parse_constant=pytest.fail)["runs"]
+    assert run["acknowledged_p99_s"] == "beyond all bounds"
 
 
 def test_the_summary_is_json_for_programs() -> None:

@@ -115,6 +115,25 @@ def test_the_screen_of_a_follower_shows_the_newest_minutes() -> None:
     assert shown[0][1:] == ["1,234"] * 5 + ["5", "0.50", "25", "%"]
 
 
+def test_the_screen_of_a_follower_tells_runs_apart_and_counts_those_it_does_not_name() -> None:
+    row = dict.fromkeys(
+        [f"{name}_count" for name in ("accepted", "refused", "published", "delivered", "lost")], 1
+    ) | {
+        "minute": 0,
+        "connections_max_count": 5,
+        "pressure_max_ratio": 0.5,
+        "window_min": 100.0,
+        "memory_max_ratio": 0.25,
+    }
+    ids = [f"live-20261127T1{hour}0000-[red]{hour}" for hour in range(7)]
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(following_screen([row | {"run_id": run_id} for run_id in ids]))
+    text = console.export_text()
+    assert " ".join(text.split()).startswith(f"{', '.join(ids[-3:])} and 4 more: 7 minutes")
+    shown = [line.split()[0] for line in text.splitlines() if "25 %" in line]
+    assert shown == [f"…{hour}000…" for hour in range(7)]
+
+
 def test_without_java_it_says_what_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

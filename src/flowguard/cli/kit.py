@@ -9,6 +9,7 @@ from typing import NoReturn
 import trio
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from flowguard.cli.kit_page import page
 from flowguard.cli.kit_view import show_report, watch
@@ -52,7 +53,7 @@ def compare(paths: Sequence[str], html_to: Path | None) -> NoReturn:
             raise ConfigError("--compare A.json B.json ...: no report is named")
         reports = [KitReport.read(Path(path)) for path in paths]
     except ConfigError as error:
-        messages.print(f"[red]no comparison[/red]: {error}", highlight=False)
+        messages.print(Text.assemble(("no comparison", "red"), f": {error}"))
         raise typer.Exit(2) from error
     for report in reports:
         show_report(report, Console())
@@ -72,4 +73,4 @@ def plan_of(plan: KitPlan, only: str) -> KitPlan:
 def _write_page(reports: Sequence[KitReport], path: Path | None, messages: Console) -> None:
     if path is not None:
         path.write_text(page(reports))
-        messages.print(f"scoreboard: {path}", highlight=False, soft_wrap=True)
+        messages.print(Text(f"scoreboard: {path}"), soft_wrap=True)

@@ -54,7 +54,7 @@ def show_report(report: KitReport, console: Console) -> None:
     """Verdicts, figures and sentences of one broker."""
     spoken = f"MQTT {report.version}" if report.version else "no answer"
     title = f"{report.name} at {report.target}, {spoken}, {report.clients:,} clients"
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("experiment", style="cyan", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("figure", justify="right")
@@ -66,7 +66,7 @@ def show_report(report: KitReport, console: Console) -> None:
         figure = Text.assemble(str(finding.figure), (f"\n{finding.figure.name}", "dim"))
         memory = "" if finding.memory is None else f"{finding.memory.growth_mib:+,.0f} MiB"
         cells = [finding.title, _verdict(finding), figure, *([memory] if with_memory else ())]
-        table.add_row(*cells, finding.sentence)
+        table.add_row(*cells, Text(finding.sentence))
     console.print(table)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import trio
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from flowguard.address import parse_address
 from flowguard.cli import storm_options as options
@@ -156,7 +157,7 @@ def _resolve(address: str, connections: int, version: int, messages: Console) ->
         why = str(error)
     except OSError as error:
         why = f"{address}: {error.strerror}"
-    messages.print(f"[red]no storm[/red]: {why}", highlight=False)
+    messages.print(Text.assemble(("no storm", "red"), f": {why}"))
     raise typer.Exit(2)
 
 

@@ -4,11 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from flowguard.cli.kit_page import page
+from flowguard.cli.kit_view import show_report
 from flowguard.storm.kit import EXPERIMENTS, Finding, KitFigure, KitReport, MemoryUse, Survival
 from tests.broker_adapter.upstream import MOSQUITTO, mosquitto
 from tests.interop.broker import running_broker
@@ -121,6 +124,12 @@ def test_what_cannot_be_done_is_said_at_once(words: list[str], hint: str) -> Non
     assert done.returncode == 2
     assert hint in re.sub(r"[\s│]+", " ", done.stderr)
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_report_says_is_shown_as_it_is() -> None:
+    console = Console(width=100, record=True, file=StringIO())
+    show_report(REPORTS[0].model_copy(update={"name": "[red]x[/nothing]"}), console)
+    assert "[red]x[/nothing] at 127.0.0.1:1883" in console.export_text()
 
 
 def test_the_page_stands_alone_and_escapes_what_others_say() -> None:
